@@ -93,7 +93,7 @@ open_machine() {
   . tests/mock/lib.sh
   if [ -n "$dry" ]; then
     mock_ready
-    target=cuda:sm_90
+    target=$mock_target
   else
     find_library DNN_NVRTC_LIB libnvrtc.so.1
     find_library DNN_CUBLASLT_LIB libcublasLt.so.1
@@ -102,7 +102,8 @@ open_machine() {
   fi
 }
 build_for_gpu() { # bundle file option...
-  mock_build_file "$1" "$2" --target "$target" --data "$root" "${@:3}" || {
+  # shellcheck disable=SC2086
+  mock_build_file "$1" "$2" --target $target --data "$root" "${@:3}" || {
     tail -n 5 "$1.log"
     return 1
   }

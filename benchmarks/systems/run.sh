@@ -12,7 +12,7 @@
 # ranks make 20 steps on the mock GPU and its NCCL (tests/mock), then 5 steps
 # with streams that run ahead and blocks in another order.  Losses and norms are
 # compared with one rank on the CPU: within 1e-5 relative, in 16 bits as below.
-# `mock-short` takes the pairs that `short` trains, for one architecture, and `gpu`
+# `mock-short` takes the pairs that `short` trains, compiled quickly, and `gpu`
 # those of them that have at most four ranks, on the GPUs of this machine, whose
 # architecture $DNNC_GPU_ARCH names; with DNN_CUDA_SHARE=1 ranks share GPUs.
 set -u
@@ -147,9 +147,10 @@ check_mock() {
   worst=failed eager=- replicas=- launches=-
   one=one-$(printf '%s ' "$@" | tr -c 'a-zA-Z0-9\n' _).txt most=$(tolerance "$@")
   [ -s "$one" ] || losses "$@" >"$one" || return 1
-  [ "$half" = mock-short ] && target=cuda:sm_90
+  [ "$half" = mock-short ] && target=$mock_target
   [ "$half" = gpu ] && target=cuda:${DNNC_GPU_ARCH:-sm_90}
   rm -rf bundle
+  # shellcheck disable=SC2086
   mock_build_file bundle "$@" --plan "$plan" --target $target || {
     sed 's/^/  /' bundle.log
     return 1

@@ -42,10 +42,15 @@ on_mock() { # name steps
 for case in mlp:4 lenet:1 charmoe:2:batch=4 chargpt:2:batch=4 charlstm:2:C=16; do
   IFS=: read -r model steps option <<<"$case"
   on_cpu "$model" "$model" "$steps" ${option:+"$option"}
+  [ "$model" = mlp ] && target=cuda:sm_90 || target=$mock_target
   # shellcheck disable=SC2086
-  mock_build "$model" "$model" $settings ${option:+"$option"}
+  mock_target=$target mock_build "$model" "$model" $settings ${option:+"$option"}
   on_mock "$model" "$steps"
 done
+
+# --quick leaves it to the driver to compile for a GPU.
+grep -q sm_90 mlp/rank-0000 && grep -q compute_80 lenet/rank-0000 && ! grep -q sm_90 lenet/rank-0000 ||
+  fail "--quick and architectures"
 
 # A prediction: the rows of the CPU.
 "$dnnc" run "$root/models/mlp.dnn" --steps 2 --data "$root" $settings --quiet ||

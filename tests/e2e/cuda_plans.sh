@@ -61,7 +61,7 @@ sequence="--plan $root/benchmarks/plans/sequence.plan optimizer=sgd(lr=1e30)"
 named=$(not_finite "$dnnc" run "$root/benchmarks/systems/gpt.dnn" $sequence --no-save) ||
   fail "not finite on the CPU"
 # shellcheck disable=SC2086
-mock_build_file infinite "$root/benchmarks/systems/gpt.dnn" --target cuda:sm_90 $sequence ||
+mock_has_plain=yes mock_build_file infinite "$root/benchmarks/systems/gpt.dnn" --target $mock_target $sequence ||
   fail "a build with a large rate"
 for eager in 0 1; do
   found=$(DNN_MOCK_EAGER=$eager not_finite mock_run infinite) || fail "not finite on the mock"
