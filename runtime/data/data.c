@@ -38,7 +38,15 @@ typedef struct Block {
   Part train, eval;
 } Block;
 
+/* A batch that is in host memory before its step begins. */
+typedef struct Ahead {
+  int64_t t;            /* 0: none */
+  Status status;        /* of reading it */
+  unsigned char *bytes; /* NULL: none was read ahead yet */
+} Ahead;
+
 struct Data {
+  Arena *arena;
   const DnnProgram *program;
   InputSearch search;
   Block *blocks;
@@ -46,10 +54,11 @@ struct Data {
   Reader **opened;
   int n_opened;
   int64_t eval_batch;
-  double *row;         /* values of a sample */
-  void *raw;           /* the same as read */
-  unsigned char *fill; /* a full local tensor */
-  Threads threads;     /* opened when the first sample is read */
+  double *row;          /* values of a sample */
+  void *raw;            /* the same as read */
+  unsigned char *batch; /* of an entry point */
+  Ahead ahead;
+  Threads threads; /* opened when the first sample is read */
 };
 
 /* ---- opening ---- */
@@ -187,27 +196,47 @@ static const DnnField *find_field(const Data *data, const char *path,
   return NULL;
 }
 
+static int64_t shard_bytes(const DnnTensor *tensor) {
+  return tensor_local_elements(tensor) * dtype_bytes(tensor->dtype);
+}
+
+/* The room of a shard in a batch; the next one is aligned. */
+static int64_t slot_bytes(const DnnTensor *tensor) {
+  return (shard_bytes(tensor) + 15) / 16 * 16;
+}
+
+static int64_t batch_bytes(const DnnEntryPoint *entry) {
+  int64_t bytes = 0;
+  for (int i = 0; i < entry->n_tensors; i++)
+    if (entry->tensors[i].role == DNN_DATA)
+      bytes += slot_bytes(&entry->tensors[i]);
+  return bytes;
+}
+
 static void make_buffers(Arena *arena, Data *data) {
-  int64_t row = 1, fill = 1;
+  int64_t row = 1, batch = 1;
   const DnnProgram *program = data->program;
-  for (int i = 0; i < program->n_entry_points; i++)
-    for (int j = 0; j < program->entry_points[i].n_tensors; j++) {
-      const DnnTensor *tensor = &program->entry_points[i].tensors[j];
+  for (int i = 0; i < program->n_entry_points; i++) {
+    const DnnEntryPoint *entry = &program->entry_points[i];
+    for (int j = 0; j < entry->n_tensors; j++) {
+      const DnnTensor *tensor = &entry->tensors[j];
       if (tensor->role != DNN_DATA) continue;
       int64_t items = 1;
       for (int d = 1; d < tensor->rank; d++) items *= tensor->size[d];
       if (items > row) row = items;
-      if (tensor->bytes > fill) fill = tensor->bytes;
     }
+    if (batch_bytes(entry) > batch) batch = batch_bytes(entry);
+  }
   data->row = ARENA_ARRAY(arena, double, row);
   data->raw = ARENA_ARRAY(arena, double, row);
-  data->fill = ARENA_ARRAY(arena, unsigned char, fill);
-  data->resident_bytes += 16 * row + fill;
+  data->batch = ARENA_ARRAY(arena, unsigned char, batch);
+  data->resident_bytes += 16 * row + batch;
 }
 
 Status data_open(Arena *arena, const DnnProgram *program,
                  const InputSearch *search, uint64_t seed, Data **out) {
   Data *data = ARENA_NEW(arena, Data);
+  data->arena = arena;
   data->search = *search;
   data->program = program;
   data->blocks = ARENA_ARRAY(arena, Block, program->n_data);
@@ -396,7 +425,9 @@ static Status read_sample(const Fill *fill, const Block *block,
   return STATUS_OK;
 }
 
-static Status fill_tensor(const Fill *fill, const DnnTensor *tensor) {
+/* This rank's shard of the samples. */
+static Status read_tensor(const Fill *fill, const DnnTensor *tensor,
+                          unsigned char *to) {
   Data *data = fill->data;
   const Block *block;
   const DnnField *field = find_field(data, tensor->path, &block);
@@ -410,23 +441,41 @@ static Status fill_tensor(const Fill *fill, const DnnTensor *tensor) {
   for (int i = 1; i < tensor->rank; i++) items *= tensor->size[i];
   int rank = fill->device->rank;
   int64_t rows = tensor_local_range(tensor, 0, rank, &begin);
-  int64_t n_bytes = tensor_local_elements(tensor) * dtype_bytes(tensor->dtype);
-  memset(data->fill, 0, (size_t)n_bytes);
-  unsigned char *to = data->fill;
+  memset(to, 0, (size_t)shard_bytes(tensor));
   if (fill->n && begin + rows > fill->n)
     rows = begin < fill->n ? fill->n - begin : 0;
   for (int64_t i = 0; i < rows; i++) {
     TRY(read_sample(fill, block, field, begin + i, items));
     to = store_shard(tensor, rank, 1, data->row, to);
   }
-  return fill->device->write(fill->device, tensor->offset, data->fill, n_bytes);
+  return STATUS_OK;
+}
+
+/* All DATA tensors of the entry point, one after the other. */
+static Status read_batch(const Fill *fill, unsigned char *to) {
+  for (int i = 0; i < fill->entry->n_tensors; i++) {
+    const DnnTensor *tensor = &fill->entry->tensors[i];
+    if (tensor->role != DNN_DATA) continue;
+    TRY(read_tensor(fill, tensor, to));
+    to += slot_bytes(tensor);
+  }
+  return STATUS_OK;
+}
+
+static Status write_batch(Device *device, const DnnEntryPoint *entry,
+                          const unsigned char *from) {
+  for (int i = 0; i < entry->n_tensors; i++) {
+    const DnnTensor *tensor = &entry->tensors[i];
+    if (tensor->role != DNN_DATA) continue;
+    TRY(device->write(device, tensor->offset, from, shard_bytes(tensor)));
+    from += slot_bytes(tensor);
+  }
+  return STATUS_OK;
 }
 
 static Status fill_all(const Fill *fill) {
-  for (int i = 0; i < fill->entry->n_tensors; i++)
-    if (fill->entry->tensors[i].role == DNN_DATA)
-      TRY(fill_tensor(fill, &fill->entry->tensors[i]));
-  return STATUS_OK;
+  TRY(read_batch(fill, fill->data->batch));
+  return write_batch(fill->device, fill->entry, fill->data->batch);
 }
 
 /* ---- sizes ---- */
@@ -514,10 +563,28 @@ int64_t data_samples(const Data *data, const DnnEntryPoint *entry) {
   return least_of_blocks(data, entry, true);
 }
 
-Status data_fill_train(Data *data, Device *device, const DnnEntryPoint *entry,
+void data_read_ahead(Data *data, Device *device, const DnnEntryPoint *train,
+                     int64_t t) {
+  Fill fill = {.data = data, .device = device, .entry = train, .t = t};
+  Ahead *ahead = &data->ahead;
+  if (!ahead->bytes) {
+    int64_t bytes = batch_bytes(train) + 1;
+    ahead->bytes = ARENA_ARRAY(data->arena, unsigned char, bytes);
+    data->resident_bytes += bytes;
+  }
+  ahead->status = read_batch(&fill, ahead->bytes);
+  ahead->t = t;
+}
+
+Status data_fill_train(Data *data, Device *device, const DnnEntryPoint *train,
                        int64_t t) {
+  const Ahead *ahead = &data->ahead;
+  if (ahead->t == t) {
+    TRY(ahead->status);
+    return write_batch(device, train, ahead->bytes);
+  }
   return fill_all(
-      &(Fill){.data = data, .device = device, .entry = entry, .t = t});
+      &(Fill){.data = data, .device = device, .entry = train, .t = t});
 }
 
 Status data_fill_eval(Data *data, Device *device, const DnnEntryPoint *entry,

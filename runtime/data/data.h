@@ -33,11 +33,16 @@ Status data_check(const Data *data);
 int64_t data_steps_per_epoch(const Data *data);
 /* Samples for evaluation; 0: none. */
 int64_t data_eval_samples(const Data *data);
-/* Fills the DATA tensors of `entry` for training step t (from 1). */
-Status data_fill_train(Data *data, Device *device, const DnnEntryPoint *entry,
+/* Fills the DATA tensors of the entry point `train` for step t (from 1). */
+Status data_fill_train(Data *data, Device *device, const DnnEntryPoint *train,
                        int64_t t);
-/* The same with `entry->batch` samples of the evaluation from `first` on, in
- * order; or, for `is_random`, at offsets that depend on `first` only. */
+/* Reads the samples of step t into host memory, from which data_fill_train then
+ * takes them; what is wrong with them, that call says. */
+void data_read_ahead(Data *data, Device *device, const DnnEntryPoint *train,
+                     int64_t t);
+/* Fills the DATA tensors with `entry->batch` samples of the evaluation from
+ * `first` on, in order; or, for `is_random`, at offsets that depend on `first`
+ * only. */
 Status data_fill_eval(Data *data, Device *device, const DnnEntryPoint *entry,
                       int64_t first, bool is_random);
 /* Samples that `entry` can be given: those of the evaluation. */

@@ -43,6 +43,10 @@ struct Device {
 Status device_create(const char *name, Arena *arena, Device **out);
 #define DEVICE(name) Status device_##name##_create(Arena *arena, Device **out);
 #include "runtime/device/devices.def"
+/* A launch may return before it has ended, so the host has time meanwhile. */
+static inline bool device_runs_behind(const Device *device) {
+  return device->time_begin != NULL;
+}
 /* For the tables of devices whose arena is `host_arena`. */
 Status device_host_write(Device *device, int64_t offset, const void *from,
                          int64_t bytes);

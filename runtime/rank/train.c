@@ -79,6 +79,8 @@ static int64_t one_step(Run *run, int64_t t, Status *out_data) {
   run_must(run, run->comm->vote_start(run->comm, is_good ? run_pending_stop(run)
                                                          : STOP_failed));
   run_must(run, exec_run(run->exec, run->train, t));
+  if (device_runs_behind(run->device) && is_good && t < run->last)
+    data_read_ahead(run->data, run->device, run->train, t + 1);
   read_results(run);
   run_must(run, run->comm->vote_wait(run->comm, &greatest));
   run->stop = (Stop)greatest;

@@ -52,6 +52,36 @@ done
 grep -q sm_90 mlp/rank-0000 && grep -q compute_80 lenet/rank-0000 && ! grep -q sm_90 lenet/rank-0000 ||
   fail "--quick and architectures"
 
+# The batch of a step is read while the GPU computes the one before.  A value
+# that is wrong ends the run at its step all the same.
+cat >bytes.dnn <<'MODEL'
+dim B = 1, T = 2
+net f(x: i8[B, T]) -> [] {
+  param w: [] = ones
+  return w * sum(x, (B, T))
+}
+data d {
+  x: i8[B, T] = bytes("text")
+  order = sequential
+}
+train {
+  loss      = f(d.x)
+  optimizer = sgd(lr = 0)
+  steps     = 6
+}
+MODEL
+printf '\1\2\3\4\5\6\7\10\11\12\13\14' >text
+# shellcheck disable=SC2086
+mock_build_file bytes bytes.dnn --target $mock_target || { cat bytes.log; fail "a build of bytes"; }
+ends_after() { # losses
+  mock_run bytes --json >bytes.json 2>bytes.err
+  [ "$(losses bytes.json | tr '\n' ' ')" = "$1" ] || { cat bytes.json bytes.err; fail "losses are not '$1'"; }
+}
+ends_after "3 7 11 15 19 23 "
+printf '\1\2\3\4\5\377\7\10\11\12\13\14' >text
+ends_after "3 7 "
+grep -q "^error: 'text', value 5: 'd.x' is i8, not 255" bytes.err || { cat bytes.err; fail "a wrong value"; }
+
 # A prediction: the rows of the CPU.
 "$dnnc" run "$root/models/mlp.dnn" --steps 2 --data "$root" $settings --quiet ||
   fail "a checkpoint to predict from"
