@@ -84,7 +84,7 @@ typedef struct Run {
   Profiler *profiler;
   const DnnEntryPoint *train, *eval, *eval_remainder, *prefill;
   int signals;      /* a signalfd */
-  int read_signals; /* the same until the first step ends, then 0: a read that
+  int read_signals; /* the same until a step is to be saved, then 0: a read that
                      * ends early would lose the steps since the checkpoint */
   uint64_t seed;
   int64_t total, last; /* steps of the schedule, and of this run */

@@ -69,6 +69,14 @@ static void note_time(Run *run, int64_t ns) {
                deadline > least_deadline_ns ? deadline : least_deadline_ns);
 }
 
+/* The batch after step t, while the device computes t.  From now on a signal
+ * ends no read: there is a step to save. */
+static void read_ahead(Run *run, int64_t t) {
+  if (!device_runs_behind(run->device) || t == run->last) return;
+  run->read_signals = 0;
+  data_read_ahead(run->data, run->device, run->train, t + 1);
+}
+
 /* A rank whose data is wrong says so in the vote, so that all end together;
  * *out_data is why.  The results of that step are not used. */
 static int64_t one_step(Run *run, int64_t t, Status *out_data) {
@@ -79,8 +87,7 @@ static int64_t one_step(Run *run, int64_t t, Status *out_data) {
   run_must(run, run->comm->vote_start(run->comm, is_good ? run_pending_stop(run)
                                                          : STOP_failed));
   run_must(run, exec_run(run->exec, run->train, t));
-  if (device_runs_behind(run->device) && is_good && t < run->last)
-    data_read_ahead(run->data, run->device, run->train, t + 1);
+  if (is_good) read_ahead(run, t);
   read_results(run);
   run_must(run, run->comm->vote_wait(run->comm, &greatest));
   run->stop = (Stop)greatest;
