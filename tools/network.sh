@@ -83,7 +83,7 @@ chmod +x "$work/agent"
 mpirun="mpirun -q --allow-run-as-root --bind-to none"
 mpirun="$mpirun --mca plm_rsh_agent $work/agent --mca plm_rsh_no_tree_spawn 1"
 # Linux shares processors out between sessions.  If each host began a session of
-# its own, all threads of a rank would wait for those of another one, for seconds.
+# its own, all threads of a rank could wait for those of another one, for seconds.
 mpirun="$mpirun --leave-session-attached"
 mpirun="$mpirun --mca btl self,tcp --mca btl_tcp_if_include 10.88.0.0/24"
 mpirun="$mpirun --mca oob_tcp_if_include 10.88.0.0/24"
