@@ -94,9 +94,15 @@ static const void *lowest_member(const Combine *c, int k) {
 #define COMBINE(name, type, sum_type, LOAD, STORE)                             \
   static void combine_##name(const Combine *c, void *to) {                     \
     sum_type sum[BLOCK];                                                       \
+    int size = c->group->size, k = 1;                                          \
     const type *x = (const type *)lowest_member(c, 0) + c->at;                 \
-    for (int i = 0; i < c->n; i++) sum[i] = LOAD(x[i]);                        \
-    for (int k = 1; k < c->group->size; k++) {                                 \
+    if (c->kind == REDUCE_sum && size > 1) {                                   \
+      const type *y = (const type *)lowest_member(c, k++) + c->at;             \
+      for (int i = 0; i < c->n; i++) sum[i] = LOAD(x[i]) + LOAD(y[i]);         \
+    } else {                                                                   \
+      for (int i = 0; i < c->n; i++) sum[i] = LOAD(x[i]);                      \
+    }                                                                          \
+    for (; k < size; k++) {                                                    \
       x = (const type *)lowest_member(c, k) + c->at;                           \
       if (c->kind == REDUCE_sum)                                               \
         for (int i = 0; i < c->n; i++) sum[i] = sum[i] + LOAD(x[i]);           \
