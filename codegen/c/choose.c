@@ -23,7 +23,8 @@ int64_t c_stage_points(const NestStage *stage) {
   return total;
 }
 
-int c_split_loop(const CEmit *emit) {
+/* The first inner loop that is long enough, or -1. */
+static int split_inner_loop(const CEmit *emit) {
   if (c_stage_points(emit->stage) < C_PARTS * 16) return -1;
   for (int i = 0; i < emit->stage->stmts.n; i++) {
     const NestStmt *stmt = &emit->stage->stmts.data[i];
@@ -34,6 +35,15 @@ int c_split_loop(const CEmit *emit) {
   for (int i = 0; i < emit->stage->n_inner; i++)
     if (emit->stage->inner[i].extent >= C_PARTS) return emit->nest->n_outer + i;
   return -1;
+}
+
+int c_split_loop(const CEmit *emit) {
+  int loop = split_inner_loop(emit);
+  bool has_columns = emit->is_column && emit->chunk >= C_PARTS * 16;
+  if (loop >= 0 || !has_columns) return loop;
+  for (int i = 0; i < emit->stage->stmts.n; i++)
+    if (emit->stage->stmts.data[i].kind == NEST_reduce) return -1;
+  return emit->nest->n_outer - 1;
 }
 
 static double expr_flops(const NestExpr *expr) {
@@ -107,22 +117,6 @@ static bool has_sums(const Nest *nest) {
   return false;
 }
 
-static void choose_chunk(CEmit *emit) {
-  const Nest *nest = emit->nest;
-  int64_t columns = nest->outer[nest->n_outer - 1].extent;
-  int64_t others = outer_total(nest) / columns;
-  if (has_inner(nest) || has_sums(nest)) {
-    emit->chunk = columns <= C_MOST_COLUMNS ? columns : CHUNK;
-  } else {
-    int64_t wanted = (POINT_UNITS + others - 1) / others;
-    int64_t chunk = (columns + wanted - 1) / wanted;
-    chunk = (chunk + 63) / 64 * 64;
-    emit->chunk = chunk < columns ? chunk : columns;
-  }
-  emit->n_chunks = (columns + emit->chunk - 1) / emit->chunk;
-  emit->n_units = others * emit->n_chunks;
-}
-
 /* Splitting stages pays if every stage with much work can be split. */
 static bool choose_splitting(CEmit *emit) {
   const Nest *nest = emit->nest;
@@ -139,16 +133,45 @@ static bool choose_splitting(CEmit *emit) {
   return splits_stages;
 }
 
+static void set_chunk(CEmit *emit, int64_t chunk) {
+  const Nest *nest = emit->nest;
+  int64_t columns = nest->outer[nest->n_outer - 1].extent;
+  emit->chunk = chunk < columns ? chunk : columns;
+  emit->n_chunks = (columns + emit->chunk - 1) / emit->chunk;
+  emit->n_units = outer_total(nest) / columns * emit->n_chunks;
+}
+
+/* Without sums, as in a scatter, rows are written whole where threads find
+ * enough to do: in chunks of 64 columns, clearing 50,257 rows of 768 takes
+ * twice as long. */
+static void choose_chunk(CEmit *emit) {
+  const Nest *nest = emit->nest;
+  int64_t columns = nest->outer[nest->n_outer - 1].extent;
+  int64_t others = outer_total(nest) / columns;
+  if (has_sums(nest)) {
+    set_chunk(emit, columns <= C_MOST_COLUMNS ? columns : CHUNK);
+  } else if (has_inner(nest)) {
+    set_chunk(emit, columns);
+    if (emit->is_parallel && emit->n_units < FEW_UNITS &&
+        !choose_splitting(emit) && columns > C_MOST_COLUMNS)
+      set_chunk(emit, CHUNK);
+  } else {
+    int64_t wanted = (POINT_UNITS + others - 1) / others;
+    int64_t chunk = (columns + wanted - 1) / wanted;
+    set_chunk(emit, (chunk + 63) / 64 * 64);
+  }
+}
+
 void c_choose(CEmit *emit) {
   const Nest *nest = emit->nest;
   double work = 0;
   for (int i = 0; i < nest_step_count(nest); i++)
     work += stage_work(emit, &nest->stages.data[nest_step_stage(nest, i)]);
   work *= (double)outer_total(nest);
+  emit->is_parallel = work >= PARALLEL_WORK;
   emit->is_column = choose_column(emit);
   emit->n_units = outer_total(nest);
   if (emit->is_column) choose_chunk(emit);
-  emit->is_parallel = work >= PARALLEL_WORK;
   emit->splits_stages = choose_splitting(emit);
 }
 

@@ -33,8 +33,10 @@
  *       if (n0) r0 = NaN
  *
  * Where there are few units and much work in each, units run one after the
- * other and every stage is split into a fixed number of parts instead, so that
- * the order of additions never depends on the number of threads.
+ * other and every stage is split into a fixed number of parts instead, along an
+ * inner loop or, where that would part additions to one element, along the
+ * columns, so that the order of additions never depends on the number of
+ * threads.
  *
  * A model has many kernels that differ in extents and strides alone, such as
  * the updates of its parameters.  Where a kernel is as fast with them as
@@ -107,7 +109,13 @@ static void emit_loop_begin(CEmit *emit, int depth, int split) {
   int loop = emit->order[depth];
   if (depth == emit->n_order - 1 && is_simd(emit)) emit_simd(emit);
   if (emit->is_column && depth == emit->n_order - 1) {
-    c_emit_line(emit, "for (int64_t j = 0; j < jn; j++) {");
+    if (loop == split)
+      c_emit_line(emit,
+                  "for (int64_t j = (int64_t)jn * part / %d; "
+                  "j < (int64_t)jn * (part + 1) / %d; j++) {",
+                  C_PARTS, C_PARTS);
+    else
+      c_emit_line(emit, "for (int64_t j = 0; j < jn; j++) {");
     emit->indent++;
     c_emit_line(emit, "const int64_t l%d = j0 + j;", loop);
     return;

@@ -40,8 +40,8 @@ typedef struct CEmit {
 void c_choose(CEmit *emit);
 /* Whether the kernel is as fast where its sizes are run-time numbers. */
 bool c_may_take_sizes(const CEmit *emit);
-/* The loop at which the stage can be split: the first that is long enough, or
- * -1. */
+/* The loop at which the stage can be split: the first inner one that is long
+ * enough, else that of the columns if there are many, or -1. */
 int c_split_loop(const CEmit *emit);
 /* Whether distinct iterations of the inner loops add to distinct elements. */
 bool c_is_scattered_once(const CEmit *emit, const NestStmt *stmt);
