@@ -30,8 +30,9 @@ for step in $steps; do
       -DCMAKE_C_FLAGS_DEBUG= # no -g
     ninja -C build-clang
     ;;
-  types) # builds of the other types, whose optimisers see other things
-    for build in gcc-Release gcc-Debug clang-Release; do # clang-Debug: above
+  types) # builds of the other types, whose optimisers see other things;
+    # clang-Debug is above, gcc-Debug below
+    for build in gcc-Release clang-Release; do
       CC=${build%-*} configure "build-$build" \
         -DCMAKE_BUILD_TYPE="${build#*-}" -DCMAKE_C_FLAGS_DEBUG= # no -g
       ninja -C "build-$build" dnnc | tail -n 1
@@ -39,7 +40,8 @@ for step in $steps; do
     done
     ;;
   sanitize)
-    configure build-asan -DDNNC_SANITIZE=ON
+    configure build-asan -DDNNC_SANITIZE=ON -DCMAKE_BUILD_TYPE=Debug \
+      -DCMAKE_C_FLAGS_DEBUG=
     ninja -C build-asan
     log=$(mktemp)
     status=0
