@@ -193,7 +193,7 @@ static Status wait_for_all(Exec *exec, const DnnEntryPoint *entry) {
   return exec->device->wait(exec->device);
 }
 
-Status exec_run(Exec *exec, const DnnEntryPoint *entry, int64_t step) {
+Status exec_start(Exec *exec, const DnnEntryPoint *entry, int64_t step) {
   Trace *trace = exec->trace;
   int64_t iterations[DNN_MAX_LOOPS] = {0};
   exec->is_measured = profiler_measures(exec->profiler, entry);
@@ -206,10 +206,19 @@ Status exec_run(Exec *exec, const DnnEntryPoint *entry, int64_t step) {
     if (trace) add_event(trace, step, instr, begin);
     i += loop_length(instr);
   }
+  return STATUS_OK;
+}
+
+Status exec_finish(Exec *exec, const DnnEntryPoint *entry) {
   TRY(wait_for_all(exec, entry));
   if (exec->is_measured) profiler_end_step(exec->profiler);
   exec->is_measured = false;
   return STATUS_OK;
+}
+
+Status exec_run(Exec *exec, const DnnEntryPoint *entry, int64_t step) {
+  TRY(exec_start(exec, entry, step));
+  return exec_finish(exec, entry);
 }
 
 /* After run_one: a collective has ended, too. */

@@ -30,7 +30,11 @@ void exec_set_trace(Exec *exec, Trace *trace); /* NULL: none */
 /* Measures the executions of its entry point; NULL: none. */
 typedef struct Profiler Profiler;
 void exec_set_profiler(Exec *exec, Profiler *profiler);
-/* Runs all instructions and waits for the device. */
+/* Starts all instructions.  Where launches run behind (device.h), the host has
+ * time until exec_finish, which waits for the device and the collectives. */
+Status exec_start(Exec *exec, const DnnEntryPoint *entry, int64_t step);
+Status exec_finish(Exec *exec, const DnnEntryPoint *entry);
+/* Both. */
 Status exec_run(Exec *exec, const DnnEntryPoint *entry, int64_t step);
 /* The same, and checks what each instruction wrote: *out_instr is the first
  * whose values are not finite, or -1. */

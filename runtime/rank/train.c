@@ -86,8 +86,9 @@ static int64_t one_step(Run *run, int64_t t, Status *out_data) {
   write_step(run, t);
   run_must(run, run->comm->vote_start(run->comm, is_good ? run_pending_stop(run)
                                                          : STOP_failed));
-  run_must(run, exec_run(run->exec, run->train, t));
+  run_must(run, exec_start(run->exec, run->train, t));
   if (is_good) read_ahead(run, t);
+  run_must(run, exec_finish(run->exec, run->train));
   read_results(run);
   run_must(run, run->comm->vote_wait(run->comm, &greatest));
   run->stop = (Stop)greatest;

@@ -102,11 +102,6 @@ static Status take_no_action(Device *device, const DnnInstr *instr,
   return STATUS_OK;
 }
 
-static Status end_at_once(Device *device) {
-  (void)device;
-  return STATUS_OK;
-}
-
 static void *arena_address(Device *device, int64_t offset) {
   return (char *)device->state + offset;
 }
@@ -124,6 +119,7 @@ typedef struct RankRun {
   Comm *comm;
   Status (*wait)(Comm *comm, int32_t id); /* of the transport */
   int64_t *waited;                        /* by id: ns */
+  int n_device_waits;
   pthread_t thread;
   int64_t end_ns;
   CommEvents events;
@@ -137,6 +133,21 @@ static Status count_wait(Comm *comm, int32_t id) {
   Status status = own_run->wait(comm, id);
   own_run->waited[id] += comm_local_now(comm) - begin;
   return status;
+}
+
+static Status end_at_once(Device *device) {
+  (void)device;
+  own_run->n_device_waits++;
+  return STATUS_OK;
+}
+
+/* The host is free while the device computes, and all has ended at the end. */
+static Status run_entry(RankRun *run, Exec *exec, const DnnEntryPoint *entry) {
+  TRY(exec_start(exec, entry, 0));
+  if (run->n_device_waits != 0) run->failure = "a start waits for the device";
+  TRY(exec_finish(exec, entry));
+  if (run->n_device_waits != 1) run->failure = "the device is not waited for";
+  return STATUS_OK;
 }
 
 static void *run_rank(void *user) {
@@ -159,7 +170,7 @@ static void *run_rank(void *user) {
   run->wait = run->comm->wait;
   run->comm->wait = count_wait;
   Exec *exec = exec_create(arena, &program, &device, run->comm, recorder);
-  Status status = exec_run(exec, &run->step->entry, 0);
+  Status status = run_entry(run, exec, &run->step->entry);
   if (status.code != STATUS_ok) run->failure = status.message;
   run->end_ns = comm_local_now(run->comm);
   run->comm->close(run->comm);
