@@ -124,10 +124,11 @@ static void set_environment(const Launch *launch) {
   setenv("DNN_LAUNCHER", text, 1);
   set_number("OMP_NUM_THREADS", threads > 0 ? threads : 1);
   /* Threads that spin at a barrier take the cores of other ranks, and of other
-   * programs: then a short spin, about as long as a kernel, loses least (on two
-   * busy cores a step took 20 times as long with the default). */
+   * programs.  1000 is libgomp's own count where threads outnumber cores.  With
+   * 20000 a program alone is no faster, and two at a time on two cores take
+   * about four times as long. */
   if (ranks > 1) setenv("OMP_WAIT_POLICY", "passive", 0);
-  setenv("GOMP_SPINCOUNT", "20000", 0);
+  setenv("GOMP_SPINCOUNT", "1000", 0);
   setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
   setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
   if (ranks == 1) {
