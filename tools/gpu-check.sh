@@ -220,7 +220,8 @@ part_times() {
       bad=1
       continue
     fi
-    python3 tools/gpu_table.py "$work/profile" >"$work/sizes" &&
+    # shellcheck disable=SC2086
+    python3 tools/gpu_table.py "$work/profile" ${dry:+dry} >"$work/sizes" &&
       timeout 60 "$build/gpu_limits" ${dry:+1000000} <"$work/sizes" >"$work/limits" \
         2>"$work/err" && [ "$(wc -l <"$work/limits")" = $(($(wc -l <"$work/sizes") + 1)) ] &&
       python3 tools/gpu_table.py "$work/profile" "$work/limits" ${dry:+dry} || {
@@ -233,8 +234,9 @@ part_times() {
   done <<<"$(measured_models)"
   echo "The limit of a matmul is the time of cuBLASLt alone on the same size, untransposed; of all"
   echo "else the bytes of the operator's cost rule over the bandwidth of a copy, or its products at"
-  echo "the rate of the fastest matmul of the table, whichever takes longer.  A time is the"
-  echo "median of a launch in four steps and includes about 2 us of the events around it."
+  echo "the rate of the fastest of these matmuls and one of 4096 x 4096 x 4096, whichever takes"
+  echo "longer.  A time is the median of a launch in four steps and includes about 2 us of the"
+  echo "events around it."
   return $bad
 }
 

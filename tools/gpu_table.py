@@ -1,12 +1,17 @@
 #!/usr/bin/env python3
 # gpu_table.py PROFILE LIMITS [dry] -- prints a table of kernels beside their
 # limits: PROFILE is what $DNN_CUDA_PROFILE named, LIMITS what gpu_limits printed.
-# `gpu_table.py PROFILE` prints the sizes of matmuls, as gpu_limits reads them.
-# With `dry` the times are of a mock GPU and are left out.
+# `gpu_table.py PROFILE` prints the sizes of matmuls, as gpu_limits reads them, and
+# for each of their dtypes a large square one, whose rate is the limit of kernels
+# that multiply.  `gpu_table.py PROFILE dry` prints the same for a mock GPU, the
+# square small; with LIMITS and `dry` the times are left out.
 import json
 import sys
 
 LINES = 40  # of the longest kernels
+is_dry = sys.argv[-1] == "dry"
+square = 64 if is_dry else 4096
+arguments = [argument for argument in sys.argv[1:] if argument != "dry"]
 
 
 def read(path):
@@ -18,14 +23,15 @@ def size_of(row):
     return tuple(row[key] for key in ("m", "n", "k", "batch", "dtype", "c_dtype"))
 
 
-profile = [row for row in read(sys.argv[1]) if row["entry"] == "train"]
-if len(sys.argv) == 2:
-    for size in sorted({size_of(row) for row in profile if "m" in row}):
+profile = [row for row in read(arguments[0]) if row["entry"] == "train"]
+if len(arguments) == 1:
+    sizes = {size_of(row) for row in profile if "m" in row}
+    squares = {(square, square, square, 1, *size[4:]) for size in sizes}
+    for size in sorted(sizes | squares):
         print(*size)
     sys.exit(0 if profile else 1)
 
-limits = read(sys.argv[2])
-is_dry = len(sys.argv) > 3
+limits = read(arguments[1])
 bandwidth = limits[0]["bytes_per_s"]
 matmuls = {size_of(row): row["us"] for row in limits[1:]}
 
@@ -37,7 +43,7 @@ for row in profile:
     groups.setdefault(key, []).append(row)
 
 
-# The rate of the fastest of these matmuls, for kernels that multiply, too.
+# The rate of the fastest of all matmuls, for kernels that multiply, too.
 best = max((2 * m * n * k * batch / us for (m, n, k, batch, *_), us in matmuls.items()),
            default=0)
 
