@@ -21,6 +21,11 @@ typedef struct Threads {
 
 typedef void ThreadBody(void *arg, int index, int n);
 
+/* Threads that spin at a barrier take the cores of other ranks and programs:
+ * sets a short spin, unless the environment says how to wait.  True where an
+ * OpenMP library is loaded already: it has read its settings, and this program
+ * must be started anew to have them. */
+bool threads_limit_spinning(void);
 void threads_open(Threads *threads);
 /* Runs body(arg, i, n) on every thread of the team, i = 0..n-1. */
 void threads_run(const Threads *threads, ThreadBody *body, void *arg);

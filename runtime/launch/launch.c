@@ -17,6 +17,7 @@
 #include "runtime/launch/launch.h"
 
 #include "runtime/checkpoint/checkpoint.h"
+#include "runtime/cpu/cpu.h"
 #include "runtime/recorder/silence.h"
 #include "support/support.h"
 
@@ -123,12 +124,7 @@ static void set_environment(const Launch *launch) {
            launch->alive[0], launch->report[1]);
   setenv("DNN_LAUNCHER", text, 1);
   set_number("OMP_NUM_THREADS", threads > 0 ? threads : 1);
-  /* Threads that spin at a barrier take the cores of other ranks, and of other
-   * programs.  1000 is libgomp's own count where threads outnumber cores.  With
-   * 20000 a program alone is no faster, and two at a time on two cores take
-   * about four times as long. */
-  if (ranks > 1) setenv("OMP_WAIT_POLICY", "passive", 0);
-  setenv("GOMP_SPINCOUNT", "1000", 0);
+  threads_limit_spinning();
   setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
   setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
   if (ranks == 1) {

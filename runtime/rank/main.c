@@ -8,6 +8,7 @@
  */
 #include "runtime/rank/run.h"
 
+#include "runtime/cpu/cpu.h"
 #include "runtime/data/fingerprint.h"
 #include "runtime/launch/launch.h"
 #include "runtime/rank/rank.h"
@@ -448,6 +449,8 @@ int rank_main(int argc, char **argv, const DnnProgram *program) {
   if (code >= 0) return code;
   if (bundle_find(argv[0], folder))
     return launch_bundle(argc, argv, &options, program, folder);
+  /* mpirun or srun may have started this rank, and says nothing of threads. */
+  if (threads_limit_spinning()) execv("/proc/self/exe", argv);
   if (getenv("DNN_LAUNCHER")) prctl(PR_SET_PDEATHSIG, SIGKILL);
   Memory *memory = memory_create(on_memory_exhausted, NULL);
   if (!memory) on_memory_exhausted(NULL);

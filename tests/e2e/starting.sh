@@ -106,3 +106,15 @@ for n in 1 2; do
     fail "$n ranks: lines are lost or in another order"
   tail -n 1 out | grep -q '^{"final":true' || fail "$n ranks: no last line"
 done
+
+# ---- without the launcher ----
+
+# A rank that mpirun or srun starts limits how long threads spin at barriers,
+# unless the user has said how they wait.
+spins() { # what the OpenMP library took at last
+  env -u GOMP_SPINCOUNT -u OMP_WAIT_POLICY OMP_DISPLAY_ENV=verbose "$@" \
+    b1/rank-0000 --steps 1 --no-save 2>&1 | sed -n "s/.*GOMP_SPINCOUNT = '\(.*\)'/\1/p" | tail -n 1
+}
+[ "$(spins env)" = 1000 ] || fail "a rank spins $(spins env) times"
+[ "$(spins GOMP_SPINCOUNT=7)" = 7 ] || fail "a given count of spins is ignored"
+[ "$(spins OMP_WAIT_POLICY=active)" -gt 1000000 ] || fail "an active wait is ignored"
