@@ -16,9 +16,9 @@
 #include <immintrin.h>
 #endif
 
-/* 1000 is what libgomp itself takes where it knows that threads outnumber cores.
- * More is not faster for a program alone.  With libgomp's default, four ranks on
- * two cores with two threads each took 30 times as long. */
+/* 1000 is what libgomp itself takes where it knows that threads outnumber
+ * cores. More is not faster for a program alone.  With libgomp's default, four
+ * ranks on two cores with two threads each took 45 times as long. */
 bool threads_limit_spinning(void) {
   if (getenv("GOMP_SPINCOUNT") || getenv("OMP_WAIT_POLICY")) return false;
   return setenv("GOMP_SPINCOUNT", "1000", 0) == 0 &&
