@@ -1,6 +1,6 @@
 #!/bin/bash
-# Small image models learn their tasks, in a minute each and in fewer epochs than
-# the models take to do it well.
+# Small image models learn their tasks, in a minute or two each and in fewer
+# epochs than the models take to do it well.
 . "$(dirname "$0")/lib.sh"
 learns() { # model metric least [NAME=VALUE ...]
   "$dnnc" run "$root/models/$1.dnn" --data "$root" --no-save --json "${@:4}" \
