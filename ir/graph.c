@@ -38,12 +38,6 @@ Graph *graph_like(const Graph *graph) {
 
 /* ---- appending ---- */
 
-static void check_value(const Graph *graph, Value value) {
-  ASSERT(value.node >= 0 && value.node < graph->nodes.n);
-  ASSERT(value.result >= 0 &&
-         value.result < graph->nodes.data[value.node]->n_results);
-}
-
 static Attr copy_attr(Arena *arena, const Attr *attr) {
   Attr result = *attr;
   switch (attr_kind(attr->key)) {
@@ -86,7 +80,7 @@ static Value append_node(Graph *graph, Op op, const Value *inputs, int n_inputs,
   const Type **own_types = (const Type **)((char *)own_attrs + attrs_bytes);
   Value *own_inputs = (Value *)((char *)own_types + types_bytes);
   for (int i = 0; i < n_inputs; i++) {
-    check_value(graph, inputs[i]);
+    graph_node(graph, inputs[i]);
     own_inputs[i] = inputs[i];
   }
   for (int i = 0; i < n_results; i++) own_types[i] = types[i];
@@ -116,7 +110,7 @@ Value graph_input(Graph *graph, Role role, Name path, const Type *type) {
 }
 
 void graph_output(Graph *graph, Role role, Name path, Value value) {
-  check_value(graph, value);
+  graph_node(graph, value);
   GraphOutput output = {role, path, value};
   vec_push(graph->module->arena, &graph->outputs, output);
 }
@@ -135,7 +129,7 @@ static int infer_node_types(Graph *graph, Op op, const Value *inputs,
   Arena *arena = graph->module->arena;
   const Type **types = ARENA_ARRAY(arena, const Type *, n_inputs);
   for (int i = 0; i < n_inputs; i++) {
-    check_value(graph, inputs[i]);
+    graph_node(graph, inputs[i]);
     types[i] = graph_type(graph, inputs[i]);
   }
   OpCall call = {op, n_inputs, types, attrs};
@@ -219,7 +213,7 @@ static Node *copy_changed(Arena *arena, const Node *node, const Value *inputs,
 static Value append_copy(Graph *to, Node *node, const Value *inputs,
                          const Type *const *types) {
   Arena *arena = to->module->arena;
-  for (int i = 0; i < node->n_inputs; i++) check_value(to, inputs[i]);
+  for (int i = 0; i < node->n_inputs; i++) graph_node(to, inputs[i]);
   if (same_values(inputs, node->inputs, node->n_inputs)) inputs = NULL;
   if (types && same_types(types, node->types, node->n_results)) types = NULL;
   if (inputs || types || node->op == OP_scan)
@@ -251,15 +245,6 @@ Value graph_copy_node_as(Graph *to, const Graph *from, int id,
 }
 
 /* ---- looking up ---- */
-
-const Node *graph_node(const Graph *graph, Value value) {
-  check_value(graph, value);
-  return graph->nodes.data[value.node];
-}
-
-const Type *graph_type(const Graph *graph, Value value) {
-  return graph_node(graph, value)->types[value.result];
-}
 
 const GraphInput *graph_find_input(const Graph *graph, Role role, Name path) {
   for (int i = 0; i < graph->inputs.n; i++) {

@@ -123,7 +123,11 @@ bool type_equal(const Type *a, const Type *b);      /* all of it */
 bool type_same_shape(const Type *a, const Type *b); /* names, sizes, order */
 /* Names and sizes as sets; order, placement and dtype ignored. */
 bool type_same_dims(const Type *a, const Type *b);
-int type_find(const Type *type, Name dim); /* index or -1 */
+static inline int type_find(const Type *type, Name dim) { /* index or -1 */
+  for (int i = 0; i < type->rank; i++)
+    if (type->dims[i].name == dim) return i;
+  return -1;
+}
 int64_t type_size(const Type *type,
                   Name dim);               /* logical; asserts it is there */
 int64_t type_elements(const Type *type);   /* logical */
@@ -311,8 +315,16 @@ Value graph_copy_node(Graph *to, const Graph *from, int id,
 /* The same with the result types given; not for an `input` node. */
 Value graph_copy_node_as(Graph *to, const Graph *from, int id,
                          const Value *new_inputs, const Type *const *types);
-const Node *graph_node(const Graph *graph, Value value);
-const Type *graph_type(const Graph *graph, Value value);
+/* Asserts that the value is there. */
+static inline const Node *graph_node(const Graph *graph, Value value) {
+  ASSERT(value.node >= 0 && value.node < graph->nodes.n);
+  const Node *node = graph->nodes.data[value.node];
+  ASSERT(value.result >= 0 && value.result < node->n_results);
+  return node;
+}
+static inline const Type *graph_type(const Graph *graph, Value value) {
+  return graph_node(graph, value)->types[value.result];
+}
 const GraphInput *graph_find_input(const Graph *graph, Role role, Name path);
 /* The same where many are looked for: the index holds what the graph had when
  * it was made, in `arena`. */
@@ -457,9 +469,17 @@ typedef struct OpInfo {
   DecomposeRule *decompose; /* NULL: lowered as it is */
 } OpInfo;
 
-const OpInfo *op_info(Op op);
-bool op_is(Op op, OpClass class);
-bool op_has(Op op, OpFlag flag);
+extern const OpInfo op_infos[N_OPS];
+static inline const OpInfo *op_info(Op op) {
+  ASSERT((unsigned)op < N_OPS);
+  return &op_infos[op];
+}
+static inline bool op_is(Op op, OpClass class) {
+  return op_info(op)->class == class;
+}
+static inline bool op_has(Op op, OpFlag flag) {
+  return (op_info(op)->flags & flag) != 0;
+}
 bool op_find(const char *name, Op *out_op);
 int op_infer(Module *module, const OpCall *call, Span span,
              const Type **out_types);

@@ -34,7 +34,7 @@ enum {
                   .grad = grad_pointwise,                                      \
                   .cost = cost_pointwise},
 
-static const OpInfo infos[N_OPS] = {
+const OpInfo op_infos[N_OPS] = {
 #define PW1(name, class, value, da, flops, linear, flags)                      \
   POINTWISE(name, class, flops, linear, flags, 1, #value, #da)
 #define PW2(name, class, value, da, db, flops, linear, flags)                  \
@@ -57,22 +57,9 @@ static const OpInfo infos[N_OPS] = {
 #include "ir/ops.def"
 };
 
-const OpInfo *op_info(Op op) {
-  ASSERT((unsigned)op < N_OPS);
-  return &infos[op];
-}
-
-bool op_is(Op op, OpClass class) {
-  return op_info(op)->class == class;
-}
-
-bool op_has(Op op, OpFlag flag) {
-  return (op_info(op)->flags & flag) != 0;
-}
-
 bool op_find(const char *name, Op *out_op) {
   for (int i = 0; i < N_OPS; i++) {
-    if (strcmp(infos[i].name, name) == 0) {
+    if (strcmp(op_infos[i].name, name) == 0) {
       *out_op = (Op)i;
       return true;
     }

@@ -205,7 +205,8 @@ static const char *paths_read_index(const char *at, PathRange *out) {
 
 bool path_pattern_parse(Arena *arena, PathPattern *out, const char *text,
                         Span span) {
-  *out = (PathPattern){.is_operator = *text == '!'}; /* of the net: "!dot" */
+  out->n = 0;
+  out->is_operator = *text == '!'; /* of the net: "!dot" */
   for (const char *at = text + out->is_operator; *at;) {
     size_t n = strcspn(at, ".![");
     if (n == 0 || out->n == MOST_PATH_PARTS) return false;

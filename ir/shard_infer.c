@@ -114,19 +114,25 @@ static Type *copy_shape(Arena *arena, const Type *type) {
   return copy;
 }
 
+static AxisList wanted_split(const Inference *r, Name dim) {
+  return r->splits[shard_rule_input(&r->rule, dim)];
+}
+
 /* The type that operand i must be given in; its own where that holds. */
-static const Type *wanted_input(Inference *r, int i, bool keep) {
+static const Type *wanted_input(const Inference *r, int i, bool keep) {
   const Type *has = r->call->inputs[i];
+  bool is_wanted = keep || !has->partial;
+  for (int j = 0; j < has->rank && is_wanted; j++)
+    is_wanted = wanted_split(r, has->dims[j].name) == has->dims[j].split;
+  if (is_wanted) return has;
   Type *wanted = copy_shape(r->arena, has);
-  for (int j = 0; j < has->rank; j++) {
-    int at = shard_rule_input(&r->rule, has->dims[j].name);
-    wanted->dims[j].split = r->splits[at];
-  }
+  for (int j = 0; j < has->rank; j++)
+    wanted->dims[j].split = wanted_split(r, has->dims[j].name);
   if (keep) {
     wanted->partial = has->partial;
     wanted->partial_kind = has->partial_kind;
   }
-  return type_equal(wanted, has) ? has : wanted;
+  return wanted;
 }
 
 /* Axes that the row's reductions leave undone. */
@@ -152,15 +158,23 @@ static AxisSet axes_it_lacks(const Inference *r, const Type *result) {
   return axes;
 }
 
-static const Type *placed_result(Inference *r, const Type *logical,
+static AxisList placed_split(const Inference *r, Name dim) {
+  int at = shard_rule_result(&r->rule, dim);
+  return at >= 0 && passes_shards(r->rule.dims[at].treatment) ? r->splits[at]
+                                                              : 0;
+}
+
+/* The logical type itself where nothing is split or partial. */
+static const Type *placed_result(const Inference *r, const Type *logical,
                                  AxisSet partial, ReduceKind kind) {
-  Type *type = copy_shape(r->arena, logical);
-  for (int j = 0; j < logical->rank; j++) {
-    int at = shard_rule_result(&r->rule, logical->dims[j].name);
-    if (at >= 0 && passes_shards(r->rule.dims[at].treatment))
-      type->dims[j].split = r->splits[at];
-  }
   partial |= axes_it_lacks(r, logical);
+  bool is_same = !partial && !logical->partial;
+  for (int j = 0; j < logical->rank && is_same; j++)
+    is_same = placed_split(r, logical->dims[j].name) == logical->dims[j].split;
+  if (is_same) return logical;
+  Type *type = copy_shape(r->arena, logical);
+  for (int j = 0; j < logical->rank; j++)
+    type->dims[j].split = placed_split(r, logical->dims[j].name);
   type->partial = partial;
   type->partial_kind = partial ? kind : REDUCE_sum;
   return type;
@@ -169,6 +183,7 @@ static const Type *placed_result(Inference *r, const Type *logical,
 static void infer_by_rule(Inference *r, const Type **out_inputs,
                           const Type **out_types) {
   ReduceKind kind = REDUCE_sum;
+  for (int i = 0; i < r->rule.n; i++) r->splits[i] = 0;
   decide_splits(r);
   AxisSet partial = reduced_axes(r, &kind);
   for (int i = 0; i < r->call->n_inputs; i++) {
@@ -200,7 +215,11 @@ void shard_infer(const Graph *graph, Op op, const Attr *attrs, int n_attrs,
                  const Type **out_inputs, const Type **out_types) {
   ShardCall call = {op,       attrs,         n_attrs,  inputs,
                     n_inputs, whole_results, n_results};
-  Inference r = {.mesh = &graph->mesh, .call = &call, .arena = arena};
+  Inference r; /* its tables have room for more than most nodes need */
+  r.mesh = &graph->mesh;
+  r.call = &call;
+  r.arena = arena;
+  r.used = 0;
   if (!op_info(op)->infer) {
     infer_replicated(&r, out_inputs, out_types);
     return;

@@ -150,13 +150,6 @@ bool type_same_dims(const Type *a, const Type *b) {
   return true;
 }
 
-int type_find(const Type *type, Name dim) {
-  for (int i = 0; i < type->rank; i++) {
-    if (type->dims[i].name == dim) return i;
-  }
-  return -1;
-}
-
 int64_t type_size(const Type *type, Name dim) {
   int index = type_find(type, dim);
   ASSERT(index >= 0);

@@ -19,18 +19,6 @@ Rewrite rewrite_begin(PassContext *ctx, const Graph *from) {
   return rewrite;
 }
 
-Value rewrite_get(const Rewrite *rewrite, Value old) {
-  Value now = rewrite->map[old.node][old.result];
-  ASSERT(value_is(now));
-  return now;
-}
-
-void rewrite_set(Rewrite *rewrite, Value old, Value now) {
-  if (old.node < rewrite->n_same && !value_equal(old, now))
-    rewrite->n_same = -1;
-  rewrite->map[old.node][old.result] = now;
-}
-
 void rewrite_at(Rewrite *rewrite, int id) {
   const Node *node = rewrite->from->nodes.data[id];
   rewrite->to->span = node->span;

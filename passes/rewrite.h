@@ -21,8 +21,16 @@ typedef struct Rewrite {
 /* `to` starts empty, with name and mesh of `from`. */
 Rewrite rewrite_begin(PassContext *ctx, const Graph *from);
 /* The new value of an old one; asserts that it is known. */
-Value rewrite_get(const Rewrite *rewrite, Value old);
-void rewrite_set(Rewrite *rewrite, Value old, Value now);
+static inline Value rewrite_get(const Rewrite *rewrite, Value old) {
+  Value now = rewrite->map[old.node][old.result];
+  ASSERT(value_is(now));
+  return now;
+}
+static inline void rewrite_set(Rewrite *rewrite, Value old, Value now) {
+  if (old.node < rewrite->n_same && !value_equal(old, now))
+    rewrite->n_same = -1;
+  rewrite->map[old.node][old.result] = now;
+}
 /* Gives the nodes appended next the span, path and phase of old node `id`. */
 void rewrite_at(Rewrite *rewrite, int id);
 /* The mapped inputs of node `id`, in scratch memory. */

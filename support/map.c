@@ -2,8 +2,8 @@
  * map.c -- a hash table over addresses that remembers insertion order.
  *
  * Entries lie in an array in order of insertion; the hash table holds indices
- * into it.  Addresses differ from run to run, so only the order of insertion
- * may ever be visible.
+ * into it.  A map of a few entries has no table.  Addresses differ from run to
+ * run, so only the order of insertion may ever be visible.
  */
 #include "support/support.h"
 
@@ -15,17 +15,15 @@ typedef struct Entry {
 struct Map {
   Arena *arena;
   VEC(Entry) entries;
-  int *slots; /* index + 1 of an entry; 0: empty */
-  size_t n_slots;
+  int *slots;     /* index + 1 of an entry; 0: empty */
+  size_t n_slots; /* 0: every entry is looked at */
 };
 
-enum { FIRST_SLOTS = 16 };
+enum { FEW_ENTRIES = 8, FIRST_SLOTS = 32 };
 
 Map *map_create(Arena *arena) {
   Map *map = ARENA_NEW(arena, Map);
   map->arena = arena;
-  map->n_slots = FIRST_SLOTS;
-  map->slots = ARENA_ARRAY(arena, int, FIRST_SLOTS);
   return map;
 }
 
@@ -39,7 +37,8 @@ static uint64_t mix(const void *key) {
   return h ^ (h >> 33);
 }
 
-static int *find(const Map *map, const void *key) {
+/* Where the table has the entry of this key, or would have it. */
+static int *find_slot(const Map *map, const void *key) {
   size_t mask = map->n_slots - 1;
   for (size_t i = (size_t)mix(key) & mask;; i = (i + 1) & mask) {
     int *slot = &map->slots[i];
@@ -47,31 +46,45 @@ static int *find(const Map *map, const void *key) {
   }
 }
 
+static Entry *find(const Map *map, const void *key) {
+  if (map->n_slots > 0) {
+    int index = *find_slot(map, key);
+    return index ? &map->entries.data[index - 1] : NULL;
+  }
+  for (int i = 0; i < map->entries.n; i++)
+    if (map->entries.data[i].key == key) return &map->entries.data[i];
+  return NULL;
+}
+
+/* A table of twice the size, with the entries that there are. */
 static void grow(Map *map) {
-  map->n_slots *= 2;
+  map->n_slots = map->n_slots ? map->n_slots * 2 : FIRST_SLOTS;
   map->slots = ARENA_ARRAY(map->arena, int, map->n_slots);
   for (int i = 0; i < map->entries.n; i++)
-    *find(map, map->entries.data[i].key) = i + 1;
+    *find_slot(map, map->entries.data[i].key) = i + 1;
 }
 
 void map_put(Map *map, const void *key, void *value) {
-  int *slot = find(map, key);
-  if (*slot) {
-    map->entries.data[*slot - 1].value = value;
+  Entry *known = find(map, key);
+  if (known) {
+    known->value = value;
     return;
   }
   vec_push(map->arena, &map->entries, (Entry){key, value});
-  *slot = map->entries.n;
-  if ((size_t)map->entries.n * 2 > map->n_slots) grow(map);
+  size_t n = (size_t)map->entries.n;
+  if (n > FEW_ENTRIES && n * 2 > map->n_slots)
+    grow(map);
+  else if (map->n_slots > 0)
+    *find_slot(map, key) = map->entries.n;
 }
 
 void *map_get(const Map *map, const void *key) {
-  int index = *find(map, key);
-  return index ? map->entries.data[index - 1].value : NULL;
+  const Entry *entry = find(map, key);
+  return entry ? entry->value : NULL;
 }
 
 bool map_has(const Map *map, const void *key) {
-  return *find(map, key) != 0;
+  return find(map, key) != NULL;
 }
 
 int map_size(const Map *map) {

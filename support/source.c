@@ -4,6 +4,8 @@
  */
 #include "support/support.h"
 
+#include <string.h>
+
 /* Either may be SPAN_NONE. */
 Span span_join(Span a, Span b) {
   if (!a.source) return b;
@@ -14,19 +16,16 @@ Span span_join(Span a, Span b) {
 }
 
 void span_locate(Span span, int *out_line, int *out_column) {
-  int line = 1, column = 1;
-  if (span.source) {
-    const char *text = span.source->text;
-    for (size_t i = 0; i < span.begin && i < span.source->n; i++) {
-      column++;
-      if (text[i] == '\n') {
-        line++;
-        column = 1;
-      }
-    }
+  *out_line = *out_column = 1;
+  if (!span.source) return;
+  const char *line = span.source->text, *next;
+  size_t n = span.begin < span.source->n ? span.begin : span.source->n;
+  const char *end = line + n;
+  while ((next = memchr(line, '\n', (size_t)(end - line)))) {
+    line = next + 1;
+    ++*out_line;
   }
-  *out_line = line;
-  *out_column = column;
+  *out_column = (int)(end - line) + 1;
 }
 
 /* Comments end with their line; what they and line ends leave is one blank. */

@@ -120,8 +120,10 @@ void *arena_array(Arena *arena, int64_t n, size_t item_bytes);
     int n, capacity;                                                           \
   }
 #define vec_push(arena, vec, ...)                                              \
-  (vec_grow((arena), (void **)&(vec)->data, &(vec)->capacity, (vec)->n,        \
-            sizeof(*(vec)->data)),                                             \
+  ((vec)->n < (vec)->capacity                                                  \
+       ? (void)0                                                               \
+       : vec_grow((arena), (void **)&(vec)->data, &(vec)->capacity, (vec)->n,  \
+                  sizeof(*(vec)->data)),                                       \
    (vec)->data[(vec)->n++] = (__VA_ARGS__))
 void vec_grow(Arena *arena, void **data, int *capacity, int n,
               size_t item_bytes);

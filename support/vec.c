@@ -13,8 +13,7 @@ enum { FIRST_CAPACITY = 8, FIRST_BYTES = 128 };
 
 void vec_grow(Arena *arena, void **data, int *capacity, int n,
               size_t item_bytes) {
-  if (n < *capacity) return;
-  ASSERT(n <= INT_MAX / 2);
+  ASSERT(n >= *capacity && n <= INT_MAX / 2);
   int larger = 2 * n;
   if (n == 0)
     larger = item_bytes * FIRST_CAPACITY <= FIRST_BYTES ? FIRST_CAPACITY

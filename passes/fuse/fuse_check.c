@@ -12,6 +12,13 @@
  * the missing ones: allowed up to this many operations in all. */
 #define MAX_REPEATED_FLOPS 4
 
+/* All but the lists, of which nothing is read beyond their lengths. */
+static void summary_clear(FuseSummary *out) {
+  out->n_space = out->n_inner = out->n_inputs = 0;
+  out->is_row_like = out->has_reduction = out->has_lookup = false;
+  out->repeated = 0;
+}
+
 static bool space_add(FuseSummary *out, const Type *type) {
   for (int d = 0; d < type->rank; d++) {
     const Dim *dim = &type->dims[d];
@@ -190,7 +197,7 @@ static int count_body_inputs(Fusion *fusion, const int *ids, int n) {
 
 bool fuse_check(Fusion *fusion, const int *ids, int n, FuseSummary *out) {
   const Graph *graph = fusion->graph;
-  *out = (FuseSummary){0};
+  summary_clear(out);
   if (!collect_space(graph, ids, n, out)) return false;
   out->is_row_like = out->has_reduction && outer_elements(out) > 1;
   for (int i = 0; i < n; i++) {

@@ -189,24 +189,29 @@ static Value place_by_lines(Partition *p, int id, Value value) {
 
 /* Reshards the operands as the best strategy wants them, where the operator's
  * own rule would move shards.  Result: axes over which a look-up works on a
- * range of indices. */
-static AxisSet place_operands(Partition *p, int id, Value *inputs) {
+ * range of indices.  Fills `results` with the types that follow from the
+ * operands; `out_stay`: those are as the rule wants them, and did not move. */
+static AxisSet place_operands(Partition *p, int id, Value *inputs,
+                              const Type **results, bool *out_stay) {
   const Node *node = p->rewrite.from->nodes.data[id];
   Graph *to = p->rewrite.to;
   Arena *scratch = p->ctx->scratch;
   const Type **types = ARENA_ARRAY(scratch, const Type *, node->n_inputs);
   const Type **wanted = ARENA_ARRAY(scratch, const Type *, node->n_inputs);
-  const Type **results = ARENA_ARRAY(scratch, const Type *, node->n_results);
   AxisSet positions = 0;
   for (int i = 0; i < node->n_inputs; i++) types[i] = graph_type(to, inputs[i]);
   shard_infer(to, node->op, node->attrs, node->n_attrs, types, node->n_inputs,
               node->types, node->n_results, p->ctx->module->arena, wanted,
               results);
+  *out_stay = true;
+  for (int i = 0; i < node->n_inputs; i++) *out_stay &= wanted[i] == types[i];
   bool is_pinned = place_by_operator_line(p, id, types, wanted, &positions);
   if (!is_pinned && !choose_strategy(p, id, inputs, types, wanted, &positions))
     apply_lines(p, node, results[0], wanted);
-  for (int i = 0; i < node->n_inputs; i++)
+  for (int i = 0; i < node->n_inputs; i++) {
     inputs[i] = reshard(p, inputs[i], wanted[i], id);
+    *out_stay &= graph_type(to, inputs[i]) == types[i];
+  }
   return positions;
 }
 
@@ -275,6 +280,22 @@ static Value place_gradient(Partition *p, int id, int input, Value value) {
   return collect_microbatches(p, value, NULL);
 }
 
+static Value place_operator(Partition *p, int id, Value *inputs) {
+  const Node *node = p->rewrite.from->nodes.data[id];
+  const Type **results =
+      ARENA_ARRAY(p->ctx->scratch, const Type *, node->n_results);
+  bool stay;
+  AxisSet positions = place_operands(p, id, inputs, results, &stay);
+  rewrite_at(&p->rewrite, id);
+  if (positions) return place_by_range(p, id, inputs, positions);
+  Attrs attrs = node_attrs(node);
+  if (stay)
+    return append_placed(p, id, node->op, &attrs, inputs, node->n_inputs,
+                         node->types, results, node->n_results);
+  return place_call(p, id, node->op, &attrs, inputs, node->n_inputs,
+                    node->types, node->n_results);
+}
+
 void place_node(Partition *p, int id) {
   const Node *node = p->rewrite.from->nodes.data[id];
   if (node->op == OP_scan) {
@@ -305,13 +326,7 @@ void place_node(Partition *p, int id) {
                 place_by_lines(p, id, place_windows(p, id, inputs)));
     return;
   }
-  AxisSet positions = place_operands(p, id, inputs);
-  rewrite_at(&p->rewrite, id);
-  Attrs attrs = node_attrs(node);
-  Value first = positions
-                    ? place_by_range(p, id, inputs, positions)
-                    : place_call(p, id, node->op, &attrs, inputs,
-                                 node->n_inputs, node->types, node->n_results);
+  Value first = place_operator(p, id, inputs);
   for (int r = 0; r < node->n_results; r++)
     rewrite_set(&p->rewrite, (Value){id, r}, (Value){first.node, r});
   if (node->n_results > 1) return;

@@ -92,7 +92,13 @@ Value place_call(Partition *p, int id, Op op, const Attrs *attrs,
                  const Value *inputs, int n_inputs, const Type *const *logical,
                  int n_results);
 
-/* The same for an operator with one result, whose logical type is inferred. */
+/* The same where the operands are as the rule wants them already; `results`:
+ * the types that follow. */
+Value append_placed(Partition *p, int id, Op op, const Attrs *attrs,
+                    Value *inputs, int n_inputs, const Type *const *logical,
+                    const Type *const *results, int n_results);
+
+/* place_call of an operator with one result, whose logical type is inferred. */
 Value place_inferred(Partition *p, int id, Op op, const Value *inputs,
                      int n_inputs, const Attrs *attrs);
 

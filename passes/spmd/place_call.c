@@ -5,6 +5,15 @@
  */
 #include "passes/spmd/partition.h"
 
+Value append_placed(Partition *p, int id, Op op, const Attrs *attrs,
+                    Value *inputs, int n_inputs, const Type *const *logical,
+                    const Type *const *results, int n_results) {
+  rewrite_at(&p->rewrite, id);
+  mask_operands(p, op, attrs, inputs, n_inputs, logical, n_results);
+  return graph_append_typed(p->rewrite.to, op, inputs, n_inputs, attrs, results,
+                            n_results, p->rewrite.from->nodes.data[id]->body);
+}
+
 Value place_call(Partition *p, int id, Op op, const Attrs *attrs,
                  const Value *inputs, int n_inputs, const Type *const *logical,
                  int n_results) {
@@ -21,10 +30,8 @@ Value place_call(Partition *p, int id, Op op, const Attrs *attrs,
               results);
   for (int i = 0; i < n_inputs; i++)
     placed[i] = reshard(p, inputs[i], wanted[i], id);
-  rewrite_at(&p->rewrite, id);
-  mask_operands(p, op, attrs, placed, n_inputs, logical, n_results);
-  return graph_append_typed(to, op, placed, n_inputs, attrs, results, n_results,
-                            p->rewrite.from->nodes.data[id]->body);
+  return append_placed(p, id, op, attrs, placed, n_inputs, logical, results,
+                       n_results);
 }
 
 Value place_inferred(Partition *p, int id, Op op, const Value *inputs,
