@@ -128,10 +128,7 @@ static int infer_node_types(Graph *graph, Op op, const Value *inputs,
                             const Type **out_types) {
   Arena *arena = graph->module->arena;
   const Type **types = ARENA_ARRAY(arena, const Type *, n_inputs);
-  for (int i = 0; i < n_inputs; i++) {
-    graph_node(graph, inputs[i]);
-    types[i] = graph_type(graph, inputs[i]);
-  }
+  for (int i = 0; i < n_inputs; i++) types[i] = graph_type(graph, inputs[i]);
   OpCall call = {op, n_inputs, types, attrs};
   int n = op_infer(graph->module, &call, graph->span, out_types);
   if (n < 0) rule_violated(graph->module, op);

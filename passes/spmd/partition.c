@@ -280,6 +280,8 @@ static Value place_gradient(Partition *p, int id, int input, Value value) {
   return collect_microbatches(p, value, NULL);
 }
 
+/* Its first value.  Where no operand moves, the placements that place_operands
+ * inferred hold, and are not inferred again. */
 static Value place_operator(Partition *p, int id, Value *inputs) {
   const Node *node = p->rewrite.from->nodes.data[id];
   const Type **results =
