@@ -27,9 +27,10 @@
  * beginning.
  *
  * requires: a graph from list_schedule     keeps: the graph
- * cost: O(nodes + buffers x buffers that are live at once)
+ * cost: O(nodes + buffers x (sqrt(nodes) + holes))
  */
 #include "passes/buffers/list_schedule.h"
+#include "passes/buffers/live_memory.h"
 #include "passes/buffers/memory_peak.h"
 
 #include <stdlib.h>
@@ -327,124 +328,6 @@ static int64_t packing_key(const Buffer *buffer, PackingOrder order) {
   return order == PACK_longest ? nodes : buffer->bytes / 64 * nodes;
 }
 
-/* Buffers with an offset, in a B-tree ordered by it.  Neighbours in memory were
- * made near each other, so a search skips most of its nodes: either none of
- * their buffers is live together with the current item, or all are and no hole
- * between them is wide enough. */
-#define MAX_ENTRIES 16
-
-typedef struct PlacedNode PlacedNode;
-
-/* A buffer, or the extent of all buffers below a node. */
-typedef struct Placed {
-  int first, last;         /* none is live before or after */
-  int all_first, all_last; /* all are live from here to there, if in order */
-  int64_t offset, end;     /* aligned */
-  int64_t widest_hole;     /* between them */
-  PlacedNode *below;       /* NULL: a buffer */
-} Placed;
-
-struct PlacedNode {
-  int n;
-  Placed entries[MAX_ENTRIES];
-};
-
-static Placed placed_extent(PlacedNode *node) {
-  Placed all = node->entries[0];
-  all.below = node;
-  for (int i = 1; i < node->n; i++) {
-    const Placed *entry = &node->entries[i];
-    if (entry->first < all.first) all.first = entry->first;
-    if (entry->last > all.last) all.last = entry->last;
-    if (entry->all_first > all.all_first) all.all_first = entry->all_first;
-    if (entry->all_last < all.all_last) all.all_last = entry->all_last;
-    int64_t hole = entry->offset - all.end;
-    if (hole < entry->widest_hole) hole = entry->widest_hole;
-    if (hole > all.widest_hole) all.widest_hole = hole;
-    if (entry->end > all.end) all.end = entry->end;
-  }
-  return all;
-}
-
-static void insert_entry(PlacedNode *node, int at, Placed entry) {
-  memmove(&node->entries[at + 1], &node->entries[at],
-          (size_t)(node->n++ - at) * sizeof entry);
-  node->entries[at] = entry;
-}
-
-/* The second half of a full node becomes a node of its own. */
-static PlacedNode *split_node(Arena *arena, PlacedNode *node) {
-  PlacedNode *second = ARENA_NEW(arena, PlacedNode);
-  node->n = MAX_ENTRIES / 2;
-  second->n = MAX_ENTRIES - node->n;
-  memcpy(second->entries, &node->entries[node->n],
-         (size_t)second->n * sizeof *second->entries);
-  return second;
-}
-
-/* Adds a buffer after those of the same offset.  Returns the node that follows
- * this one now, where it was split, else NULL. */
-static PlacedNode *add_below(Arena *arena, PlacedNode *node, Placed buffer) {
-  int at = node->n;
-  while (at > 0 && node->entries[at - 1].offset > buffer.offset) at--;
-  if (node->n > 0 && node->entries[0].below) {
-    Placed *child = &node->entries[at > 0 ? at - 1 : 0];
-    PlacedNode *next = add_below(arena, child->below, buffer);
-    *child = placed_extent(child->below);
-    if (next)
-      insert_entry(node, (int)(child - node->entries) + 1, placed_extent(next));
-  } else {
-    insert_entry(node, at, buffer);
-  }
-  return node->n == MAX_ENTRIES ? split_node(arena, node) : NULL;
-}
-
-/* Returns the root. */
-static PlacedNode *add_placed(Arena *arena, PlacedNode *root, Placed buffer) {
-  PlacedNode *next = add_below(arena, root, buffer);
-  if (!next) return root;
-  PlacedNode *parent = ARENA_NEW(arena, PlacedNode);
-  insert_entry(parent, 0, placed_extent(root));
-  insert_entry(parent, 1, placed_extent(next));
-  return parent;
-}
-
-typedef struct Fit {
-  int first, last; /* when the item is live */
-  int64_t needed, end;
-  int64_t best, best_size; /* the smallest hole so far; best -1: none */
-} Fit;
-
-static bool is_live_with(const Fit *fit, int first, int last) {
-  return last >= fit->first && first <= fit->last;
-}
-
-static void find_hole(Fit *fit, const PlacedNode *node) {
-  for (int i = 0; i < node->n && fit->best_size > fit->needed; i++) {
-    const Placed *entry = &node->entries[i];
-    if (!is_live_with(fit, entry->first, entry->last)) continue;
-    bool is_solid =
-        !entry->below || (entry->widest_hole < fit->needed &&
-                          is_live_with(fit, entry->all_first, entry->all_last));
-    if (!is_solid) {
-      find_hole(fit, entry->below);
-      continue;
-    }
-    int64_t hole = entry->offset - fit->end;
-    if (hole >= fit->needed && hole < fit->best_size)
-      fit->best = fit->end, fit->best_size = hole;
-    if (entry->end > fit->end) fit->end = entry->end;
-  }
-}
-
-/* Lowest end of the smallest hole between placed buffers that takes `item`. */
-static int64_t best_fit(const PlacedNode *root, const Buffer *item,
-                        int64_t needed, int64_t base) {
-  Fit fit = {item->first, item->last, needed, base, -1, INT64_MAX};
-  find_hole(&fit, root);
-  return fit.best >= 0 ? fit.best : fit.end;
-}
-
 static bool is_packed(const Buffer *buffer) {
   return buffer->input_index < 0 && !buffer->is_enclosing;
 }
@@ -460,20 +343,18 @@ static int64_t pack_in_order(Packing *packing, int64_t base,
       items[n_items++] = (Item){packing_key(buffer, order), i};
   }
   qsort(items, (size_t)n_items, sizeof *items, compare_items);
-  PlacedNode *placed = ARENA_NEW(packing->arena, PlacedNode);
+  LiveMemory *live =
+      live_memory_create(packing->arena, packing->graph->nodes.n);
   int64_t top = base;
   for (int i = 0; i < n_items; i++) {
     Buffer *buffer = &packing->buffers.data[items[i].buffer];
     int64_t needed = align_up(buffer->bytes, packing->alignment);
-    buffer->offset = best_fit(placed, buffer, needed, base);
+    buffer->offset =
+        live_memory_best_fit(live, buffer->first, buffer->last, needed, base);
     int64_t end = buffer->offset + buffer->bytes;
-    placed = add_placed(packing->arena, placed,
-                        (Placed){.first = buffer->first,
-                                 .last = buffer->last,
-                                 .all_first = buffer->first,
-                                 .all_last = buffer->last,
-                                 .offset = buffer->offset,
-                                 .end = align_up(end, packing->alignment)});
+    live_memory_add(
+        live, buffer->first, buffer->last,
+        (MemoryRange){buffer->offset, align_up(end, packing->alignment)});
     if (end > top) top = end;
   }
   return top;
