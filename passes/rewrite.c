@@ -6,17 +6,21 @@
 
 Rewrite rewrite_begin(PassContext *ctx, const Graph *from) {
   Rewrite rewrite = {.ctx = ctx, .from = from, .to = graph_like(from)};
-  rewrite.map = ARENA_ARRAY(ctx->scratch, Value *, from->nodes.n);
-  int n_values = 0;
-  for (int i = 0; i < from->nodes.n; i++)
-    n_values += from->nodes.data[i]->n_results;
-  Value *values = ARENA_ARRAY(ctx->scratch, Value, n_values);
-  for (int v = 0; v < n_values; v++) values[v] = VALUE_NONE;
-  for (int i = 0; i < from->nodes.n; i++) {
-    rewrite.map[i] = values;
-    values += from->nodes.data[i]->n_results;
-  }
+  int n = from->nodes.n;
+  rewrite.first = ARENA_ARRAY(ctx->scratch, Value, n);
+  for (int i = 0; i < n; i++) rewrite.first[i] = VALUE_NONE;
+  rewrite.others = ARENA_ARRAY(ctx->scratch, Value *, n);
   return rewrite;
+}
+
+void rewrite_set_other(Rewrite *rewrite, Value old, Value now) {
+  Value **others = &rewrite->others[old.node];
+  if (!*others) {
+    int n = rewrite->from->nodes.data[old.node]->n_results - 1;
+    *others = ARENA_ARRAY(rewrite->ctx->scratch, Value, n);
+    for (int r = 0; r < n; r++) (*others)[r] = VALUE_NONE;
+  }
+  (*others)[old.result - 1] = now;
 }
 
 void rewrite_at(Rewrite *rewrite, int id) {
@@ -58,7 +62,8 @@ Value rewrite_input(Graph *to, const GraphInput *like, const Type *type) {
 /* The values of a node are those of the old one. */
 static void set_same(Rewrite *rewrite, int id) {
   int n_results = rewrite->from->nodes.data[id]->n_results;
-  for (int r = 0; r < n_results; r++) rewrite->map[id][r] = (Value){id, r};
+  for (int r = 0; r < n_results; r++)
+    rewrite_set(rewrite, (Value){id, r}, (Value){id, r});
 }
 
 /* All before is the same: there is nothing to look at.  Inputs are registered,

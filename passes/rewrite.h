@@ -12,24 +12,36 @@ typedef struct Rewrite {
   PassContext *ctx;
   const Graph *from;
   Graph *to;
-  Value **map; /* [node][result] -> value of `to`, VALUE_NONE if not yet; only
-                  rewrite_set writes it */
-  int n_same;  /* so many nodes of `to` are the first ones of `from`, and so are
-                  their values; -1: no longer known */
+  /* By node, the values of `to` for result 0 and for those behind it (NULL:
+   * none yet); only rewrite_find and rewrite_set use them. */
+  Value *first, **others;
+  int n_same; /* so many nodes of `to` are the first ones of `from`, and so are
+                 their values; -1: no longer known */
 } Rewrite;
 
 /* `to` starts empty, with name and mesh of `from`. */
 Rewrite rewrite_begin(PassContext *ctx, const Graph *from);
-/* The new value of an old one; asserts that it is known. */
+/* The new value of an old one; VALUE_NONE if there is none yet. */
+static inline Value rewrite_find(const Rewrite *rewrite, Value old) {
+  if (old.result == 0) return rewrite->first[old.node];
+  const Value *others = rewrite->others[old.node];
+  return others ? others[old.result - 1] : VALUE_NONE;
+}
+/* The same; asserts that there is one. */
 static inline Value rewrite_get(const Rewrite *rewrite, Value old) {
-  Value now = rewrite->map[old.node][old.result];
+  Value now = rewrite_find(rewrite, old);
   ASSERT(value_is(now));
   return now;
 }
+/* For a result behind the first one. */
+void rewrite_set_other(Rewrite *rewrite, Value old, Value now);
 static inline void rewrite_set(Rewrite *rewrite, Value old, Value now) {
   if (old.node < rewrite->n_same && !value_equal(old, now))
     rewrite->n_same = -1;
-  rewrite->map[old.node][old.result] = now;
+  if (old.result == 0)
+    rewrite->first[old.node] = now;
+  else
+    rewrite_set_other(rewrite, old, now);
 }
 /* Gives the nodes appended next the span, path and phase of old node `id`. */
 void rewrite_at(Rewrite *rewrite, int id);

@@ -36,7 +36,7 @@ static const Type *shards_of_reader(Partition *p, const Node *reader,
                                     const Type *partial) {
   for (int i = 0; i < reader->n_inputs; i++) {
     Value other = reader->inputs[i];
-    if (!value_is(p->rewrite.map[other.node][other.result])) continue;
+    if (!value_is(rewrite_find(&p->rewrite, other))) continue;
     const Type *type =
         graph_type(p->rewrite.to, rewrite_get(&p->rewrite, other));
     for (int d = 0; d < type->rank; d++) {

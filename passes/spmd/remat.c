@@ -198,7 +198,7 @@ static Value append_like(RematEmit *e, int id, const Value *inputs) {
 /* Inputs may come earlier than they did. */
 static void emit_data(RematEmit *e, int id) {
   if (e->r->graph->nodes.data[id]->op == OP_input &&
-      !value_is(e->rewrite.map[id][0]))
+      !value_is(rewrite_find(&e->rewrite, (Value){id, 0})))
     rewrite_copy(&e->rewrite, id);
 }
 
@@ -283,7 +283,7 @@ static Value operand_value(RematEmit *e, const Node *node, Value old) {
 /* Copies a node; one of the backward pass reads clones. */
 static void emit_node(RematEmit *e, int id) {
   const Node *node = e->r->graph->nodes.data[id];
-  if (value_is(e->rewrite.map[id][0])) return;
+  if (value_is(rewrite_find(&e->rewrite, (Value){id, 0}))) return;
   if (node->op == OP_input) {
     rewrite_copy(&e->rewrite, id);
     return;
@@ -304,7 +304,7 @@ static void emit_node(RematEmit *e, int id) {
  * come earlier. */
 static void emit_with_operands(RematEmit *e, int id) {
   const Node *node = e->r->graph->nodes.data[id];
-  if (value_is(e->rewrite.map[id][0])) return;
+  if (value_is(rewrite_find(&e->rewrite, (Value){id, 0}))) return;
   for (int i = 0; i < node->n_inputs; i++)
     emit_with_operands(e, node->inputs[i].node);
   emit_node(e, id);
@@ -312,7 +312,7 @@ static void emit_with_operands(RematEmit *e, int id) {
 
 static void emit_gather(RematEmit *e, int id, int place) {
   Value from = e->r->graph->nodes.data[id]->inputs[0];
-  if (value_is(e->rewrite.map[id][0])) return;
+  if (value_is(rewrite_find(&e->rewrite, (Value){id, 0}))) return;
   emit_with_operands(e, from.node);
   rewrite_at(&e->rewrite, id);
   Value held = hold_value(e, rewrite_get(&e->rewrite, from), place);
