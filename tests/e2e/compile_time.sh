@@ -12,15 +12,23 @@ cpu_seconds() { # layers option...
     L="$layers" "$@" -o "gpt2-$layers" >log 2>&1; } 2>&1 |
     awk '{ print $1 + $2 }'
 }
-# least FEW MANY option...: sets few and many, each the least of three, taken in
-# turn so that a machine that changes its speed slows both.
+# mean TIMES command...: of the first of the numbers that it prints.
+mean() {
+  local times=$1
+  shift
+  for _ in $(seq "$times"); do "$@"; done |
+    awk '{ s += $1 } END { print s / NR }'
+}
+# least ROUNDS TIMES COMMAND FEW MANY option...: sets few and many, each the
+# least of its rounds.  Both are run in turn, and the shorter one some times for
+# each of the longer one, so that a machine that changes its speed slows both.
 least() {
-  local low=$1 high=$2
-  shift 2
+  local rounds=$1 times=$2 command=$3 low=$4 high=$5
+  shift 5
   few=$(mktemp -p "$work") many=$(mktemp -p "$work")
-  for _ in 1 2 3; do
-    cpu_seconds "$low" "$@" >>"$few"
-    cpu_seconds "$high" "$@" >>"$many"
+  for _ in $(seq "$rounds"); do
+    mean "$times" "$command" "$low" "$@" >>"$few"
+    "$command" "$high" "$@" >>"$many"
   done
   few=$(sort -n "$few" | head -n 1) many=$(sort -n "$many" | head -n 1)
 }
@@ -28,12 +36,12 @@ within() { # most less more what
   awk -v m="$1" -v a="$2" -v b="$3" 'BEGIN { exit !(a > 0 && b < m * a) }' ||
     fail "$4 take $3 s, more than $1 times $2 s"
 }
-least 12 96 --no-cache
+least 3 1 cpu_seconds 12 96 --no-cache
 [ -x gpt2-96/rank-0000 ] || { cat log; fail "gpt2 with 96 layers"; }
 echo "12 layers: $few s, 96 layers: $many s"
 within 1.4 "$few" "$many" "96 layers"
 cpu_seconds 96 >/dev/null # fills the cache
-least 96 384
+least 3 4 cpu_seconds 96 384
 own=$few more=$many
 [ -x gpt2-384/rank-0000 ] || { cat log; fail "gpt2 with 384 layers"; }
 echo "without kernels: 96 layers: $own s, 384 layers: $more s"
@@ -78,8 +86,8 @@ plan_seconds() { # layers
 full_plan 24
 full_plan 96
 [ "$(wc -l <full-96.plan)" -gt 7000 ] || fail "no full plan of 96 layers"
-least_plan() { for _ in 1 2 3; do plan_seconds "$1"; done | sort -n | head -n 1; }
-own=$(least_plan 24) more=$(least_plan 96)
+least 5 4 plan_seconds 24 96
+own=$few more=$many
 grep -q 'all_reduce' log || { tail log; fail "GPT-3 with its full plan"; }
 echo "full plan: 24 layers: $own s, 96 layers: $more s"
 within 5 "$own" "$more" "full plan of 96 layers"
@@ -110,12 +118,10 @@ sed 's/shard H, F/zero = 3\n  &/' "$root/benchmarks/plans/gpt3.plan" >zero3.plan
 sed 's/data   = 128/data   = 1024/' zero3.plan >wide.plan
 sed 's/count = 128;/count = 1024;/' "$root/models/a100x1024.cluster" >wide.cluster
 price_seconds() { # layers plan: total, and that of front end and passes
-  for _ in 1 2 3 4 5; do
-    "$dnnc" simulate "$root/models/gpt3.dnn" L="$1" B=8192 --plan "$2" \
-      --cluster wide.cluster --time-passes 2>&1 >log | awk '
-        / ms/ { all += $2; if ($1 == "buffer_assign" || $1 == "price") own += $2 }
-        END { print all / 1000, (all - own) / 1000 }'
-  done | sort -n | head -n 1
+  "$dnnc" simulate "$root/models/gpt3.dnn" L="$1" B=8192 --plan "$2" \
+    --cluster wide.cluster --time-passes 2>&1 >log | awk '
+      / ms/ { all += $2; if ($1 == "buffer_assign" || $1 == "price") own += $2 }
+      END { print all / 1000, (all - own) / 1000 }'
 }
 # A shared machine may have half of its usual speed: then a loop of awk takes
 # twice its quarter of a second, and the bounds are as much later.
@@ -126,10 +132,15 @@ slowness() {
   done | sort -n | awk 'NR == 1 { print ($1 > 0.25 ? $1 / 0.25 : 1) }'
 }
 slow=$(slowness)
-read -r own passes < <(price_seconds 96 zero3.plan)
+for _ in 1 2 3 4 5; do # in turn, as above
+  mean 4 price_seconds 24 zero3.plan >>price-few
+  price_seconds 96 wide.plan >>price-wide
+  price_seconds 96 zero3.plan >>price-own
+done
 grep -q 'a step takes' log || { cat log; fail "the price of GPT-3"; }
-read -r wide _ < <(price_seconds 96 wide.plan)
-read -r few _ < <(price_seconds 24 zero3.plan)
+read -r few < <(sort -n price-few)
+read -r wide _ < <(sort -n price-wide)
+read -r own passes < <(sort -n price-own)
 echo "price of GPT-3: $own s, passes $passes s; on 8,192 ranks $wide s; 24 layers $few s; a machine $slow times as slow as usual"
 awk -v a="$own" -v p="$passes" -v s="$slow" 'BEGIN { exit !(a > 0 && a < s && p > 0 && p < s / 2) }' ||
   fail "the price of GPT-3 takes $own s, of which the passes $passes s, on a machine $slow times as slow as usual"
