@@ -3,6 +3,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 tools/setup.sh --test
-cmake -S . -B build -G Ninja -DDNNC_WERROR="${DNNC_WERROR:-OFF}" >/dev/null
+cmake -S . -B build -G Ninja -DDNNC_WERROR="${DNNC_WERROR:-OFF}" \
+  -DCMAKE_C_FLAGS_RELWITHDEBINFO="${DNNC_C_FLAGS:--O2 -g -DNDEBUG}" >/dev/null
 ninja -C build
 ctest --test-dir build --output-on-failure -j2 "$@"
