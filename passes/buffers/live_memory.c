@@ -45,8 +45,8 @@ struct LiveMemory {
   MemoryRanges used, merged, part; /* of a request */
 };
 
-/* Of n nodes, a buffer is added to sqrt(n) slots at most, and a request looks
- * through as many buffers of a slot. */
+/* With n nodes there are sqrt(n) slots at most, to which a buffer is added, and
+ * a request looks through the buffers that begin or end in two of them. */
 LiveMemory *live_memory_create(Arena *arena, int n_nodes) {
   LiveMemory *memory = ARENA_NEW(arena, LiveMemory);
   memory->arena = arena;
