@@ -12,11 +12,14 @@
 #include "tests/unit/toy.h"
 
 #include <criterion/criterion.h>
+#include <ctype.h>
+#include <dirent.h>
 #include <fcntl.h>
 #include <ftw.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -149,17 +152,22 @@ static void wait_for_save(const Bundle *bundle) {
 
 /* The process of a rank of this bundle: its folder is in its command line. */
 static pid_t find_rank(const Bundle *bundle, int rank) {
-  char wanted[128], path[64], line[256];
+  char wanted[128], path[288], line[256];
   snprintf(wanted, sizeof wanted, "%s/rank-%04d", bundle->folder, rank);
-  for (pid_t pid = 2; pid < 1 << 22; pid++) {
-    snprintf(path, sizeof path, "/proc/%d/cmdline", (int)pid);
+  DIR *processes = opendir("/proc");
+  cr_assert(processes);
+  pid_t found = 0;
+  for (struct dirent *entry; !found && (entry = readdir(processes));) {
+    if (!isdigit((unsigned char)entry->d_name[0])) continue;
+    snprintf(path, sizeof path, "/proc/%s/cmdline", entry->d_name);
     FILE *file = fopen(path, "r");
     if (!file) continue;
     line[fread(line, 1, sizeof line - 1, file)] = '\0';
     fclose(file);
-    if (strcmp(line, wanted) == 0) return pid;
+    if (strcmp(line, wanted) == 0) found = (pid_t)atoi(entry->d_name);
   }
-  return 0;
+  closedir(processes);
+  return found;
 }
 
 static bool has_mpi(void) {
