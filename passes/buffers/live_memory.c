@@ -19,10 +19,7 @@
 #include <string.h>
 
 /* Ascending; neither overlapping nor next to each other. */
-typedef struct MemoryRanges {
-  MemoryRange *data;
-  int n, capacity;
-} MemoryRanges;
+typedef VEC(MemoryRange) MemoryRanges;
 
 typedef struct LiveBuffer {
   int first, last;
@@ -60,16 +57,6 @@ LiveMemory *live_memory_create(Arena *arena, int n_nodes) {
 
 /* ---- unions ---- */
 
-static void reserve(Arena *arena, MemoryRanges *ranges, int n) {
-  if (n <= ranges->capacity) return;
-  int capacity = 2 * n;
-  MemoryRange *data = ARENA_ARRAY(arena, MemoryRange, capacity);
-  if (ranges->n > 0)
-    memcpy(data, ranges->data, (size_t)ranges->n * sizeof *data);
-  ranges->data = data;
-  ranges->capacity = capacity;
-}
-
 /* Joins the range with those that it overlaps or lies next to. */
 static void add_range(Arena *arena, MemoryRanges *ranges, MemoryRange range) {
   int low = 0, high = ranges->n;
@@ -85,20 +72,21 @@ static void add_range(Arena *arena, MemoryRanges *ranges, MemoryRange range) {
     if (other->offset < range.offset) range.offset = other->offset;
     if (other->end > range.end) range.end = other->end;
   }
-  if (high != low + 1) {
-    if (high == low) reserve(arena, ranges, ranges->n + 1);
+  int n_behind = ranges->n - high;
+  if (high == low) vec_push(arena, ranges, range);
+  if (high != low + 1)
     memmove(&ranges->data[low + 1], &ranges->data[high],
-            (size_t)(ranges->n - high) * sizeof range);
-    ranges->n += low + 1 - high;
-  }
+            (size_t)n_behind * sizeof range);
   ranges->data[low] = range;
+  ranges->n = low + 1 + n_behind;
 }
 
 /* Appends a range that does not begin before the last one. */
-static void append_range(MemoryRanges *ranges, MemoryRange range) {
+static void append_range(Arena *arena, MemoryRanges *ranges,
+                         MemoryRange range) {
   MemoryRange *last = ranges->n > 0 ? &ranges->data[ranges->n - 1] : NULL;
   if (!last || last->end < range.offset)
-    ranges->data[ranges->n++] = range;
+    vec_push(arena, ranges, range);
   else if (last->end < range.end)
     last->end = range.end;
 }
@@ -107,12 +95,12 @@ static void append_range(MemoryRanges *ranges, MemoryRange range) {
 static void use_ranges(LiveMemory *memory, const MemoryRanges *more) {
   if (more->n == 0) return;
   MemoryRanges from = memory->used, *to = &memory->merged;
-  reserve(memory->arena, to, from.n + more->n);
   to->n = 0;
   for (int f = 0, m = 0; f < from.n || m < more->n;) {
     bool takes_more = f == from.n || (m < more->n && more->data[m].offset <
                                                          from.data[f].offset);
-    append_range(to, takes_more ? more->data[m++] : from.data[f++]);
+    append_range(memory->arena, to,
+                 takes_more ? more->data[m++] : from.data[f++]);
   }
   memory->used = *to;
   *to = from;
@@ -152,12 +140,11 @@ void live_memory_add(LiveMemory *memory, int first, int last,
 static void use_slot(LiveMemory *memory, const Slot *slot, int first,
                      int last) {
   MemoryRanges *part = &memory->part;
-  reserve(memory->arena, part, slot->part.n);
   part->n = 0;
   for (int i = 0; i < slot->part.n; i++) {
     const LiveBuffer *buffer = &slot->part.data[i];
     if (buffer->first <= last && first <= buffer->last)
-      append_range(part, buffer->range);
+      append_range(memory->arena, part, buffer->range);
   }
   use_ranges(memory, &slot->whole);
   use_ranges(memory, part);
