@@ -329,13 +329,39 @@ static void *create_conv(const Library *library, const DnnConv *conv,
   return result;
 }
 
-static bool is_slow(const Api *api, const void *primitive_desc) {
+static const char *implementation_name(const Api *api,
+                                       const void *primitive_desc) {
   const char *name = NULL;
-  if (api->primitive_desc_query(primitive_desc, QUERY_IMPLEMENTATION, 0,
-                                &name) != OK ||
-      !name)
-    return false;
+  int status =
+      api->primitive_desc_query(primitive_desc, QUERY_IMPLEMENTATION, 0, &name);
+  return status == OK && name ? name : "";
+}
+
+static bool is_slow(const Api *api, const void *primitive_desc) {
+  const char *name = implementation_name(api, primitive_desc);
   return strstr(name, "ref") || strstr(name, "gemm");
+}
+
+/* For the gradient of weights of one pixel with a stride, oneDNN gathers the
+ * pixels into scratch.  Where channels are last and fewer than a vector has
+ * floats, it writes whole vectors past the end of that: results are wrong, and
+ * with two threads it hangs (uxlfoundation/oneDNN issue 6035; seen in 2.6). */
+static bool overruns_scratch(const Api *api, const DnnConv *conv,
+                             const void *primitive_desc) {
+  enum { LONGEST_VECTOR = 16 };
+  if (conv->kind != DNN_CONV_WEIGHT_GRAD ||
+      conv->in_channels >= LONGEST_VECTOR ||
+      (conv->stride[0] == 1 && conv->stride[1] == 1) ||
+      !strstr(implementation_name(api, primitive_desc), "jit_1x1"))
+    return false;
+  int64_t channels = conv->in_channels, width = conv->in[1];
+  int64_t dims[4] = {conv->batch, channels, conv->in[0], width};
+  int64_t strides[4] = {conv->in[0] * width * channels, 1, width * channels,
+                        channels};
+  Desc last;
+  return describe_strided(api, &last, 4, dims, conv->dtype, strides) &&
+         api->memory_desc_equal(
+             api->primitive_desc_query_md(primitive_desc, QUERY_SRC, 0), &last);
 }
 
 static bool conv_recipe(const Library *library, const DnnConv *conv,
@@ -350,6 +376,10 @@ static bool conv_recipe(const Library *library, const DnnConv *conv,
                       frees_activations))
       return false;
     void *desc = create_conv(library, conv, &chosen[0], &chosen[1], &chosen[2]);
+    if (desc && overruns_scratch(api, conv, desc)) {
+      api->primitive_desc_destroy(desc);
+      desc = NULL;
+    }
     bool is_better = desc && !is_slow(api, desc);
     if (is_better || !out->primitive_desc) {
       if (out->primitive_desc) api->primitive_desc_destroy(out->primitive_desc);

@@ -739,6 +739,7 @@ static const ConvCase convs[] = {
     {1, 3, 5, {1, 30}, {1, 4}, {1, 2}, {0, 1}, {1, 1}, false},
     {1, 40, 70, {15, 13}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, false},
     {1, 2, 1030, {3, 4}, {2, 2}, {2, 1}, {1, 1}, {1, 2}, true},
+    {1, 4, 6, {4, 22}, {1, 1}, {1, 2}, {0, 0}, {1, 1}, true},
 };
 
 static DnnConv conv_of(const ConvCase *c, DnnDtype dtype, DnnDtype out) {
@@ -861,11 +862,14 @@ static bool check_conv(Library *library, const ConvCase *c, DnnConvKind kind,
   }
   conv_slowly(&conv, expected[0], expected[1], expected[2]);
   conv.scratch_bytes = cpu_conv_scratch(&conv);
-  char *scratch = arena_alloc(arena, (size_t)conv.scratch_bytes + 64);
+  enum { BEHIND = 8192, UNTOUCHED = 0x5a };
+  char *scratch = arena_alloc(arena, (size_t)conv.scratch_bytes + 64 + BEHIND);
+  scratch += 63 - ((uintptr_t)scratch + 63) % 64;
+  char *behind = scratch + conv.scratch_bytes;
+  memset(behind, UNTOUCHED, BEHIND);
   static const int order[][3] = {{0, 1, 2}, {2, 1, 0}, {0, 2, 1}};
   void *buffers[] = {data[order[kind][0]], data[order[kind][1]],
-                     data[order[kind][2]],
-                     scratch + 63 - ((uintptr_t)scratch + 63) % 64};
+                     data[order[kind][2]], scratch};
   if (library) {
     int64_t needs;
     LibraryCall *call = library_conv(library, &conv, buffers, NULL, 0, &needs);
@@ -888,6 +892,11 @@ static bool check_conv(Library *library, const ConvCase *c, DnnConvKind kind,
                  (long long)c->in_channels, (long long)i,
                  (double)load(data[result], i, out),
                  (double)expected[result][i]);
+  for (int i = 0; i < BEHIND; i++)
+    cr_assert_eq(
+        behind[i], UNTOUCHED,
+        "kind %d, %lld channels: byte %d behind the scratch is written", kind,
+        (long long)c->in_channels, i);
   memory_destroy(memory);
   return true;
 }
