@@ -8,7 +8,11 @@ write() { # NAME HEAD BODY: a net over x: [B]
   printf 'dim B = 2\n%snet f(x: [B]) -> [B] {\n%s  return x\n}\n' "$2" "$3" >"$1.dnn"
 }
 lines() { # TEXT N: N times, with @ the number
-  seq 1 "$2" | awk -v text="$1" '{ line = text; gsub("@", $1, line); print line }'
+  seq 1 "$2" | awk -v text="$1" '
+    BEGIN { n = split(text, part, "@") }
+    { printf "%s", part[1]
+      for (i = 2; i <= n; i++) printf "%s%s", $1, part[i]
+      print "" }'
 }
 explodes() { # LIMIT NAME
   ( ulimit -t 2 -v 512000; exec "$dnnc" check "$2.dnn" ) >out 2>err
@@ -60,7 +64,7 @@ cpu() { # NAME: processor time of a check, least of three
 }
 chain() { # N
   write "names$1" "" "  x0 = x
-$(lines '  x@ = tanh(x!)' "$1" | awk '{ gsub("!", NR - 1); print }')
+$(seq 1 "$1" | awk '{ printf "  x%d = tanh(x%d)\n", $1, $1 - 1 }')
   x = x$1
 "
   write "same$1" "" "$(lines '  x = x * @' "$1")"$'\n'
