@@ -2,8 +2,8 @@
 # Compile time grows with the kinds of blocks, not with layers: GPT-2 with 12
 # and with 96 layers, everything compiled anew.  The time for the graphs of dnnc
 # itself grows in proportion: 384 layers against 96, kernels from the cache.
-# Measured in CPU time of dnnc and its compilers, least of three, so that a busy
-# machine matters little.
+# Measured in CPU time of dnnc and its compilers, so that a busy machine matters
+# little.
 . "$(dirname "$0")/lib.sh"
 cpu_seconds() { # layers option...
   local TIMEFORMAT='%U %S' layers=$1
@@ -19,33 +19,32 @@ mean() {
   for _ in $(seq "$times"); do "$@"; done |
     awk '{ s += $1 } END { print s / NR }'
 }
-# least ROUNDS TIMES COMMAND FEW MANY option...: sets few and many, each the
-# least of its rounds.  Both are run in turn, and the shorter one some times for
-# each of the longer one, so that a machine that changes its speed slows both.
-least() {
-  local rounds=$1 times=$2 command=$3 low=$4 high=$5
-  shift 5
-  few=$(mktemp -p "$work") many=$(mktemp -p "$work")
-  for _ in $(seq "$rounds"); do
-    mean "$times" "$command" "$low" "$@" >>"$few"
-    "$command" "$high" "$@" >>"$many"
+# at_most BOUND WHAT TIMES COMMAND FEW MANY option...: COMMAND takes for MANY at
+# most BOUND times what it takes for FEW, in three of up to five rounds: their
+# median.  A machine that changes its speed spoils a round.  The one for FEW runs
+# TIMES times in each, so that both see as much of the machine.
+at_most() {
+  local bound=$1 what=$2 times=$3 command=$4 low=$5 high=$6 within=0 above=0
+  shift 6
+  while [ $within -lt 3 ] && [ $above -lt 3 ]; do
+    few=$(mean "$times" "$command" "$low" "$@")
+    many=$("$command" "$high" "$@")
+    echo "$what: $low: $few s, $high: $many s"
+    if awk -v m="$bound" -v a="$few" -v b="$many" \
+      'BEGIN { exit !(a > 0 && b > 0 && b < m * a) }'; then
+      within=$((within + 1))
+    else
+      above=$((above + 1))
+    fi
   done
-  few=$(sort -n "$few" | head -n 1) many=$(sort -n "$many" | head -n 1)
+  [ $within = 3 ] ||
+    fail "$what: in three of $((within + above)) rounds $high takes more than $bound times what $low takes"
 }
-within() { # most less more what
-  awk -v m="$1" -v a="$2" -v b="$3" 'BEGIN { exit !(a > 0 && b < m * a) }' ||
-    fail "$4 take $3 s, more than $1 times $2 s"
-}
-least 3 1 cpu_seconds 12 96 --no-cache
+at_most 1.4 "layers of gpt2" 1 cpu_seconds 12 96 --no-cache
 [ -x gpt2-96/rank-0000 ] || { cat log; fail "gpt2 with 96 layers"; }
-echo "12 layers: $few s, 96 layers: $many s"
-within 1.4 "$few" "$many" "96 layers"
 cpu_seconds 96 >/dev/null # fills the cache
-least 3 4 cpu_seconds 96 384
-own=$few more=$many
+at_most 5 "layers of gpt2 without kernels" 4 cpu_seconds 96 384
 [ -x gpt2-384/rank-0000 ] || { cat log; fail "gpt2 with 384 layers"; }
-echo "without kernels: 96 layers: $own s, 384 layers: $more s"
-within 5 "$own" "$more" "384 layers"
 
 # A plan with a line for each parameter, value and gradient of each layer costs
 # in proportion too: GPT-3 with 24 and with 96 layers, 7,300 lines.
@@ -86,11 +85,8 @@ plan_seconds() { # layers
 full_plan 24
 full_plan 96
 [ "$(wc -l <full-96.plan)" -gt 7000 ] || fail "no full plan of 96 layers"
-least 5 4 plan_seconds 24 96
-own=$few more=$many
+at_most 5 "layers of GPT-3 with a full plan" 4 plan_seconds 24 96
 grep -q 'all_reduce' log || { tail log; fail "GPT-3 with its full plan"; }
-echo "full plan: 24 layers: $own s, 96 layers: $more s"
-within 5 "$own" "$more" "full plan of 96 layers"
 
 # The passes of GPT-3 on 1,024 ranks take half a second, whether a line of the
 # plan stands for all layers or for one value.  They run in one thread, so on a
@@ -117,12 +113,14 @@ done
 sed 's/shard H, F/zero = 3\n  &/' "$root/benchmarks/plans/gpt3.plan" >zero3.plan
 sed 's/data   = 128/data   = 1024/' zero3.plan >wide.plan
 sed 's/count = 128;/count = 1024;/' "$root/models/a100x1024.cluster" >wide.cluster
-price_seconds() { # layers plan: total, and that of front end and passes
+price_seconds() { # layers plan: adds those of front end and passes to a file
   "$dnnc" simulate "$root/models/gpt3.dnn" L="$1" B=8192 --plan "$2" \
-    --cluster wide.cluster --time-passes 2>&1 >log | awk '
+    --cluster wide.cluster --time-passes 2>&1 >log |
+    awk -v passes="passes-$1-$2" '
       / ms/ { all += $2; if ($1 == "buffer_assign" || $1 == "price") own += $2 }
-      END { print all / 1000, (all - own) / 1000 }'
+      END { print all / 1000; print (all - own) / 1000, all / 1000 >> passes }'
 }
+price_of_plan() { price_seconds 96 "$1"; }
 # A shared machine may have half of its usual speed: then a loop of awk takes
 # twice its quarter of a second, and the bounds are as much later.
 slowness() {
@@ -132,20 +130,13 @@ slowness() {
   done | sort -n | awk 'NR == 1 { print ($1 > 0.25 ? $1 / 0.25 : 1) }'
 }
 slow=$(slowness)
-for _ in 1 2 3 4 5; do # in turn, as above
-  mean 4 price_seconds 24 zero3.plan >>price-few
-  price_seconds 96 wide.plan >>price-wide
-  price_seconds 96 zero3.plan >>price-own
-done
+at_most 5 "layers of the price of GPT-3" 4 price_seconds 24 96 zero3.plan
+at_most 1.3 "price of GPT-3 on 1,024 and 8,192 ranks" 1 price_of_plan zero3.plan wide.plan
 grep -q 'a step takes' log || { cat log; fail "the price of GPT-3"; }
-read -r few < <(sort -n price-few)
-read -r wide _ < <(sort -n price-wide)
-read -r own passes < <(sort -n price-own)
-echo "price of GPT-3: $own s, passes $passes s; on 8,192 ranks $wide s; 24 layers $few s; a machine $slow times as slow as usual"
+read -r passes own < <(sort -n passes-96-zero3.plan)
+echo "price of GPT-3: $own s, passes $passes s, a machine $slow times as slow as usual"
 awk -v a="$own" -v p="$passes" -v s="$slow" 'BEGIN { exit !(a > 0 && a < s && p > 0 && p < s / 2) }' ||
   fail "the price of GPT-3 takes $own s, of which the passes $passes s, on a machine $slow times as slow as usual"
-within 1.3 "$own" "$wide" "8,192 ranks"
-within 5 "$few" "$own" "96 layers"
 
 # A chain of values that each read the one before twice costs what its length
 # is, not what the number of paths through it is.
