@@ -194,6 +194,7 @@ static int64_t item_bytes(CuEnum dtype) {
 }
 
 static bool run_product(MockWork *work) {
+  mock_open_memory();
   const Product *p = work->more;
   for (int32_t i = 0; i < p->c.batch; i++) {
     if (p->c.dtype == LT_R_64F)

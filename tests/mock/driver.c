@@ -61,7 +61,7 @@ static struct {
   int n_libraries;
   unsigned seed;
   const char *fail_name;
-  bool is_eager, is_idle;
+  bool is_eager, is_idle, is_open;
   int device;
   long fail_at, fail_calls;
   long drop_wait, waits; /* the wait that has no effect */
@@ -176,6 +176,16 @@ static void protect(int how) {
              mock.blocks[i].map_bytes - 2 * PAGE_BYTES, how);
 }
 
+void mock_open_memory(void) {
+  if (!mock.is_open) protect(PROT_READ | PROT_WRITE);
+  mock.is_open = true;
+}
+
+static void close_memory(void) {
+  if (mock.is_open) protect(PROT_NONE);
+  mock.is_open = false;
+}
+
 /* The end lies at the guard page, as near as 256 bytes of alignment allow. */
 CuEnum cuMemAlloc_v2(unsigned long long *address, size_t bytes) {
   MOCK_ENTER();
@@ -265,7 +275,7 @@ static CuEnum drain(Stream *stream, long until, int64_t patience_us) {
   if (stream->done >= until) return 0;
   if (stream->is_running) return CU_NOT_READY;
   stream->is_running = true;
-  if (mock.depth++ == 0) protect(PROT_READ | PROT_WRITE);
+  mock.depth++;
   CuEnum result = 0;
   int64_t since = now_us();
   while (stream->done < until && !result) {
@@ -283,7 +293,7 @@ static CuEnum drain(Stream *stream, long until, int64_t patience_us) {
       result = CU_NOT_READY;
     }
   }
-  if (--mock.depth == 0) protect(PROT_NONE);
+  if (--mock.depth == 0) close_memory();
   stream->is_running = false;
   return result;
 }
@@ -378,6 +388,7 @@ typedef struct Copy {
 } Copy;
 
 static bool run_copy(MockWork *work) {
+  mock_open_memory();
   Copy copy;
   memcpy(&copy, work->data, sizeof copy);
   const void *from = work->more ? work->more : (void *)(uintptr_t)copy.from;
@@ -386,6 +397,7 @@ static bool run_copy(MockWork *work) {
 }
 
 static bool run_fill(MockWork *work) {
+  mock_open_memory();
   Copy copy;
   memcpy(&copy, work->data, sizeof copy);
   memset((void *)(uintptr_t)copy.to, copy.value, copy.bytes);
@@ -530,6 +542,7 @@ typedef struct Launch {
 static bool run_kernel(MockWork *work) {
   Launch launch;
   memcpy(&launch, work->data, sizeof launch);
+  if (!mock.is_idle) mock_open_memory();
   if (!launch.function->run(work->more, launch.grid, launch.block, mock.seed)) {
     fprintf(stderr, "mock: %s was launched with a grid it does not take\n",
             launch.function->name);

@@ -198,6 +198,7 @@ static bool all_arrived(const MockComm *comm) {
 /* Elements [done, done + n) of this rank's source, end to end: one range, or of
  * a reduce-scatter one for each rank. */
 static void give(const Operation *o, size_t n) {
+  mock_open_memory();
   size_t size = nccl_dtype_bytes(o->dtype), ranges = 1;
   if (o->kind == REDUCE_SCATTER) ranges = (size_t)o->comm->ranks;
   char *chunk = o->comm->shared->chunks[o->comm->rank];
@@ -207,6 +208,7 @@ static void give(const Operation *o, size_t n) {
 }
 
 static void take(const Operation *o, size_t n) {
+  mock_open_memory();
   size_t size = nccl_dtype_bytes(o->dtype);
   char *to = o->to + o->done * size;
   const Shared *shared = o->comm->shared;
@@ -274,6 +276,7 @@ static bool run_send(Operation *o) {
     size_t left = o->count - o->done;
     box->bytes = left < MAILBOX_BYTES ? left : MAILBOX_BYTES;
     box->total = o->count;
+    mock_open_memory();
     memcpy(box->data, o->from + o->done, box->bytes);
     o->done += box->bytes;
     atomic_store(&box->is_full, 1);
@@ -291,6 +294,7 @@ static bool run_receive(Operation *o) {
       atomic_store(&o->comm->shared->has_failed, 1);
       return true;
     }
+    mock_open_memory();
     memcpy(o->to + o->done, box->data, box->bytes);
     o->done += box->bytes;
     atomic_store(&box->is_full, 0);
