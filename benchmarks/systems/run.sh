@@ -12,11 +12,12 @@
 # ranks make 20 steps on the mock GPU and its NCCL (tests/mock), then 5 steps
 # with streams that run ahead and blocks in another order.  Losses and norms are
 # compared with one rank on the CPU: within 1e-5 relative, in 16 bits as below.
-# `mock-short` takes the pairs that `short` trains, compiled quickly, and `gpu`
+# `mock-short` takes the pairs that `short` trains, both compiled quickly, and `gpu`
 # those of them that have at most four ranks, on the GPUs of this machine, whose
 # architecture $DNNC_GPU_ARCH names; with DNN_CUDA_SHARE=1 ranks share GPUs.
 set -u
-dnnc=$(readlink -f "$1") half=${2:-all} word=${3:-}
+dnnc=$(readlink -f "$1") half=${2:-all} word=${3:-} quick=
+[ "$half" != short ] || quick=--quick
 root=$(cd "$(dirname "$0")/../.." && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -54,7 +55,7 @@ check_plan() {
 
 # losses MODEL ...: a line per step with loss and norm, and one per evaluation.
 losses() {
-  DNN_POISON=1 "$dnnc" run "$@" --steps 20 --no-save --json >out.json 2>err.txt </dev/null || {
+  DNN_POISON=1 "$dnnc" run "$@" $quick --steps 20 --no-save --json >out.json 2>err.txt </dev/null || {
     sed 's/^/  /' err.txt >&2
     return 1
   }

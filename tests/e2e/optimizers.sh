@@ -58,11 +58,11 @@ replicas() { # name: both ranks of out.json have the same parameters
 while read -r name settings; do
   case $name in
   lamb_decay | lars_decay | muon_decay | adafactor_decay | ema)
-    check "$name" $settings --ranks 2
+    check "$name" $settings --quick --ranks 2
     ;;
   *)
     "$dnnc" run "$folder/optimizers.dnn" --load first.ckpt --json --no-save \
-      --ranks 2 --steps 7 $settings >out.json 2>out.err ||
+      --quick --ranks 2 --steps 7 $settings >out.json 2>out.err ||
       { cat out.err; fail "$name on two ranks"; }
     ;;
   esac

@@ -4,7 +4,7 @@
 . "$(dirname "$0")/lib.sh"
 steps() { # model, overrides
   local name="$*"
-  "$dnnc" run "$root/models/$1.dnn" --no-save --json steps=10 "${@:2}" \
+  "$dnnc" run "$root/models/$1.dnn" --quick --no-save --json steps=10 "${@:2}" \
     >out.json 2>out.err || { cat out.err; fail "$name"; }
   [ "$(grep -c '"step":[0-9]*,"loss":[0-9]' out.json)" = 10 ] ||
     fail "$name: not ten steps with a finite loss"
