@@ -30,13 +30,17 @@ for step in $steps; do
       -DCMAKE_C_FLAGS_DEBUG= # no -g
     ninja -C build-clang
     ;;
-  types) # A build of type Release, which has no assertions.  The one of gcc is
-    # what CI tests, and its Debug build is sanitized below.  Warnings of clang do
-    # not come from its optimiser, so it is left out.
-    CC=clang configure build-clang-Release -DCMAKE_BUILD_TYPE=Release \
-      -DCMAKE_C_FLAGS_RELEASE="-O0 -DNDEBUG"
-    ninja -C build-clang-Release dnnc | tail -n 1
-    rm -rf build-clang-Release
+  types) # builds of type Release, which have no assertions; clang-Debug is above,
+    # gcc-Debug below.  Warnings of gcc come from its optimiser too, those of
+    # clang do not, so clang leaves it out.
+    for build in gcc:-O3 clang:-O0; do
+      compiler=${build%:*}
+      CC=$compiler configure "build-$compiler-Release" \
+        -DCMAKE_BUILD_TYPE=Release \
+        -DCMAKE_C_FLAGS_RELEASE="${build#*:} -DNDEBUG"
+      ninja -C "build-$compiler-Release" dnnc | tail -n 1
+      rm -rf "build-$compiler-Release"
+    done
     ;;
   sanitize)
     configure build-asan -DDNNC_SANITIZE=ON -DCMAKE_BUILD_TYPE=Debug \
