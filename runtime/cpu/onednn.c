@@ -350,7 +350,7 @@ static bool overruns_scratch(const Api *api, const DnnConv *conv,
                              const void *primitive_desc) {
   enum { LONGEST_VECTOR = 16 };
   if (conv->kind != DNN_CONV_WEIGHT_GRAD ||
-      conv->in_channels >= LONGEST_VECTOR ||
+      conv->in_channels / conv->groups >= LONGEST_VECTOR ||
       (conv->stride[0] == 1 && conv->stride[1] == 1) ||
       !strstr(implementation_name(api, primitive_desc), "jit_1x1"))
     return false;

@@ -68,9 +68,9 @@ CuEnum mock_enter(const char *function);
   } while (0)
 /* Whether all bytes lie in one live piece of device memory. */
 bool mock_in_memory(unsigned long long address, size_t bytes);
-/* Lets work reach device memory, until the caller that waits for it goes on.
- * Changing the protection of large blocks takes longer than asking work that
- * waits for another rank, so that does not call it. */
+/* Work calls it before it reads or writes device memory, which is out of reach
+ * again when the wait for the work ends.  It takes longer than asking whether a
+ * collective is over, so a question alone does not call it. */
 void mock_open_memory(void);
 /* The GPU of this process; how many streams were there before this one. */
 int mock_device(void);
