@@ -155,6 +155,7 @@ static void print_side(Text *out, const char *name, const char *plan,
               plan, p->c.ranks, inspect_ms(out->arena, p->price.step),
               text_quantity(out->arena, (double)p->peak, "B"),
               p->peak <= p->memory ? "fits" : "does not fit");
+  priced_print_profile(out, p);
 }
 
 static void print_diff(Text *out, const Diff *d) {
@@ -198,9 +199,11 @@ static void print_side_json(Text *out, const char *name, const char *plan,
   text_add_json(out, plan);
   text_printf(out,
               ",\"n_ranks\":%d,\"step_ps\":%lld,\"peak_bytes\":%lld,"
-              "\"fits\":%s}",
+              "\"fits\":%s",
               p->c.ranks, (long long)p->price.step, (long long)p->peak,
               p->peak <= p->memory ? "true" : "false");
+  priced_print_profile_json(out, p);
+  text_add(out, "}");
 }
 
 static void print_diff_json(Text *out, const Diff *d) {

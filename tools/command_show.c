@@ -112,7 +112,7 @@ static bool needs(const char *what, const char *help) {
 static bool check_show_options(const Options *options) {
   bool is_priced = options->trace || options->html || options->dot ||
                    options->lines >= 0 || options->what_if.n > 0 ||
-                   options->without.n > 0;
+                   options->without.n > 0 || options->profile;
   if (is_priced && !options->cluster)
     return needs("what a step costs depends on the machines",
                  "name them with --cluster FILE");

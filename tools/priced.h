@@ -73,6 +73,9 @@ const char *priced_queue_name(Arena *arena, const Priced *p, int queue);
 /* The step by term and whether it fits: words, or fields of an object. */
 void priced_print(Text *out, const Priced *priced);
 void priced_print_json(Text *out, const Priced *priced);
+/* How much of the price --profile has given; nothing without one. */
+void priced_print_profile(Text *out, const Priced *priced);
+void priced_print_profile_json(Text *out, const Priced *priced);
 
 /* ---- what_if.c ---- */
 

@@ -17,8 +17,9 @@ static const char *milliseconds(const Text *out, Ps time) {
   return arena_printf(out->arena, "%.3f ms", (double)time * 1e-9);
 }
 
-/* How much of the price the profile has given. */
-static void print_profile(Text *out, const Price *price) {
+void priced_print_profile(Text *out, const Priced *priced) {
+  const Price *price = &priced->price;
+  if (!priced->model.profile) return;
   text_printf(out,
               "profile: %lld of %lld launches and %.1f %% of their time; the "
               "others by curves and formulas\n",
@@ -26,7 +27,9 @@ static void print_profile(Text *out, const Price *price) {
               percent(price->measured, price->launches));
 }
 
-static void print_profile_json(Text *out, const Price *price) {
+void priced_print_profile_json(Text *out, const Priced *priced) {
+  const Price *price = &priced->price;
+  if (!priced->model.profile) return;
   text_printf(out, ",\"profile\":{\"launches\":%lld,\"launch_share\":",
               (long long)price->n_measured);
   text_add_real(out, share(price->n_measured, price->n_launches));
@@ -86,7 +89,7 @@ void priced_print(Text *out, const Priced *s) {
   text_printf(out, "%lld launches, %lld transfers; a rank sends %s\n",
               (long long)price->n_launches, (long long)price->n_transfers,
               text_quantity(out->arena, (double)price->sent, "B"));
-  if (s->model.profile) print_profile(out, price);
+  priced_print_profile(out, s);
   if (price->n_classes == 1) print_memory(out, s, price->classes);
   for (int i = 0; price->n_classes > 1 && i < price->n_classes; i++)
     print_class(out, s, &price->classes[i]);
@@ -123,7 +126,7 @@ void priced_print_json(Text *out, const Priced *s) {
               (long long)price->sent);
   for (int i = 0; i < price->n_classes; i++) print_json_class(out, s, i);
   text_add(out, "]");
-  if (s->model.profile) print_profile_json(out, price);
+  priced_print_profile_json(out, s);
 }
 
 int simulate_model(Tool *tool) {

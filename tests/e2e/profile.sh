@@ -64,6 +64,19 @@ close "$(field step_s out.json)" "$sum" 1e-5 ||
 simulate --ranks 2 --profile one.profile >out.json || fail "simulate 2"
 awk -v s="$(field launch_share out.json)" 'BEGIN { exit !(s > 0.05 && s < 1) }' ||
   { cat out.json; fail "another plan has some launches of the profile"; }
+printf 'mesh {\n  data = 1\n}\n\nplan {\n  microbatches = 2\n}\n' >one.plan
+priced() { # ARGUMENT ...: show or diff, of the plan of one rank
+  "$dnnc" "$@" B=8 eval_every=2 --model "$root/models/reverse.dnn" \
+    --cluster one.cluster --profile one.profile --json
+}
+priced show one.plan >out.json || fail "show"
+close "$(field step_s out.json)" "$sum" 1e-5 ||
+  fail "show says $(field step_s out.json), the launches take $sum"
+priced diff one.plan one.plan >out.json || fail "diff"
+[ "$(grep -o '"launch_share":1.0' out.json | wc -l)" = 2 ] &&
+  [ "$(field diff_ps out.json)" = 0 ] || { cat out.json; fail "diff"; }
+"$dnnc" show one.plan --profile one.profile 2>message && fail "no cluster"
+grep -q "name them with --cluster FILE" message || { cat message; fail "no cluster"; }
 cluster 3
 simulate --ranks 1 --profile one.profile >out.json 2>message || fail "other cores"
 [ "$(field launches out.json)" = 0 ] &&
