@@ -235,8 +235,8 @@ part_times() {
   echo "The limit of a matmul is the time of cuBLASLt alone on the same size, untransposed; of all"
   echo "else the bytes of the operator's cost rule over the bandwidth of a copy, or its products at"
   echo "the rate of the fastest of these matmuls and one of 4096 x 4096 x 4096, whichever takes"
-  echo "longer.  A time is the median of a launch in four steps and includes about 2 us of the"
-  echo "events around it."
+  echo "longer.  A time is the median of a launch in four steps, without what the events around it"
+  echo "take."
   return $bad
 }
 

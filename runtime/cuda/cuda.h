@@ -100,6 +100,7 @@ Status cuda_load_nccl(Nccl *out);
 
 typedef struct CudaProduct CudaProduct;
 typedef struct CudaProfile CudaProfile;
+typedef struct CudaTimer CudaTimer;
 
 /* The needs of an instruction, computed when the device is opened. */
 typedef struct CudaPrepared {
@@ -127,8 +128,7 @@ typedef struct CudaState {
   CudaPrepared **entry_points;
   bool is_synchronous;  /* $DNN_CUDA_SYNC: wait after every launch */
   CudaProfile *profile; /* $DNN_CUDA_PROFILE, or NULL */
-  CuEvent timer[2];     /* of time_begin and time_end, once they were used */
-  bool has_timer;
+  CudaTimer *timer;     /* of time_begin and time_end, once they were used */
   /* Asked while waiting for the device since `since_ns`, and with 0 when the
    * wait is over; a lost rank ends it.  NULL on one rank. */
   Status (*poll)(void *user, int64_t since_ns);

@@ -219,6 +219,18 @@ CuEnum cuMemFree_v2(unsigned long long address) {
   return MOCK_INVALID_VALUE;
 }
 
+CuEnum cuMemAllocHost_v2(void **memory, size_t bytes) {
+  MOCK_ENTER();
+  *memory = malloc(bytes);
+  return *memory ? 0 : CU_OUT_OF_MEMORY;
+}
+
+CuEnum cuMemFreeHost(void *memory) {
+  MOCK_ENTER();
+  free(memory);
+  return 0;
+}
+
 CuEnum cuMemGetInfo_v2(size_t *free_bytes, size_t *total) {
   MOCK_ENTER();
   *free_bytes = mock.capacity - mock.used;
