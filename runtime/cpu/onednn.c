@@ -345,14 +345,15 @@ static bool is_slow(const Api *api, const void *primitive_desc) {
 /* For the gradient of weights of one pixel with a stride, oneDNN gathers the
  * pixels into scratch.  Where channels are last and fewer than a vector has
  * floats, it writes whole vectors past the end of that: results are wrong, and
- * with two threads it hangs (uxlfoundation/oneDNN issue 6035; seen in 2.6). */
+ * with two threads it hangs (uxlfoundation/oneDNN issue 6035; seen in 2.6, in
+ * f32 with AVX2, in bf16 with AVX-512). */
 static bool overruns_scratch(const Api *api, const DnnConv *conv,
                              const void *primitive_desc) {
   enum { LONGEST_VECTOR = 16 };
   if (conv->kind != DNN_CONV_WEIGHT_GRAD ||
       conv->in_channels / conv->groups >= LONGEST_VECTOR ||
       (conv->stride[0] == 1 && conv->stride[1] == 1) ||
-      !strstr(implementation_name(api, primitive_desc), "jit_1x1"))
+      !strstr(implementation_name(api, primitive_desc), "1x1"))
     return false;
   int64_t channels = conv->in_channels, width = conv->in[1];
   int64_t dims[4] = {conv->batch, channels, conv->in[0], width};
@@ -362,6 +363,33 @@ static bool overruns_scratch(const Api *api, const DnnConv *conv,
   return describe_strided(api, &last, 4, dims, conv->dtype, strides) &&
          api->memory_desc_equal(
              api->primitive_desc_query_md(primitive_desc, QUERY_SRC, 0), &last);
+}
+
+/* In bf16 with AVX-512, convolutions of one pixel multiply channels in pairs.
+ * Of an odd number of channels, input gradients were wrong for images of 6 x 5
+ * and 10 x 15 pixels and right for 7 x 7 (seen in 2.6); the kernel of the
+ * forward pass is the same. */
+static bool pairs_odd_channels(const Api *api, const DnnConv *conv,
+                               const void *primitive_desc) {
+  int64_t summed = conv->kind == DNN_CONV_INPUT_GRAD ? conv->out_channels
+                                                     : conv->in_channels;
+  return conv->kind != DNN_CONV_WEIGHT_GRAD && summed / conv->groups % 2 == 1 &&
+         strstr(implementation_name(api, primitive_desc), "jit_bf16_1x1");
+}
+
+/* In bf16 with AVX-512, gradients of weights of an image that is narrower than
+ * the stride come from scratch that nothing has written (seen in 2.6). */
+static bool reads_stale_scratch(const Api *api, const DnnConv *conv,
+                                const void *primitive_desc) {
+  return conv->kind == DNN_CONV_WEIGHT_GRAD && conv->in[1] < conv->stride[1] &&
+         strstr(implementation_name(api, primitive_desc), "jit_bf16");
+}
+
+static bool is_faulty(const Api *api, const DnnConv *conv,
+                      const void *primitive_desc) {
+  return overruns_scratch(api, conv, primitive_desc) ||
+         pairs_odd_channels(api, conv, primitive_desc) ||
+         reads_stale_scratch(api, conv, primitive_desc);
 }
 
 static bool conv_recipe(const Library *library, const DnnConv *conv,
@@ -376,7 +404,7 @@ static bool conv_recipe(const Library *library, const DnnConv *conv,
                       frees_activations))
       return false;
     void *desc = create_conv(library, conv, &chosen[0], &chosen[1], &chosen[2]);
-    if (desc && overruns_scratch(api, conv, desc)) {
+    if (desc && is_faulty(api, conv, desc)) {
       api->primitive_desc_destroy(desc);
       desc = NULL;
     }

@@ -740,6 +740,8 @@ static const ConvCase convs[] = {
     {1, 40, 70, {15, 13}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, false},
     {1, 2, 1030, {3, 4}, {2, 2}, {2, 1}, {1, 1}, {1, 2}, true},
     {1, 4, 6, {4, 22}, {1, 1}, {1, 2}, {0, 0}, {1, 1}, true},
+    {1, 3, 33, {10, 15}, {1, 1}, {1, 1}, {0, 0}, {1, 1}, true},
+    {1, 12, 10, {5, 1}, {3, 3}, {1, 2}, {1, 1}, {1, 1}, true},
 };
 
 static DnnConv conv_of(const ConvCase *c, DnnDtype dtype, DnnDtype out) {
@@ -866,7 +868,7 @@ static bool check_conv(Library *library, const ConvCase *c, DnnConvKind kind,
   char *scratch = arena_alloc(arena, (size_t)conv.scratch_bytes + 64 + BEHIND);
   scratch += 63 - ((uintptr_t)scratch + 63) % 64;
   char *behind = scratch + conv.scratch_bytes;
-  memset(behind, UNTOUCHED, BEHIND);
+  memset(scratch, UNTOUCHED, (size_t)conv.scratch_bytes + BEHIND);
   static const int order[][3] = {{0, 1, 2}, {2, 1, 0}, {0, 2, 1}};
   void *buffers[] = {data[order[kind][0]], data[order[kind][1]],
                      data[order[kind][2]], scratch};
