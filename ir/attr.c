@@ -132,3 +132,9 @@ const int64_t *node_ints(const Node *node, AttrKey key, int *out_n) {
   *out_n = attr ? attr->n : 0;
   return attr ? attr->integers : NULL;
 }
+
+int64_t node_int_at(const Node *node, AttrKey key, int i, int64_t otherwise) {
+  int n;
+  const int64_t *items = node_ints(node, key, &n);
+  return i < n ? items[i] : otherwise;
+}

@@ -369,6 +369,8 @@ const Name *node_names(const Node *node, AttrKey key, int *out_n);
 /* The dim along which a collective works on operand `part`. */
 Name node_part_dim(const Node *node, int part);
 const int64_t *node_ints(const Node *node, AttrKey key, int *out_n);
+/* Item i of the list; of one that is absent or ends before i, `otherwise`. */
+int64_t node_int_at(const Node *node, AttrKey key, int i, int64_t otherwise);
 
 /* ---- graph_copy.c ---- */
 

@@ -167,13 +167,6 @@ static void fix_named(Resizing *r, const Graph *graph, const Node *node,
   }
 }
 
-static int64_t step_of(const Node *node, AttrKey key, int i,
-                       int64_t otherwise) {
-  int n = 0;
-  const int64_t *items = node_has(node, key) ? node_ints(node, key, &n) : NULL;
-  return i < n ? items[i] : otherwise;
-}
-
 /* Where the operator has what the window slides over, what it makes of it, and
  * the sizes of the window: a type, or NULL for an attribute. */
 typedef struct WindowTypes {
@@ -216,14 +209,14 @@ static void add_window(Resizing *r, const Graph *graph, const Node *node) {
   }
   for (int i = 0; i < n; i++) {
     int64_t width = types.w ? type_size(types.w, names[i])
-                            : step_of(node, ATTR_window, i, 1);
+                            : node_int_at(node, ATTR_window, i, 1);
     if (types.w) fix_size(r, dim_of(r, types.w, names[i]));
     SizeWindow window = {
         .from = dim_of(r, types.x, names[i]),
         .to = dim_of(r, types.y, names[i]),
-        .pad = 2 * step_of(node, ATTR_pad, i, 0),
-        .extent = (width - 1) * step_of(node, ATTR_dilate, i, 1) + 1,
-        .stride = step_of(node, ATTR_stride, i, types.w ? 1 : width)};
+        .pad = 2 * node_int_at(node, ATTR_pad, i, 0),
+        .extent = (width - 1) * node_int_at(node, ATTR_dilate, i, 1) + 1,
+        .stride = node_int_at(node, ATTR_stride, i, types.w ? 1 : width)};
     vec_push(r->arena, &r->windows, window);
   }
 }

@@ -96,6 +96,38 @@ static int64_t quotient(double flops, double of) {
   return of > 0 ? (int64_t)(flops / of + 0.5) : 0;
 }
 
+/* How many of `positions` have an index within [0, size), where the index of
+ * the first is `first` and that of each next one higher by `stride`. */
+static int64_t positions_within(int64_t positions, int64_t first,
+                                int64_t stride, int64_t size) {
+  int64_t begin = first < 0 ? (-first + stride - 1) / stride : 0;
+  int64_t end = first < size ? (size - first + stride - 1) / stride : 0;
+  if (end > positions) end = positions;
+  return end > begin ? end - begin : 0;
+}
+
+/* The operations of a convolution at places of its windows outside of x. */
+static double padded_flops(const Node *node, const Type *x, const Type *w,
+                           const Type *dy, double flops) {
+  double all = 1, within = 1;
+  int n;
+  const Name *space = node_names(node, ATTR_space, &n);
+  for (int i = 0; i < n; i++) {
+    int64_t positions = type_size(dy, space[i]);
+    int64_t places = type_size(w, space[i]);
+    int64_t stride = node_int_at(node, ATTR_stride, i, 1);
+    int64_t first = -node_int_at(node, ATTR_pad, i, 0), n_within = 0;
+    for (int64_t place = 0; place < places; place++) {
+      n_within +=
+          positions_within(positions, first, stride, type_size(x, space[i]));
+      first += node_int_at(node, ATTR_dilate, i, 1);
+    }
+    all *= (double)(positions * places);
+    within *= (double)n_within;
+  }
+  return all > 0 ? flops / all * (all - within) : 0;
+}
+
 /* A convolution as the matmul that it is over unfolded windows: [positions,
  * channels x window] times [channels x window, output channels], and the same
  * three numbers in other roles in its gradients. */
@@ -123,6 +155,7 @@ static void conv_shape(const WorkCall *call, Work *out) {
   if (op == OP_conv_input_grad) out->n = window, out->k = outputs;
   if (op == OP_conv_weight_grad)
     out->m = outputs, out->n = window, out->k = positions;
+  out->padding = padded_flops(call->node, x, w, dy, out->flops);
 }
 
 static void attention_shape(const WorkCall *call, Work *out) {

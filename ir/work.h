@@ -21,6 +21,7 @@ typedef struct Work {
    * Attention is two products: k is the sum of both. */
   int64_t batch, m, n, k;
   double flops;
+  double padding; /* those of them that multiply a convolution's padding */
   int64_t read, written; /* bytes */
 } Work;
 
@@ -33,6 +34,10 @@ typedef struct WorkCall {
 } WorkCall;
 
 const char *work_class_name(WorkClass class);
+/* Without those on padding, which kernels of a CPU leave out. */
+static inline double work_useful_flops(const Work *work) {
+  return work->flops - work->padding;
+}
 /* A look-up reads the rows that it takes, or all of a smaller table; an
  * update_slice reads and writes its row; a view moves nothing.  rules.def in
  * tests/count lists what the interpreter does otherwise. */

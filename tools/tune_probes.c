@@ -2,10 +2,11 @@
  * tune_probes.c -- lists plans whose kernels are worth measuring.
  *
  * A rank's kernels have the sizes of the model with some dims in shards.  So
- * there is a probe for the batch dim, and one for each dim of a parameter that
- * the ranks divide, those first that shard the most parameters.  Micro-batches
- * give smaller batches, and so sizes for more ranks than this machine has.  No
- * probe looks at what a model is: the dims are those of its tensors.
+ * there is a probe for the batch dim, one for each dim of a parameter that the
+ * ranks divide, those first that shard the most parameters, and one for each
+ * other dim of the data.  Micro-batches give smaller batches, and so sizes for
+ * more ranks than this machine has.  No probe looks at what a model is: the
+ * dims are those of its tensors.
  *
  * Where plans are held out, nothing may have the largest sizes, those of a
  * whole batch.  A batch twice as large then puts them between two that are
@@ -52,17 +53,18 @@ static SharedDims parameter_dims(Arena *arena, const Graph *graph) {
   return dims;
 }
 
-static void add_probe(Arena *arena, Probes *probes, int ranks, Name dim,
-                      int microbatches, int zero) {
+/* `sharded`: "B", "image.x: Y" or NULL. */
+static void add_probe(Arena *arena, Probes *probes, int ranks,
+                      const char *sharded, int microbatches, int zero) {
   Text text = text_create(arena), what = text_create(arena);
   text_printf(&text, "mesh {\n  ranks = %d\n}\n\nplan {\n", ranks);
   if (zero) text_printf(&text, "  zero = %d\n", zero);
   if (microbatches > 1)
     text_printf(&text, "  microbatches = %d\n", microbatches);
-  if (dim) text_printf(&text, "  shard %s over ranks\n", dim);
+  if (sharded) text_printf(&text, "  shard %s over ranks\n", sharded);
   text_add(&text, "}\n");
   text_printf(&what, "%d rank%s", ranks, ranks == 1 ? "" : "s");
-  if (ranks > 1 && dim) text_printf(&what, ", %s in shards", dim);
+  if (ranks > 1 && sharded) text_printf(&what, ", %s in shards", sharded);
   if (zero) text_printf(&what, ", ZeRO %d", zero);
   if (microbatches > 1) text_printf(&what, ", %d micro-batches", microbatches);
   vec_push(arena, probes,
@@ -95,8 +97,45 @@ static void add_larger_batch(Tuning *tuning, Probes *probes) {
   vec_push(tuning->arena, probes, probe);
 }
 
+enum { MOST_DIMS = 8 }; /* of the parameters; of the data */
+
+static bool is_probed(const Dim *dim, Name batch, int ranks) {
+  return dim->name != batch && dim->size % ranks == 0 && dim->size >= 2 * ranks;
+}
+
+static void add_parameter_dims(Tuning *tuning, Probes *probes, int ranks) {
+  const Model *model = tuning->model->model;
+  SharedDims dims = parameter_dims(tuning->arena, model->train);
+  for (int i = 0, n = 0; i < dims.n && n < MOST_DIMS; i++) {
+    const Dim dim = {dims.data[i].name, dims.data[i].size, 0};
+    if (!is_probed(&dim, model->settings.batch_dim, ranks)) continue;
+    add_probe(tuning->arena, probes, ranks, dim.name, 1, 0);
+    n++;
+  }
+}
+
+/* Dims of the data, each of the first input that has it. */
+static void add_data_dims(Tuning *tuning, Probes *probes, int ranks) {
+  const Model *model = tuning->model->model;
+  SharedDims seen = {0};
+  for (int i = 0; i < model->train->inputs.n && seen.n < MOST_DIMS; i++) {
+    const GraphInput *input = &model->train->inputs.data[i];
+    if (input->role != ROLE_data) continue;
+    const Type *type = graph_type(model->train, input->value);
+    for (int d = 0; d < type->rank && seen.n < MOST_DIMS; d++) {
+      const Dim *dim = &type->dims[d];
+      int n_before = seen.n;
+      if (!is_probed(dim, model->settings.batch_dim, ranks)) continue;
+      add_dim(tuning->arena, &seen, dim, 0);
+      if (seen.n > n_before)
+        add_probe(tuning->arena, probes, ranks,
+                  arena_printf(tuning->arena, "%s: %s", input->path, dim->name),
+                  1, 0);
+    }
+  }
+}
+
 Probes tune_probes(Tuning *tuning, int ranks) {
-  enum { MOST_DIMS = 8 };
   Arena *arena = tuning->arena;
   const Model *model = tuning->model->model;
   Name batch = model->settings.batch_dim;
@@ -108,14 +147,8 @@ Probes tune_probes(Tuning *tuning, int ranks) {
     if (batch) add_probe(arena, &probes, ranks, NULL, 4, 0);
     return probes;
   }
-  SharedDims dims = parameter_dims(arena, model->train);
-  for (int i = 0, n = 0; i < dims.n && n < MOST_DIMS; i++) {
-    const SharedDim *dim = &dims.data[i];
-    if (dim->name == batch || dim->size % ranks || dim->size < 2 * ranks)
-      continue;
-    add_probe(arena, &probes, ranks, dim->name, 1, 0);
-    n++;
-  }
+  add_parameter_dims(tuning, &probes, ranks);
+  add_data_dims(tuning, &probes, ranks);
   if (batch) add_probe(arena, &probes, ranks, NULL, 2, 3);
   if (batch) add_probe(arena, &probes, ranks, batch, 4, 0);
   return probes;

@@ -4,15 +4,6 @@
  */
 #include "ir/interp/internal.h"
 
-static int64_t item(const Node *node, AttrKey key, int index,
-                    int64_t if_absent) {
-  int n = 0;
-  if (!node_has(node, key)) return if_absent;
-  const int64_t *values = node_ints(node, key, &n);
-  ASSERT(index < n);
-  return values[index];
-}
-
 static int64_t clamp(int64_t x, int64_t low, int64_t high) {
   return x < low ? low : x > high ? high : x;
 }
@@ -40,9 +31,9 @@ PoolWindow pool_window(const Node *node, const Type *x, const Type *y,
       begin = at * size / n;
       end = ((at + 1) * size + n - 1) / n;
     } else {
-      int64_t width = item(node, ATTR_window, i, 1);
-      begin =
-          at * item(node, ATTR_stride, i, width) - item(node, ATTR_pad, i, 0);
+      int64_t width = node_int_at(node, ATTR_window, i, 1);
+      begin = at * node_int_at(node, ATTR_stride, i, width) -
+              node_int_at(node, ATTR_pad, i, 0);
       end = begin + width;
     }
     window.begin[i] = clamp(begin, 0, size);
@@ -85,9 +76,9 @@ void conv_loops(ConvLoops *conv, const Node *node, const Type *x, const Type *w,
   }
   for (int s = 0; s < conv->n_space; s++) {
     conv->size[s] = type_size(x, space[s]);
-    conv->stride[s] = item(node, ATTR_stride, s, 1);
-    conv->pad[s] = item(node, ATTR_pad, s, 0);
-    conv->dilate[s] = item(node, ATTR_dilate, s, 1);
+    conv->stride[s] = node_int_at(node, ATTR_stride, s, 1);
+    conv->pad[s] = node_int_at(node, ATTR_pad, s, 0);
+    conv->dilate[s] = node_int_at(node, ATTR_dilate, s, 1);
     int64_t x_stride = type_stride(x, space[s]);
     windows->strides[0][conv->position[s]] = conv->stride[s] * x_stride;
     windows->strides[0][conv->tap[s]] = conv->dilate[s] * x_stride;

@@ -46,8 +46,9 @@ typedef struct KernelSize {
   double flops, bytes; /* bytes: at least 1 */
 } KernelSize;
 
-/* Contractions are like others of the same matrices, all else like what moves
- * as many bytes for as many operations. */
+/* Contractions are like others of the same matrices, convolutions like those
+ * with as much padding; all else is like what moves as many bytes for as many
+ * operations. */
 static KernelSize size_of(int64_t batch, int64_t m, int64_t n, int64_t k,
                           double flops, double bytes) {
   KernelSize size = {.flops = flops, .bytes = bytes > 1 ? bytes : 1};
@@ -55,6 +56,9 @@ static KernelSize size_of(int64_t batch, int64_t m, int64_t n, int64_t k,
     const int64_t sizes[] = {batch, m, n, k};
     for (int i = 0; i < ARRAY_LENGTH(sizes); i++)
       size.logs[i] = log_of((double)sizes[i]);
+    double with_padding =
+        2 * (double)batch * (double)m * (double)n * (double)k;
+    size.logs[ARRAY_LENGTH(sizes)] = log_of(with_padding / flops);
   } else {
     size.logs[0] = log_of(bytes);
     size.logs[1] = log_of(16 * flops / size.bytes);
@@ -175,8 +179,9 @@ Ps curves_kernel(const Curves *curves, Op op, const Work *work, int cores) {
   question.cores = cores_measured(curves, op, work->dtype, cores);
   if (question.cores == 0) return -1;
   find_best_rates(&question);
-  KernelSize size = size_of(work->batch, work->m, work->n, work->k, work->flops,
-                            (double)(work->read + work->written));
+  KernelSize size =
+      size_of(work->batch, work->m, work->n, work->k,
+              work_useful_flops(work), (double)(work->read + work->written));
   Plane plane = fit_plane(&question, &size);
   double mean = plane.rates[0] / plane.terms[0][0], share = plane_rate(&plane);
   if (share < mean / 2) share = mean / 2;

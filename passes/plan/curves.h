@@ -16,8 +16,8 @@ typedef struct KernelPoint {
   DType dtype;
   int cores;
   int64_t batch, m, n, k;
-  double flops;
-  Bytes bytes; /* read and written */
+  double flops; /* without those on padding */
+  Bytes bytes;  /* read and written */
   Ps ps;
 } KernelPoint;
 

@@ -70,12 +70,6 @@ static const Sliding slidings[N_OPS] = {
     [OP_avgpool_grad] = {{ALONG_windows}, ALONG_seen, 0},
 };
 
-static int64_t space_item(const Node *node, AttrKey key, int index,
-                          int64_t if_absent) {
-  int n;
-  return node_has(node, key) ? node_ints(node, key, &n)[index] : if_absent;
-}
-
 static int64_t max2(int64_t a, int64_t b) {
   return a > b ? a : b;
 }
@@ -95,10 +89,10 @@ static const Type *type_along(const Partition *p, int id, Along along) {
 static int64_t window_extent(const Partition *p, int id, int index, Name dim) {
   const Graph *graph = p->rewrite.from;
   const Node *node = graph->nodes.data[id];
-  int64_t dilate = space_item(node, ATTR_dilate, index, 1);
+  int64_t dilate = node_int_at(node, ATTR_dilate, index, 1);
   int64_t size = node->op == OP_conv || node->op == OP_conv_input_grad
                      ? type_size(graph_type(graph, node->inputs[1]), dim)
-                     : space_item(node, ATTR_window, index, 1);
+                     : node_int_at(node, ATTR_window, index, 1);
   return dilate * (size - 1) + 1;
 }
 
@@ -132,7 +126,7 @@ static bool find_slide(Partition *p, int id, const Value *inputs, int index,
   Name dim = node_names(node, ATTR_space, &n)[index];
   int64_t extent = window_extent(p, id, index, dim);
   bool is_pool = node_has(node, ATTR_window) && node->op != OP_conv_weight_grad;
-  int64_t stride = space_item(node, ATTR_stride, index, is_pool ? extent : 1);
+  int64_t stride = node_int_at(node, ATTR_stride, index, is_pool ? extent : 1);
   int64_t windows = type_size(type_along(p, id, ALONG_windows), dim);
   *s = (Slide){.p = p,
                .id = id,
@@ -141,7 +135,7 @@ static bool find_slide(Partition *p, int id, const Value *inputs, int index,
                .shards = name_format(p->ctx->module->names, "%s~", dim),
                .axes = slid_axes(p, node, inputs, dim),
                .size = type_size(type_along(p, id, ALONG_seen), dim),
-               .pad = space_item(node, ATTR_pad, index, 0)};
+               .pad = node_int_at(node, ATTR_pad, index, 0)};
   s->n = axis_list_shards(s->axes, p->mesh);
   s->windows = windows;
   s->from = (s->size + s->n - 1) / s->n;
@@ -401,8 +395,8 @@ static Attrs slide_attrs(const Slide *slides, int n) {
   Attrs attrs = node_attrs(node);
   node_names(node, ATTR_space, &n_space);
   for (int i = 0; i < n_space; i++) {
-    pad[i] = space_item(node, ATTR_pad, i, 0);
-    sizes[i] = space_item(node, ATTR_sizes, i, 1);
+    pad[i] = node_int_at(node, ATTR_pad, i, 0);
+    sizes[i] = node_int_at(node, ATTR_sizes, i, 1);
   }
   for (int i = 0; i < n; i++) {
     pad[slides[i].index] = 0;

@@ -293,6 +293,8 @@ static void check_shape(const CountedNode *c, const Work *work, Text *out) {
   bool is_contraction = op_is(c->node->op, OPCLASS_contraction);
   is_figure(out, "2 batch m n k", 2 * batch * m * n * k,
             is_contraction ? c->figures.flops : 0);
+  is_figure(out, "padding", work->padding,
+            is_contraction ? c->count.padding : 0);
   switch (c->node->op) {
   case OP_dot:
     is_figure(out, "batch m k", batch * m * k, operand_elements(c, 0));

@@ -77,6 +77,26 @@ Test(curves, weights_count_for_few_rows) {
   cr_assert(ps > 423000000 && ps < 2 * 423000000LL, "%lld", (long long)ps);
 }
 
+/* A convolution that multiplies nothing with padding is like another such one,
+ * and has more to do than one with as many positions. */
+Test(curves, padding_is_no_work) {
+  KernelPoint padded = dot(64, 64, 64, 1, 600000), whole = padded;
+  padded.op = whole.op = OP_conv;
+  padded.flops *= 0.75;
+  whole.ps = 1500000;
+  Work with_padding = work_of(64, 64, 64), without = with_padding;
+  with_padding.padding = with_padding.flops / 4;
+  KernelPoint points[] = {padded, whole};
+  Curves curves = {.n_kernels = 2, .kernels = points};
+  Ps ps = curves_kernel(&curves, OP_conv, &with_padding, 1);
+  cr_assert(ps > 594000 && ps < 606000, "%lld", (long long)ps);
+  ps = curves_kernel(&curves, OP_conv, &without, 1);
+  cr_assert(ps > 1485000 && ps < 1515000, "%lld", (long long)ps);
+  curves.n_kernels = 1;
+  ps = curves_kernel(&curves, OP_conv, &without, 1);
+  cr_assert(ps > 799000 && ps < 801000, "%lld", (long long)ps);
+}
+
 Test(curves, other_cores_are_scaled) {
   KernelPoint points[] = {dot(64, 64, 64, 1, 1000000),
                           dot(64, 64, 64, 4, 400000)};

@@ -298,6 +298,12 @@ static Work exchanged_sizes(const Graph *graph, int id) {
   return work;
 }
 
+static Work lost_padding(const Graph *graph, int id) {
+  Work work = node_work(graph, id);
+  work.padding = 0;
+  return work;
+}
+
 #define COMPUTING                                                              \
   " elementwise indexing scatter reduction contraction window normalisation "  \
   "collective region "
@@ -316,6 +322,7 @@ static const struct SeedRow {
     {"whole operands", whole_operands,
      " view indexing data_movement routing scatter collective region "},
     {"exchanged sizes", exchanged_sizes, " contraction "},
+    {"lost padding", lost_padding, " contraction "},
 };
 
 typedef struct Found {
