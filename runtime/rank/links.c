@@ -21,9 +21,9 @@
 enum {
   MOST_BYTES = 16 << 20, /* of a part */
   MOST_RUNS = 15,
-  MOST_STARTED = 200, /* collectives under way beside matmuls */
+  MOST_STARTED = 400, /* collectives under way beside matmuls */
   PASS_NS = 40000000, /* matmuls take at least as long in a measurement ... */
-  LONGEST_NS = 5 * PASS_NS, /* and at most about this long */
+  LONGEST_NS = 3 * PASS_NS, /* and at most about this long */
   CASE_NS = 300000000,      /* one case takes about as long */
   PAUSE_NS = 1000000,       /* before one begins */
   CACHE_BYTES = 4 << 20     /* written before one begins */
@@ -241,26 +241,44 @@ static int64_t time_row(Run *run, LinkCase *c, int64_t n) {
   return greatest(run, clock_ns() - begin);
 }
 
-static void time_beside(Measuring *m, LinkCase *c, int64_t alone,
-                        int64_t *out_beside, int64_t *out_taken) {
-  enum { RUNS = 3 };
-  int64_t times[RUNS], rest[RUNS], row[RUNS], ended;
-  *out_beside = *out_taken = 0;
-  int64_t n = 2 * m->pass_ns / alone + 1;
-  if (m->passes == 0 || n > MOST_STARTED) return;
-  for (int i = 0; i < RUNS; i++) {
+/* What n collectives and the matmuls take beside each other. */
+typedef struct Beside {
+  int64_t computed; /* until the matmuls had ended */
+  int64_t moved;    /* in so much of the time that all take alone */
+  int64_t each;     /* of that time, one collective */
+} Beside;
+
+static Beside measure_beside(Measuring *m, LinkCase *c, int64_t n, int runs) {
+  int64_t times[MOST_RUNS], rest[MOST_RUNS], row[MOST_RUNS], ended;
+  for (int i = 0; i < runs; i++) {
     row[i] = time_row(m->run, c, n);
     times[i] = compute_beside(m, c, n, &ended);
     rest[i] = ended - times[i];
   }
-  int64_t computed = median(times, RUNS), all = median(row, RUNS);
-  if (computed > m->pass_ns)
-    *out_taken = 999 - 999 * m->pass_ns / computed; /* never all of it */
+  int64_t all = median(row, runs);
   /* After the matmuls the rest is as fast as alone.  Less than half of a
    * collective cannot be told from none. */
-  int64_t moved = all - median(rest, RUNS), least = all / n / 2 + 1;
-  if (moved < least) moved = least;
-  *out_beside = (int64_t)((double)alone * (double)computed / (double)moved);
+  int64_t moved = all - median(rest, runs), least = all / n / 2 + 1;
+  return (Beside){.computed = median(times, runs),
+                  .moved = moved > least ? moved : least,
+                  .each = all / n};
+}
+
+static void time_beside(Measuring *m, LinkCase *c, int64_t alone,
+                        int64_t *out_beside, int64_t *out_taken) {
+  *out_beside = *out_taken = 0;
+  int64_t n = 2 * m->pass_ns / alone + 1;
+  if (m->passes == 0 || n > MOST_STARTED) return;
+  /* First how many end beside the matmuls; then with so many that little is
+   * left after them, because the difference of what all take and of what is
+   * left is then more exact. */
+  Beside beside = measure_beside(m, c, n, 1);
+  int64_t fewer = beside.moved / (beside.each + 1) * 5 / 4 + 1;
+  beside = measure_beside(m, c, fewer < n ? fewer : n, 5);
+  if (beside.computed > m->pass_ns)
+    *out_taken = 999 - 999 * m->pass_ns / beside.computed; /* never all of it */
+  *out_beside =
+      (int64_t)((double)alone * (double)beside.computed / (double)beside.moved);
 }
 
 static int count_nodes(const Comm *comm, int size) {
