@@ -26,8 +26,8 @@ static void add_kernel(KernelList *list, const Graph *graph, int id) {
       list->out, "%016llx,%s,%s,%s,%lld,%lld,%lld,%lld,%.0f,%lld\n",
       (unsigned long long)key, cost_term_info(cost_part(graph, id))->name,
       op_info(node->op)->name, dtype_name(work.dtype), (long long)work.batch,
-      (long long)work.m, (long long)work.n, (long long)work.k, work_useful_flops(&work),
-      (long long)(work.read + work.written));
+      (long long)work.m, (long long)work.n, (long long)work.k,
+      work_useful_flops(&work), (long long)(work.read + work.written));
 }
 
 static void add_instructions(KernelList *list, const InstructionList *from) {

@@ -56,8 +56,7 @@ static KernelSize size_of(int64_t batch, int64_t m, int64_t n, int64_t k,
     const int64_t sizes[] = {batch, m, n, k};
     for (int i = 0; i < ARRAY_LENGTH(sizes); i++)
       size.logs[i] = log_of((double)sizes[i]);
-    double with_padding =
-        2 * (double)batch * (double)m * (double)n * (double)k;
+    double with_padding = 2 * (double)batch * (double)m * (double)n * (double)k;
     size.logs[ARRAY_LENGTH(sizes)] = log_of(with_padding / flops);
   } else {
     size.logs[0] = log_of(bytes);
@@ -180,8 +179,8 @@ Ps curves_kernel(const Curves *curves, Op op, const Work *work, int cores) {
   if (question.cores == 0) return -1;
   find_best_rates(&question);
   KernelSize size =
-      size_of(work->batch, work->m, work->n, work->k,
-              work_useful_flops(work), (double)(work->read + work->written));
+      size_of(work->batch, work->m, work->n, work->k, work_useful_flops(work),
+              (double)(work->read + work->written));
   Plane plane = fit_plane(&question, &size);
   double mean = plane.rates[0] / plane.terms[0][0], share = plane_rate(&plane);
   if (share < mean / 2) share = mean / 2;
