@@ -101,12 +101,14 @@ static void measure_links(Tuning *tuning) {
   if (tune_is_job(&rank)) return; /* it did */
   Probes probes = tune_probes(tuning, tuning->most_ranks);
   const char *why = "there is one core";
-  for (int i = 0; tuning->most_ranks > 1 && i < probes.n && !tuning->has_links;
-       i++)
-    if (tune_measure_links(tuning, &probes.data[i], &why))
-      tune_say(tuning, "measured collectives between %d ranks\n",
-               tuning->most_ranks);
-  if (!tuning->has_links) tune_say(tuning, "no links were measured: %s\n", why);
+  bool is_measured = false;
+  for (int i = 0; tuning->most_ranks > 1 && i < probes.n && !is_measured; i++)
+    is_measured = tune_measure_links(tuning, &probes.data[i], &why);
+  if (is_measured)
+    tune_say(tuning, "measured collectives between %d ranks\n",
+             tuning->most_ranks);
+  else
+    tune_say(tuning, "no links were measured: %s\n", why);
 }
 
 static void measure_kernels(Tuning *tuning, int ranks) {
@@ -128,10 +130,24 @@ static void measure_kernels(Tuning *tuning, int ranks) {
 
 /* A machine is slower for seconds at a time, so the rounds are apart. */
 static void repeat(Tuning *tuning) {
-  enum { ROUNDS = 5 };
-  int rounds = tuning->n_measured > 0;
-  while (rounds > 0 && rounds < ROUNDS && tune_measure_again(tuning)) rounds++;
+  int rounds = tuning->n_measured > 0, n_near, n_far;
+  while (rounds > 0 && tune_measure_again(tuning)) rounds++;
   if (rounds > 1) tune_say(tuning, "measured all of them %d times\n", rounds);
+  tune_count_runs(tuning, &n_near, &n_far);
+  if (n_far > 0)
+    tune_say(
+        tuning,
+        "%d of %d runs count only where there are no others: cores were "
+        "more than twice as far apart as in the nearest, %lld ns there and "
+        "back; the host of a virtual machine moves them\n",
+        n_far, n_near + n_far, (long long)tuning->least_apart_ns);
+}
+
+/* Cores may have come nearer since. */
+static void measure_links_again(Tuning *tuning) {
+  if (tuning->has_links && !tune_is_stopped() &&
+      !tune_is_near(tuning, tuning->links_apart_ns))
+    measure_links(tuning);
 }
 
 static int measure(Tuning *tuning) {
@@ -144,8 +160,10 @@ static int measure(Tuning *tuning) {
   measure_links(tuning);
   for (int ranks = 1; ranks <= tuning->most_ranks; ranks *= 2)
     measure_kernels(tuning, ranks);
+  measure_links_again(tuning);
   repeat(tuning);
-  if (tuning->n_measured > 0) return tuning->code;
+  if (tuning->n_measured > 0)
+    return tuning->code ? tuning->code : tune_write_cluster(tuning);
   if (tuning->has_links) return tune_write_cluster(tuning);
   if (tune_is_stopped()) return EXIT_machine;
   message_print("dnnc: error: nothing could be measured\n");

@@ -22,11 +22,17 @@ typedef struct Probe {
 } Probe;
 typedef VEC(Probe) Probes;
 
+/* What a run of a probe measured, while cores were so far apart (0: unknown).
+ */
+typedef struct TuneTime {
+  int64_t ps, apart_ns;
+} TuneTime;
+
 /* A row of a table: its fields but for the last ones, and what was measured. */
 typedef struct TuneRow {
   const char *fields;
-  VEC(int64_t) ps; /* one of each run of a probe that had it */
-  int64_t runs;    /* their sum */
+  VEC(TuneTime) times; /* one of each run of a probe that had it */
+  int64_t runs;        /* their sum */
 } TuneRow;
 
 typedef struct TuneTable {
@@ -40,7 +46,8 @@ typedef struct TuneTable {
 typedef struct BuiltProbe {
   const char *bundle, *works; /* its folder; the file of its kernels' work */
   int steps;
-  int64_t took_ms; /* by its last run */
+  int64_t took_ms;        /* by its last run */
+  VEC(int64_t) aparts_ns; /* core_distance_ns of each run */
 } BuiltProbe;
 
 typedef struct Tuning {
@@ -55,6 +62,8 @@ typedef struct Tuning {
   TuneTable profile, kernels;
   VEC(BuiltProbe) built;
   bool has_links;
+  /* core_distance_ns: the least so far; while links were measured. */
+  int64_t least_apart_ns, links_apart_ns;
   int n_measured, n_rejected;
   int code; /* of writing the cluster, once there are kernels */
 } Tuning;
@@ -88,9 +97,15 @@ Probes tune_probes(Tuning *tuning, int ranks);
 /* Runs a probe and adds what it measured to the tables, which are written
  * anew; false: it cannot run, *out_why says why. */
 bool tune_measure(Tuning *tuning, const Probe *probe, const char **out_why);
-/* Runs all probes that could run once more; false: the budget is used up, or
- * one fails. */
+/* Runs those probes once more that have too few runs while cores were as near
+ * as ever; false: none has, the budget is used up, or one fails. */
 bool tune_measure_again(Tuning *tuning);
+/* How many runs of the probes had cores as near, and how many had not. */
+void tune_count_runs(const Tuning *tuning, int *out_near, int *out_far);
+/* core_distance_ns, of which the least is kept; 0 where a GPU computes. */
+int64_t tune_core_distance(Tuning *tuning);
+/* Whether cores that were so far apart were as near as ever. */
+bool tune_is_near(const Tuning *tuning, int64_t apart_ns);
 /* Builds the bundle of a probe. */
 bool tune_build(Tuning *tuning, const Probe *probe, const char *bundle,
                 const char **out_why);

@@ -73,6 +73,11 @@ int tune_write_cluster(Tuning *tuning) {
   fit_network(tuning, &network);
   Status status = driver_detect_cluster(&out, "", &network, &unknown);
   if (status.code != STATUS_ok) return tool_fail(status);
+  if (tuning->least_apart_ns > 0)
+    text_printf(&out,
+                "\n# A cache line took %lld ns from one core to another and "
+                "back.",
+                (long long)tuning->least_apart_ns);
   text_add(&out, "\nmeasured {\n");
   if (tuning->kernels.rows.n > 0)
     text_printf(&out, "  kernels = \"%s.kernels.csv\"\n", base);

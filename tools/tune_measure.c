@@ -10,11 +10,17 @@
  * stays when the command is interrupted.  A time is the median over the runs of
  * the probes that had it: what else a machine does slows all kernels of one
  * run.
+ *
+ * The host of a virtual machine may move its cores apart, which slows what they
+ * compute together (core_distance.c).  Runs meanwhile count only for kernels of
+ * which there are no others.
  */
+#include "tools/core_distance.h"
 #include "tools/tune.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum { MOST_FILE_BYTES = 64 << 20 };
 
@@ -93,7 +99,7 @@ static bool run_bundle(const Tuning *tuning, const char *bundle,
 /* ---- tables ---- */
 
 static void add_row(Tuning *tuning, TuneTable *table, const char *key,
-                    const char *fields, int64_t ps, int64_t runs) {
+                    const char *fields, TuneTime time, int64_t runs) {
   Arena *arena = tuning->arena;
   Name name = name_intern(tuning->tool->module.names, key);
   if (!table->at) table->at = map_create(arena);
@@ -104,7 +110,7 @@ static void add_row(Tuning *tuning, TuneTable *table, const char *key,
     map_put(table->at, name, (void *)(intptr_t)(at + 1));
   }
   TuneRow *row = &table->rows.data[at];
-  vec_push(arena, &row->ps, ps);
+  vec_push(arena, &row->times, time);
   row->runs += runs;
 }
 
@@ -113,10 +119,19 @@ static int by_number(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-/* Brings them into order; the lower one of the two in the middle. */
-static int64_t median_time(TuneRow *row) {
-  qsort(row->ps.data, (size_t)row->ps.n, sizeof *row->ps.data, by_number);
-  return row->ps.data[(row->ps.n - 1) / 2];
+/* The lower one of the two in the middle. */
+static int64_t median_time(const Tuning *tuning, const TuneRow *row) {
+  typedef VEC(int64_t) Times;
+  Times near = {0}, all = {0};
+  for (int i = 0; i < row->times.n; i++) {
+    const TuneTime *time = &row->times.data[i];
+    vec_push(tuning->arena, &all, time->ps);
+    if (tune_is_near(tuning, time->apart_ns))
+      vec_push(tuning->arena, &near, time->ps);
+  }
+  if (near.n > 0) all = near;
+  qsort(all.data, (size_t)all.n, sizeof *all.data, by_number);
+  return all.data[(all.n - 1) / 2];
 }
 
 static Status write_table(const Tuning *tuning, TuneTable *table) {
@@ -124,7 +139,8 @@ static Status write_table(const Tuning *tuning, TuneTable *table) {
   text_printf(&out, "%s\n", table->header);
   for (int i = 0; i < table->rows.n; i++) {
     TuneRow *row = &table->rows.data[i];
-    text_printf(&out, "%s,%lld", row->fields, (long long)median_time(row));
+    text_printf(&out, "%s,%lld", row->fields,
+                (long long)median_time(tuning, row));
     if (table->has_runs) text_printf(&out, ",%lld", (long long)row->runs);
     text_add(&out, "\n");
   }
@@ -184,6 +200,7 @@ static bool collect(Tuning *tuning, const BuiltProbe *probe,
   Arena *arena = tuning->arena;
   Map *works = read_works(tuning, probe->works);
   const char *at;
+  int64_t apart_ns = probe->aparts_ns.data[probe->aparts_ns.n - 1];
   *out_why = "it wrote no profile";
   if (!read_lines(tuning, file_in(tuning, "profile.csv"), &at)) return false;
   for (char *line; (line = next_line(arena, &at));) {
@@ -192,13 +209,14 @@ static bool collect(Tuning *tuning, const BuiltProbe *probe,
     const char *fields = arena_strdup(arena, line);
     const char *cores = cut_field(line), *kernel = cut_field(line);
     if (!kernel) return false;
-    add_row(tuning, &tuning->profile, fields, fields, atoll(ps), atoll(runs));
+    TuneTime time = {atoll(ps), apart_ns};
+    add_row(tuning, &tuning->profile, fields, fields, time, atoll(runs));
     const char *work =
         map_get(works, name_intern(tuning->tool->module.names, kernel));
     if (work)
       add_row(tuning, &tuning->kernels,
               arena_printf(arena, "%s,%s", kernel, cores),
-              with_cores(arena, work, cores), atoll(ps), atoll(runs));
+              with_cores(arena, work, cores), time, atoll(runs));
   }
   Status status = write_table(tuning, &tuning->profile);
   if (status.code == STATUS_ok) status = write_table(tuning, &tuning->kernels);
@@ -208,12 +226,46 @@ static bool collect(Tuning *tuning, const BuiltProbe *probe,
 
 /* ---- probes ---- */
 
+int64_t tune_core_distance(Tuning *tuning) {
+  if (strcmp(tuning->model->target.backend->device, "cpu") != 0) return 0;
+  int64_t ns = core_distance_ns(), *least = &tuning->least_apart_ns;
+  if (ns > 0 && (*least == 0 || ns < *least)) *least = ns;
+  return ns;
+}
+
+/* The shared cache or another one: noise is far below twice the time. */
+bool tune_is_near(const Tuning *tuning, int64_t apart_ns) {
+  return apart_ns <= 2 * tuning->least_apart_ns;
+}
+
+static int64_t greater(int64_t a, int64_t b) {
+  return a > b ? a : b;
+}
+
 static bool run_probe(Tuning *tuning, BuiltProbe *probe, const char **out_why) {
-  int64_t begin = child_now_ms();
+  int64_t apart_ns = tune_core_distance(tuning), begin = child_now_ms();
   bool ran = run_bundle(tuning, probe->bundle, "--profile",
                         file_in(tuning, "profile.csv"), probe->steps, out_why);
   probe->took_ms = child_now_ms() - begin;
+  vec_push(tuning->arena, &probe->aparts_ns,
+           greater(apart_ns, tune_core_distance(tuning)));
   return ran;
+}
+
+static int near_runs(const Tuning *tuning, const BuiltProbe *probe) {
+  int n = 0;
+  for (int i = 0; i < probe->aparts_ns.n; i++)
+    n += tune_is_near(tuning, probe->aparts_ns.data[i]);
+  return n;
+}
+
+void tune_count_runs(const Tuning *tuning, int *out_near, int *out_far) {
+  *out_near = *out_far = 0;
+  for (int i = 0; i < tuning->built.n; i++) {
+    int n = near_runs(tuning, &tuning->built.data[i]);
+    *out_near += n;
+    *out_far += tuning->built.data[i].aparts_ns.n - n;
+  }
 }
 
 bool tune_measure(Tuning *tuning, const Probe *probe, const char **out_why) {
@@ -231,6 +283,7 @@ bool tune_measure(Tuning *tuning, const Probe *probe, const char **out_why) {
   /* Short steps are measured more often. */
   if (built.took_ms < LONG_MS && tune_left_ms(tuning) > 2 * LONG_MS) {
     built.steps = MANY;
+    built.aparts_ns.n = 0;
     if (!run_probe(tuning, &built, out_why)) return false;
   }
   if (!collect(tuning, &built, out_why)) return false;
@@ -238,15 +291,33 @@ bool tune_measure(Tuning *tuning, const Probe *probe, const char **out_why) {
   return true;
 }
 
-bool tune_measure_again(Tuning *tuning) {
-  const char *why;
-  for (int i = 0; i < tuning->built.n; i++) {
-    BuiltProbe *probe = &tuning->built.data[i];
-    if (tune_is_stopped() || probe->took_ms * 5 / 4 > tune_left_ms(tuning) ||
-        !run_probe(tuning, probe, &why) || !collect(tuning, probe, &why))
+/* Waits until cores are near again; false: not before the budget is used up. */
+static bool wait_until_near(Tuning *tuning, const BuiltProbe *probe) {
+  enum { PAUSE_MS = 200 };
+  while (!tune_is_near(tuning, tune_core_distance(tuning))) {
+    if (tune_is_stopped() ||
+        probe->took_ms * 5 / 4 + PAUSE_MS > tune_left_ms(tuning))
       return false;
+    nanosleep(&(struct timespec){.tv_nsec = PAUSE_MS * 1000000}, NULL);
   }
   return true;
+}
+
+bool tune_measure_again(Tuning *tuning) {
+  enum { ENOUGH = 5 };
+  const char *why;
+  bool is_any = false;
+  for (int i = 0; i < tuning->built.n; i++) {
+    BuiltProbe *probe = &tuning->built.data[i];
+    int n = near_runs(tuning, probe);
+    if (n >= ENOUGH) continue;
+    if (tune_is_stopped() || !wait_until_near(tuning, probe) ||
+        probe->took_ms * 5 / 4 > tune_left_ms(tuning) ||
+        !run_probe(tuning, probe, &why) || !collect(tuning, probe, &why))
+      return false;
+    is_any = true;
+  }
+  return is_any;
 }
 
 bool tune_build(Tuning *tuning, const Probe *probe, const char *bundle,
@@ -259,9 +330,10 @@ bool tune_measure_links(Tuning *tuning, const Probe *probe,
   const char *bundle = file_in(tuning, "bundle");
   const char *table = file_in(tuning, "links.csv"), *text;
   size_t n;
-  if (!tune_build(tuning, probe, bundle, out_why) ||
-      !run_bundle(tuning, bundle, "--links", table, 0, out_why))
-    return false;
+  if (!tune_build(tuning, probe, bundle, out_why)) return false;
+  int64_t apart_ns = tune_core_distance(tuning);
+  if (!run_bundle(tuning, bundle, "--links", table, 0, out_why)) return false;
+  tuning->links_apart_ns = greater(apart_ns, tune_core_distance(tuning));
   Status status = file_read(tuning->arena, table, MOST_FILE_BYTES, &text, &n);
   if (status.code == STATUS_ok)
     status = file_replace(

@@ -103,31 +103,35 @@ static bool is_probed(const Dim *dim, Name batch, int ranks) {
   return dim->name != batch && dim->size % ranks == 0 && dim->size >= 2 * ranks;
 }
 
-static void add_parameter_dims(Tuning *tuning, Probes *probes, int ranks) {
+/* Adds those that are probed to `seen`. */
+static void add_parameter_dims(Tuning *tuning, Probes *probes, int ranks,
+                               SharedDims *seen) {
   const Model *model = tuning->model->model;
   SharedDims dims = parameter_dims(tuning->arena, model->train);
-  for (int i = 0, n = 0; i < dims.n && n < MOST_DIMS; i++) {
+  for (int i = 0; i < dims.n && seen->n < MOST_DIMS; i++) {
     const Dim dim = {dims.data[i].name, dims.data[i].size, 0};
     if (!is_probed(&dim, model->settings.batch_dim, ranks)) continue;
     add_probe(tuning->arena, probes, ranks, dim.name, 1, 0);
-    n++;
+    add_dim(tuning->arena, seen, &dim, 0);
   }
 }
 
-/* Dims of the data, each of the first input that has it. */
-static void add_data_dims(Tuning *tuning, Probes *probes, int ranks) {
+/* Dims of the data that are not in `seen`, each of the first input that has
+ * it. */
+static void add_data_dims(Tuning *tuning, Probes *probes, int ranks,
+                          SharedDims *seen) {
   const Model *model = tuning->model->model;
-  SharedDims seen = {0};
-  for (int i = 0; i < model->train->inputs.n && seen.n < MOST_DIMS; i++) {
+  int most = seen->n + MOST_DIMS;
+  for (int i = 0; i < model->train->inputs.n; i++) {
     const GraphInput *input = &model->train->inputs.data[i];
     if (input->role != ROLE_data) continue;
     const Type *type = graph_type(model->train, input->value);
-    for (int d = 0; d < type->rank && seen.n < MOST_DIMS; d++) {
+    for (int d = 0; d < type->rank && seen->n < most; d++) {
       const Dim *dim = &type->dims[d];
-      int n_before = seen.n;
+      int n_before = seen->n;
       if (!is_probed(dim, model->settings.batch_dim, ranks)) continue;
-      add_dim(tuning->arena, &seen, dim, 0);
-      if (seen.n > n_before)
+      add_dim(tuning->arena, seen, dim, 0);
+      if (seen->n > n_before)
         add_probe(tuning->arena, probes, ranks,
                   arena_printf(tuning->arena, "%s: %s", input->path, dim->name),
                   1, 0);
@@ -147,8 +151,9 @@ Probes tune_probes(Tuning *tuning, int ranks) {
     if (batch) add_probe(arena, &probes, ranks, NULL, 4, 0);
     return probes;
   }
-  add_parameter_dims(tuning, &probes, ranks);
-  add_data_dims(tuning, &probes, ranks);
+  SharedDims seen = {0};
+  add_parameter_dims(tuning, &probes, ranks, &seen);
+  add_data_dims(tuning, &probes, ranks, &seen);
   if (batch) add_probe(arena, &probes, ranks, NULL, 2, 3);
   if (batch) add_probe(arena, &probes, ranks, batch, 4, 0);
   return probes;

@@ -241,7 +241,7 @@ static int64_t time_row(Run *run, LinkCase *c, int64_t n) {
   return greatest(run, clock_ns() - begin);
 }
 
-/* What n collectives and the matmuls take beside each other. */
+/* The times of n collectives and the matmuls beside each other. */
 typedef struct Beside {
   int64_t computed; /* until the matmuls had ended */
   int64_t moved;    /* in so much of the time that all take alone */

@@ -23,6 +23,8 @@ for file in here.cluster here.profile here.kernels.csv here.links.csv here.plan;
 done
 grep -q "measured collectives between" log || skip "one core"
 grep -q "measured 1 rank:" log || { cat log; fail "one rank"; }
+grep -q "^# A cache line took [1-9][0-9]* ns from one core to another and back.$" here.cluster ||
+  { cat here.cluster; fail "the distance of cores"; }
 grep -q "measured 2 ranks, d.x: P in shards:" log || { cat log; fail "a dim of the data"; }
 grep -q "left out 2 ranks, B in shards: it is held out" log ||
   { cat log; fail "a plan that is held out"; }

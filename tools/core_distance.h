@@ -1,0 +1,14 @@
+/*
+ * core_distance.h -- declares how far the cores of this process are apart.
+ */
+#ifndef TOOLS_CORE_DISTANCE_H
+#define TOOLS_CORE_DISTANCE_H
+
+#include <stdint.h>
+
+/* Nanoseconds in which a cache line goes from the first core that this process
+ * may use to the last one and back, the shortest of a few measurements, in some
+ * 10 ms; 0: there is one core, or it cannot be measured. */
+int64_t core_distance_ns(void);
+
+#endif
