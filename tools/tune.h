@@ -22,8 +22,7 @@ typedef struct Probe {
 } Probe;
 typedef VEC(Probe) Probes;
 
-/* What a run of a probe measured, while cores were so far apart (0: unknown).
- */
+/* Measured by one run of a probe, while cores were so far apart; 0: unknown. */
 typedef struct TuneTime {
   int64_t ps, apart_ns;
 } TuneTime;
