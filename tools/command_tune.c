@@ -96,9 +96,7 @@ static int most_ranks(Tuning *tuning) {
   return 0;
 }
 
-static void measure_links(Tuning *tuning) {
-  int rank;
-  if (tune_is_job(&rank)) return; /* it did */
+static bool measure_links(Tuning *tuning) {
   Probes probes = tune_probes(tuning, tuning->most_ranks);
   const char *why = "there is one core";
   bool is_measured = false;
@@ -109,6 +107,7 @@ static void measure_links(Tuning *tuning) {
              tuning->most_ranks);
   else
     tune_say(tuning, "no links were measured: %s\n", why);
+  return is_measured;
 }
 
 static void measure_kernels(Tuning *tuning, int ranks) {
@@ -143,11 +142,14 @@ static void repeat(Tuning *tuning) {
         n_far, n_near + n_far, (long long)tuning->least_apart_ns);
 }
 
-/* Cores may have come nearer since. */
+/* Until cores were near meanwhile: the probes, too, would only wait for that.
+ * In a job others have measured them. */
 static void measure_links_again(Tuning *tuning) {
-  if (tuning->has_links && !tune_is_stopped() &&
-      !tune_is_near(tuning, tuning->links_apart_ns))
-    measure_links(tuning);
+  while (tuning->links_took_ms > 0 && !tune_is_stopped() &&
+         !tune_is_near(tuning, tuning->links_apart_ns) &&
+         tune_wait_until_near(tuning, tuning->links_took_ms) &&
+         tuning->links_took_ms <= tune_left_ms(tuning))
+    if (!measure_links(tuning)) break;
 }
 
 static int measure(Tuning *tuning) {
@@ -157,7 +159,8 @@ static int measure(Tuning *tuning) {
   tuning->kernels =
       (TuneTable){.header = "op,dtype,cores,batch,m,n,k,flops,bytes,ps",
                   .ending = ".kernels.csv"};
-  measure_links(tuning);
+  int rank;
+  if (!tune_is_job(&rank)) measure_links(tuning); /* a job did */
   for (int ranks = 1; ranks <= tuning->most_ranks; ranks *= 2)
     measure_kernels(tuning, ranks);
   measure_links_again(tuning);

@@ -63,6 +63,7 @@ typedef struct Tuning {
   bool has_links;
   /* core_distance_ns: the least so far; while links were measured. */
   int64_t least_apart_ns, links_apart_ns;
+  int64_t links_took_ms;
   int n_measured, n_rejected;
   int code; /* of writing the cluster, once there are kernels */
 } Tuning;
@@ -105,6 +106,9 @@ void tune_count_runs(const Tuning *tuning, int *out_near, int *out_far);
 int64_t tune_core_distance(Tuning *tuning);
 /* Whether cores that were so far apart were as near as ever. */
 bool tune_is_near(const Tuning *tuning, int64_t apart_ns);
+/* Waits until cores are as near as ever; false: less of the budget is left then
+ * than is needed. */
+bool tune_wait_until_near(Tuning *tuning, int64_t needed_ms);
 /* Builds the bundle of a probe. */
 bool tune_build(Tuning *tuning, const Probe *probe, const char *bundle,
                 const char **out_why);

@@ -291,12 +291,10 @@ bool tune_measure(Tuning *tuning, const Probe *probe, const char **out_why) {
   return true;
 }
 
-/* Waits until cores are near again; false: not before the budget is used up. */
-static bool wait_until_near(Tuning *tuning, const BuiltProbe *probe) {
+bool tune_wait_until_near(Tuning *tuning, int64_t needed_ms) {
   enum { PAUSE_MS = 200 };
   while (!tune_is_near(tuning, tune_core_distance(tuning))) {
-    if (tune_is_stopped() ||
-        probe->took_ms * 5 / 4 + PAUSE_MS > tune_left_ms(tuning))
+    if (tune_is_stopped() || needed_ms + PAUSE_MS > tune_left_ms(tuning))
       return false;
     nanosleep(&(struct timespec){.tv_nsec = PAUSE_MS * 1000000}, NULL);
   }
@@ -309,11 +307,11 @@ bool tune_measure_again(Tuning *tuning) {
   bool is_any = false;
   for (int i = 0; i < tuning->built.n; i++) {
     BuiltProbe *probe = &tuning->built.data[i];
-    int n = near_runs(tuning, probe);
-    if (n >= ENOUGH) continue;
-    if (tune_is_stopped() || !wait_until_near(tuning, probe) ||
-        probe->took_ms * 5 / 4 > tune_left_ms(tuning) ||
-        !run_probe(tuning, probe, &why) || !collect(tuning, probe, &why))
+    int64_t needed_ms = probe->took_ms * 5 / 4;
+    if (near_runs(tuning, probe) >= ENOUGH) continue;
+    if (tune_is_stopped() || !tune_wait_until_near(tuning, needed_ms) ||
+        needed_ms > tune_left_ms(tuning) || !run_probe(tuning, probe, &why) ||
+        !collect(tuning, probe, &why))
       return false;
     is_any = true;
   }
@@ -331,8 +329,9 @@ bool tune_measure_links(Tuning *tuning, const Probe *probe,
   const char *table = file_in(tuning, "links.csv"), *text;
   size_t n;
   if (!tune_build(tuning, probe, bundle, out_why)) return false;
-  int64_t apart_ns = tune_core_distance(tuning);
+  int64_t apart_ns = tune_core_distance(tuning), begin = child_now_ms();
   if (!run_bundle(tuning, bundle, "--links", table, 0, out_why)) return false;
+  tuning->links_took_ms = child_now_ms() - begin;
   tuning->links_apart_ns = greater(apart_ns, tune_core_distance(tuning));
   Status status = file_read(tuning->arena, table, MOST_FILE_BYTES, &text, &n);
   if (status.code == STATUS_ok)
