@@ -16,7 +16,7 @@
 #include <stdbool.h>
 #include <time.h>
 
-enum { TRIPS = 4000, TIMES = 5, PATIENCE = 1 << 22 };
+enum { TRIPS = 4000, TIMES = 5, PATIENCE = 1 << 26 };
 
 typedef struct Line {
   _Alignas(64) atomic_int turn; /* 2 i: of the first core, in trip i */
