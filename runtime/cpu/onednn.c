@@ -366,9 +366,10 @@ static bool overruns_scratch(const Api *api, const DnnConv *conv,
 }
 
 /* In bf16 with AVX-512, convolutions of one pixel multiply channels in pairs.
- * Of an odd number of channels, input gradients were wrong for images of 6 x 5
- * and 10 x 15 pixels and right for 7 x 7 (seen in 2.6); the kernel of the
- * forward pass is the same. */
+ * Input gradients with an odd number of output channels were wrong for images
+ * of 6 x 5 and 10 x 15 pixels and right for 7 x 7 (seen in 2.6).  Forward
+ * passes that this implementation would run are refused too; they were not seen
+ * to fail. */
 static bool pairs_odd_channels(const Api *api, const DnnConv *conv,
                                const void *primitive_desc) {
   int64_t summed = conv->kind == DNN_CONV_INPUT_GRAD ? conv->out_channels
