@@ -79,7 +79,7 @@ if command -v mpirun >/dev/null; then
   took=$((SECONDS - begin))
   [ $took -le 65 ] || fail "a budget of 45 s under mpirun, and it took $took s"
   grep -q "measured collectives between the ranks of the job" log || { cat log; fail "links of a job"; }
-  [ "$(grep -c '^all_reduce,2,1' job.links.csv)" = 5 ] || { cat job.links.csv; fail "links of a job"; }
+  [ "$(grep -c '^all_reduce,2,1' job.links.csv)" = 7 ] || { cat job.links.csv; fail "links of a job"; }
   [ -s job.cluster ] || { cat log; fail "the cluster of a job"; }
   [ "$(grep -c 'probes measured' log)" = 1 ] || { cat log; fail "one rank reports"; }
 fi
