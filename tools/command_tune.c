@@ -148,7 +148,7 @@ static void measure_links_again(Tuning *tuning) {
   while (tuning->links_took_ms > 0 && !tune_is_stopped() &&
          !tune_is_near(tuning, tuning->links_apart_ns) &&
          tune_wait_until_near(tuning, tuning->links_took_ms) &&
-         tuning->links_took_ms <= tune_left_ms(tuning))
+         tune_has_left(tuning, tuning->links_took_ms))
     if (!measure_links(tuning)) break;
 }
 

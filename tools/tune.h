@@ -77,7 +77,9 @@ bool tune_is_stopped(void);
 void tune_end_as_signalled(void);
 /* To standard error, unless it is quiet. */
 void tune_say(const Tuning *tuning, const char *format, ...) PRINTF_LIKE(2, 3);
-/* The rest of the budget, at least a second. */
+/* So much of the budget is left. */
+bool tune_has_left(const Tuning *tuning, int64_t ms);
+/* How long a child may run: the rest of the budget, at least a second. */
 int64_t tune_left_ms(const Tuning *tuning);
 /* Why a child failed: its code, or the first line that it wrote to this file,
  * without "dnnc: error: ". */

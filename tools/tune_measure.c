@@ -294,7 +294,7 @@ bool tune_measure(Tuning *tuning, const Probe *probe, const char **out_why) {
 bool tune_wait_until_near(Tuning *tuning, int64_t needed_ms) {
   enum { PAUSE_MS = 200 };
   while (!tune_is_near(tuning, tune_core_distance(tuning))) {
-    if (tune_is_stopped() || needed_ms + PAUSE_MS > tune_left_ms(tuning))
+    if (tune_is_stopped() || !tune_has_left(tuning, needed_ms + PAUSE_MS))
       return false;
     nanosleep(&(struct timespec){.tv_nsec = PAUSE_MS * 1000000}, NULL);
   }
@@ -310,7 +310,7 @@ bool tune_measure_again(Tuning *tuning) {
     int64_t needed_ms = probe->took_ms * 5 / 4;
     if (near_runs(tuning, probe) >= ENOUGH) continue;
     if (tune_is_stopped() || !tune_wait_until_near(tuning, needed_ms) ||
-        needed_ms > tune_left_ms(tuning) || !run_probe(tuning, probe, &why) ||
+        !tune_has_left(tuning, needed_ms) || !run_probe(tuning, probe, &why) ||
         !collect(tuning, probe, &why))
       return false;
     is_any = true;

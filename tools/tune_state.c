@@ -49,6 +49,10 @@ void tune_say(const Tuning *tuning, const char *format, ...) {
   va_end(args);
 }
 
+bool tune_has_left(const Tuning *tuning, int64_t ms) {
+  return child_now_ms() + ms <= tuning->until_ms;
+}
+
 int64_t tune_left_ms(const Tuning *tuning) {
   int64_t left = tuning->until_ms - child_now_ms();
   return left > 1000 ? left : 1000;
