@@ -12,8 +12,8 @@ pairs.txt held out.  `real` predicts the plans of one and two ranks from these
 files, then runs them in rounds, one plan after the other; a run during which the
 cores of a virtual machine were farther apart than while it was measured is
 repeated.  `curves` does so for models that were not measured, from the kernels
-of all others.  `predict` predicts the same steps again, from the same files, after a change of the cost
-model.  `paced` predicts and runs two to eight ranks that have a network
+of all others.  `predict` predicts the same steps again, from the same files,
+after a change of the cost model.  `paced` predicts and runs two to eight ranks that have a network
 namespace each and sleep instead of computing (tools/network.sh starts it); the
 compute that is slept is the one that is predicted, so it tests messages and
 overlap.  `report` prints errors, orders and the best plans, and beside them a
