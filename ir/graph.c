@@ -64,6 +64,19 @@ static void sort_attrs(Arena *arena, Attr *sorted, const Attr *attrs, int n) {
   }
 }
 
+static void push_node(Graph *graph, Node *node) {
+  vec_push(graph->module->arena, &graph->nodes, node);
+  graph->ops[node->op / 64] |= UINT64_C(1) << node->op % 64;
+  graph->node_bytes += node_copy_bytes(node);
+}
+
+/* Nearly all are a first result, which every node has: then the node, which may
+ * be far away, is not read. */
+static void assert_value(const Graph *graph, Value value) {
+  ASSERT(value.node >= 0 && value.node < graph->nodes.n);
+  if (value.result != 0) graph_node(graph, value);
+}
+
 /* A node and its arrays are one allocation: there may be millions. */
 static Value append_node(Graph *graph, Op op, const Value *inputs, int n_inputs,
                          const Attrs *attrs, const Type *const *types,
@@ -80,7 +93,7 @@ static Value append_node(Graph *graph, Op op, const Value *inputs, int n_inputs,
   const Type **own_types = (const Type **)((char *)own_attrs + attrs_bytes);
   Value *own_inputs = (Value *)((char *)own_types + types_bytes);
   for (int i = 0; i < n_inputs; i++) {
-    graph_node(graph, inputs[i]);
+    assert_value(graph, inputs[i]);
     own_inputs[i] = inputs[i];
   }
   for (int i = 0; i < n_results; i++) own_types[i] = types[i];
@@ -96,7 +109,7 @@ static Value append_node(Graph *graph, Op op, const Value *inputs, int n_inputs,
                          .body = body,
                          .span = graph->span,
                          .path = graph->path};
-  vec_push(arena, &graph->nodes, (Node *)node);
+  push_node(graph, (Node *)node);
   return (Value){graph->nodes.n - 1, 0};
 }
 
@@ -164,7 +177,7 @@ static Value copy_input(Graph *to, const Graph *from, Node *node) {
     copy = arena_copy(arena, node, sizeof *node);
     copy->attrs = arena_copy(arena, attrs.items, sizeof(Attr));
   }
-  vec_push(arena, &to->nodes, copy);
+  push_node(to, copy);
   vec_push(arena, &to->inputs, input);
   return value;
 }
@@ -210,13 +223,18 @@ static Node *copy_changed(Arena *arena, const Node *node, const Value *inputs,
 static Value append_copy(Graph *to, Node *node, const Value *inputs,
                          const Type *const *types) {
   Arena *arena = to->module->arena;
-  for (int i = 0; i < node->n_inputs; i++) graph_node(to, inputs[i]);
+  for (int i = 0; i < node->n_inputs; i++) assert_value(to, inputs[i]);
   if (same_values(inputs, node->inputs, node->n_inputs)) inputs = NULL;
   if (types && same_types(types, node->types, node->n_results)) types = NULL;
   if (inputs || types || node->op == OP_scan)
     node = copy_changed(arena, node, inputs, types);
-  vec_push(arena, &to->nodes, node);
+  push_node(to, node);
   return (Value){to->nodes.n - 1, 0};
+}
+
+void graph_share_node(Graph *to, Node *node) {
+  ASSERT(node->op != OP_input);
+  push_node(to, node);
 }
 
 Value graph_copy_node(Graph *to, const Graph *from, int id,

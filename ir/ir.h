@@ -284,6 +284,9 @@ struct Graph {
    * never). */
   uint64_t hash;
   int hashed_nodes, hashed_outputs;
+  uint64_t ops[(N_OPS + 63) / 64]; /* of its nodes: bit `op` */
+  size_t node_bytes; /* of its nodes: see node_copy_bytes; a body that a pass
+                        replaced counts as it was */
   /* Defaults for nodes that are appended; passes set them as they walk. */
   Phase phase;
   Span span;
@@ -324,6 +327,12 @@ static inline const Node *graph_node(const Graph *graph, Value value) {
 }
 static inline const Type *graph_type(const Graph *graph, Value value) {
   return graph_node(graph, value)->types[value.result];
+}
+/* Appends a node of another graph as it is; not an `input` node. */
+void graph_share_node(Graph *to, Node *node);
+/* A node of the graph, bodies apart, has this operator. */
+static inline bool graph_has_op(const Graph *graph, Op op) {
+  return graph->ops[op / 64] >> op % 64 & 1;
 }
 const GraphInput *graph_find_input(const Graph *graph, Role role, Name path);
 /* The same where many are looked for: the index holds what the graph had when
@@ -377,7 +386,8 @@ int64_t node_int_at(const Node *node, AttrKey key, int i, int64_t otherwise);
 /* A copy in the arena of `module` that shares no memory with the graph but
  * names and sources.  Equal types of the copy are one. */
 Graph *graph_copy(Module *module, const Graph *graph);
-/* Bytes that a copy takes, but for its types. */
+/* Bytes that a copy takes, but for types and lists of attributes. */
+size_t node_copy_bytes(const Node *node); /* with its body */
 size_t graph_copy_bytes(const Graph *graph);
 
 /* ---- print.c, parse.c, verify.c ---- */

@@ -86,12 +86,6 @@ static bool is_disabled(const PassOptions *options, int index) {
   return false;
 }
 
-static bool has_op(const Graph *graph, Op op) {
-  for (int id = 0; id < graph->nodes.n; id++)
-    if (graph->nodes.data[id]->op == op) return true;
-  return false;
-}
-
 PassResult pass_run(PassContext *ctx, const PassInfo *pass,
                     const Graph *graph) {
   return pass->split ? pass->split(ctx, graph)
@@ -102,10 +96,11 @@ PassResult pass_run(PassContext *ctx, const PassInfo *pass,
  * are graphs of their own. */
 static PassResult run_with_bodies(PassContext *ctx, const PassInfo *pass,
                                   Graph *from) {
-  if (pass->only >= 0 && !has_op(from, (Op)pass->only))
+  if (pass->only >= 0 && !graph_has_op(from, (Op)pass->only))
     return (PassResult){.graph = from};
   PassResult result = pass_run(ctx, pass, from);
-  for (int id = 0; pass->walks_bodies && id < result.graph->nodes.n; id++) {
+  bool has_bodies = pass->walks_bodies && graph_has_op(result.graph, OP_scan);
+  for (int id = 0; has_bodies && id < result.graph->nodes.n; id++) {
     Node *node = result.graph->nodes.data[id];
     if (node->op == OP_scan)
       node->body = run_with_bodies(ctx, pass, node->body).graph;
@@ -153,61 +148,45 @@ static bool run_row(const PassContext *given, const PassOptions *options,
 
 /* Where passes put their graphs: a module of its own, whose arena is destroyed
  * when most of it is of graphs that were. */
-typedef struct PassMemory {
-  Module *module;
-  size_t check_at; /* look again when the arena has so many bytes */
-} PassMemory;
-
-/* Graphs of a few layers are not worth a copy. */
-enum { FEW_BYTES = 1 << 20 };
-
-static PassMemory pass_memory_begin(const Module *module, PassResult *all) {
-  PassMemory memory = {.module =
-                           arena_copy(module->arena, module, sizeof *module),
-                       .check_at = 8 * (size_t)FEW_BYTES};
-  memory.module->arena = arena_beside(module->arena);
-  all->graph = graph_copy(memory.module, all->graph);
-  return memory;
+static Module *pass_memory_begin(const Module *module, PassResult *all) {
+  Module *own = arena_copy(module->arena, module, sizeof *module);
+  own->arena = arena_beside(module->arena);
+  all->graph = graph_copy(own, all->graph);
+  return own;
 }
 
 /* Copies the last graph, and destroys the others with their arena, where they
- * have more than half of it. */
-static void drop_earlier_graphs(PassMemory *memory, PassResult *all) {
-  Arena *arena = memory->module->arena;
+ * have more than half of it.  The copy lies close together, so that the next
+ * passes walk over fewer pages.  Graphs of a few layers are not worth it. */
+static void drop_earlier_graphs(Module *own, PassResult *all) {
+  enum { FEW_BYTES = 1 << 20 };
+  Arena *arena = own->arena;
   size_t last = graph_copy_bytes(all->graph) +
                 (all->decode_init ? graph_copy_bytes(all->decode_init) : 0);
-  if (arena_bytes(arena) > 2 * last + FEW_BYTES) {
-    memory->module->arena = arena_beside(arena);
-    all->graph = graph_copy(memory->module, all->graph);
-    if (all->decode_init)
-      all->decode_init = graph_copy(memory->module, all->decode_init);
-    arena_destroy(arena);
-  }
-  memory->check_at =
-      2 * arena_bytes(memory->module->arena) + 8 * (size_t)FEW_BYTES;
+  if (arena_bytes(arena) <= 2 * last + FEW_BYTES) return;
+  own->arena = arena_beside(arena);
+  all->graph = graph_copy(own, all->graph);
+  if (all->decode_init) all->decode_init = graph_copy(own, all->decode_init);
+  arena_destroy(arena);
 }
 
-static void pass_memory_end(PassMemory *memory, const Module *module,
-                            PassResult *all) {
-  drop_earlier_graphs(memory, all);
-  arena_adopt(module->arena, memory->module->arena);
-  memory->module->arena = module->arena;
+static void pass_memory_end(Module *own, const Module *module) {
+  arena_adopt(module->arena, own->arena);
+  own->arena = module->arena;
 }
 
 PassResult passes_run(const PassContext *given, const PassOptions *options,
                       Graph *graph) {
   PassContext ctx = *given;
   PassResult all = {.graph = graph};
-  PassMemory memory = pass_memory_begin(given->module, &all);
-  ctx.module = memory.module;
+  ctx.module = pass_memory_begin(given->module, &all);
   int first = options->start_at ? pass_find(options->start_at) : 0;
   int last = options->stop_after ? pass_find(options->stop_after) : -1;
   for (int i = first; i < pass_count(); i++) {
     if (is_run(&ctx, options, i) && !run_row(&ctx, options, i, &all)) break;
-    if (arena_bytes(ctx.module->arena) > memory.check_at)
-      drop_earlier_graphs(&memory, &all);
+    drop_earlier_graphs(ctx.module, &all);
     if (i == last) break;
   }
-  pass_memory_end(&memory, given->module, &all);
+  pass_memory_end(ctx.module, given->module);
   return all;
 }

@@ -70,8 +70,8 @@ typedef struct PassOptions {
   const char *const *disabled; /* as in pass_is_named */
   int n_disabled;
   bool verify; /* between passes; a violation is our mistake */
-  /* Called after each pass with the index of its row, the graph and the seconds
-   * it took; or NULL. */
+  /* Called after each pass with the index of its row, the graph, which is there
+   * until the call returns, and the seconds it took; or NULL. */
   void (*after)(void *user, int index, const Graph *graph, double seconds);
   double (*clock)(void); /* passes read no clock; the tool hands one in */
   void *user;

@@ -73,7 +73,7 @@ static bool copies_same(Rewrite *rewrite, int id) {
   if (rewrite->n_same != id || rewrite->to->nodes.n != id ||
       node->op == OP_input || node->op == OP_scan)
     return false;
-  vec_push(rewrite->to->module->arena, &rewrite->to->nodes, node);
+  graph_share_node(rewrite->to, node);
   set_same(rewrite, id);
   rewrite->n_same++;
   return true;

@@ -321,18 +321,12 @@ static Graph *simplify_scans(PassContext *ctx, const Graph *graph) {
   return rewrite_end(&rewrite);
 }
 
-static bool body_has_scan(const Graph *graph) {
-  for (int id = 0; id < graph->nodes.n; id++)
-    if (graph->nodes.data[id]->op == OP_scan) return true;
-  return false;
-}
-
 Graph *pass_scan_simplify(PassContext *ctx, const Graph *from) {
   Graph *graph = simplify_scans(ctx, from);
   bool is_nested = false;
   for (int id = 0; id < graph->nodes.n; id++) {
     Node *node = graph->nodes.data[id];
-    if (node->op != OP_scan || !body_has_scan(node->body)) continue;
+    if (node->op != OP_scan || !graph_has_op(node->body, OP_scan)) continue;
     node->body = pass_scan_simplify(ctx, node->body);
     is_nested = true;
   }

@@ -150,6 +150,7 @@ static inline void exact_walk_on(void *user, int index, const Graph *graph,
   (void)seconds;
   ExactWalk *walk = user;
   if (graph_hash(graph) == graph_hash(walk->last)) return;
+  graph = graph_copy(walk->last->module, graph); /* it is freed */
   Tensor *outputs = exact_run(graph, walk->seed);
   ExactComparison got =
       exact_compare_outputs(walk->last, walk->outputs, graph, outputs);
