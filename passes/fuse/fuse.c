@@ -204,14 +204,18 @@ static void join_siblings(Fusion *fusion) {
 
 Graph *pass_fuse(PassContext *ctx, const Graph *graph) {
   Fusion *fusion = fusion_create(ctx, graph, NULL);
-  if (ctx->level < 1) return fusion_emit(fusion);
-  grow_groups(fusion);
-  bool *is_clone;
-  Graph *cloned = fusion_clone(fusion, &is_clone);
-  if (cloned) {
-    fusion = fusion_create(ctx, cloned, is_clone);
+  if (ctx->level >= 1) {
     grow_groups(fusion);
+    bool *is_clone;
+    Graph *cloned = fusion_clone(fusion, &is_clone);
+    if (cloned) {
+      fusion_destroy(fusion);
+      fusion = fusion_create(ctx, cloned, is_clone);
+      grow_groups(fusion);
+    }
+    join_siblings(fusion);
   }
-  join_siblings(fusion);
-  return fusion_emit(fusion);
+  Graph *fused = fusion_emit(fusion);
+  fusion_destroy(fusion);
+  return fused;
 }

@@ -44,9 +44,11 @@ typedef struct Fusion {
   int *users;
   bool *is_output;
   int *group_mark, *node_mark, mark; /* visited: group_mark[g] == mark */
-  int *ids, *stage, *stack;          /* work space: [n] */
-  GroupPlace *places;                /* [n] */
-  Value *seen;                       /* [max_inputs] */
+  /* Work space. */
+  int *ids, *stage; /* [max_nodes] */
+  Value *seen;      /* [max_inputs] */
+  VEC(int) stack;   /* of groups */
+  VEC(GroupPlace) places;
   int max_nodes, max_inputs;
 } Fusion;
 
@@ -63,8 +65,9 @@ typedef struct FuseSummary {
 
 /* ---- fuse_groups.c ---- */
 
-/* One group a node.  `is_clone` may be NULL. */
+/* One group a node, in memory of its own.  `is_clone` may be NULL. */
 Fusion *fusion_create(PassContext *ctx, const Graph *graph, bool *is_clone);
+void fusion_destroy(Fusion *fusion);
 /* Merges two groups if the result keeps the contract and no path leads from
  * one to the other through a third.  Returns the group that remains, or -1. */
 int fusion_merge(Fusion *fusion, int a, int b);

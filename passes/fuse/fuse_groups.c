@@ -63,7 +63,7 @@ static bool free_needs_storing(const Fusion *fusion, int id) {
 }
 
 Fusion *fusion_create(PassContext *ctx, const Graph *graph, bool *is_clone) {
-  Arena *arena = ctx->scratch;
+  Arena *arena = arena_beside(ctx->scratch);
   Fusion *fusion = ARENA_NEW(arena, Fusion);
   int n = graph->nodes.n;
   *fusion = (Fusion){.ctx = ctx, .graph = graph, .arena = arena, .n = n};
@@ -80,10 +80,8 @@ Fusion *fusion_create(PassContext *ctx, const Graph *graph, bool *is_clone) {
   fusion->first = fusion->last = -1;
   fusion->group_mark = ARENA_ARRAY(arena, int, n);
   fusion->node_mark = ARENA_ARRAY(arena, int, n);
-  fusion->ids = ARENA_ARRAY(arena, int, n);
-  fusion->stage = ARENA_ARRAY(arena, int, n);
-  fusion->stack = ARENA_ARRAY(arena, int, n);
-  fusion->places = ARENA_ARRAY(arena, GroupPlace, n);
+  fusion->ids = ARENA_ARRAY(arena, int, fusion->max_nodes);
+  fusion->stage = ARENA_ARRAY(arena, int, fusion->max_nodes);
   fusion->seen = ARENA_ARRAY(arena, Value, fusion->max_inputs);
   fusion->is_output = ARENA_ARRAY(arena, bool, n);
   fusion->is_free = ARENA_ARRAY(arena, bool, n);
@@ -119,6 +117,10 @@ Fusion *fusion_create(PassContext *ctx, const Graph *graph, bool *is_clone) {
       group->n_inputs += !fusion->is_free[node->inputs[i].node];
   }
   return fusion;
+}
+
+void fusion_destroy(Fusion *fusion) {
+  arena_destroy(fusion->arena);
 }
 
 bool fusion_escapes(const Fusion *fusion, int id) {

@@ -78,13 +78,14 @@ static void order_move_behind(Fusion *fusion, int before,
 }
 
 /* Fills fusion->places with the groups that follow `first` and stand before
- * `last`, and returns their number, or -1: one of them leads to `last`. */
-static int find_between(Fusion *fusion, int first, int last) {
-  int mark = ++fusion->mark, n_found = 0, n_stack = 0;
+ * `last`; false: one of them leads to `last`. */
+static bool find_between(Fusion *fusion, int first, int last) {
+  int mark = ++fusion->mark;
   int64_t limit = fusion->groups[last].position;
-  fusion->stack[n_stack++] = first;
-  while (n_stack > 0) {
-    int g = fusion->stack[--n_stack];
+  fusion->places.n = fusion->stack.n = 0;
+  vec_push(fusion->arena, &fusion->stack, first);
+  while (fusion->stack.n > 0) {
+    int g = fusion->stack.data[--fusion->stack.n];
     const Group *group = &fusion->groups[g];
     for (int m = 0; m < group->members.n; m++) {
       int id = group->members.data[m];
@@ -93,18 +94,19 @@ static int find_between(Fusion *fusion, int first, int last) {
         int next = fusion->group_of[fusion->users[u]];
         if (next < 0 || next == first) continue;
         if (next == last) {
-          if (g != first) return -1;
+          if (g != first) return false;
           continue;
         }
         int64_t position = fusion->groups[next].position;
         if (fusion->group_mark[next] == mark || position > limit) continue;
         fusion->group_mark[next] = mark;
-        fusion->places[n_found++] = (GroupPlace){position, next};
-        fusion->stack[n_stack++] = next;
+        vec_push(fusion->arena, &fusion->places,
+                 ((GroupPlace){position, next}));
+        vec_push(fusion->arena, &fusion->stack, next);
       }
     }
   }
-  return n_found;
+  return true;
 }
 
 static int compare_places(const void *a, const void *b) {
@@ -114,11 +116,11 @@ static int compare_places(const void *a, const void *b) {
 }
 
 bool fusion_order_join(Fusion *fusion, int first, int last) {
-  int n = find_between(fusion, first, last);
-  if (n < 0) return false;
+  if (!find_between(fusion, first, last)) return false;
+  GroupPlace *places = fusion->places.data;
+  int n = fusion->places.n;
   order_remove(fusion, first);
-  if (n > 1)
-    qsort(fusion->places, (size_t)n, sizeof(GroupPlace), compare_places);
-  order_move_behind(fusion, last, fusion->places, n);
+  if (n > 1) qsort(places, (size_t)n, sizeof *places, compare_places);
+  order_move_behind(fusion, last, places, n);
   return true;
 }
