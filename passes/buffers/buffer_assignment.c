@@ -10,11 +10,7 @@
  * and its input, a persistent buffer and the result that replaces it, and a
  * fused result that takes the bytes of an input whose live range ends there.  A
  * buffer is live from its first writer to its last reader, and two buffers that
- * are live at once may not overlap.  The largest come first, each in the
- * smallest hole that fits (best fit by decreasing size, mostly within a few
- * percent of the peak memory of graphs of models).  Where that leaves more
- * holes, as the long lives of values of micro-batches can, the order of live
- * ranges and that of bytes times live range are tried, too.
+ * are live at once may not overlap; packing.c chooses their offsets.
  *
  * A scan has one workspace for the values of one iteration.  The body is packed
  * like a graph, from offset 0; the enclosing graph assigns the values that it
@@ -27,14 +23,11 @@
  * beginning.
  *
  * requires: a graph from list_schedule     keeps: the graph
- * cost: O(nodes + buffers x (sqrt(nodes) + holes))
+ * cost: O(nodes), and packing.c
  */
 #include "passes/buffers/list_schedule.h"
-#include "passes/buffers/live_memory.h"
 #include "passes/buffers/memory_peak.h"
-
-#include <stdlib.h>
-#include <string.h>
+#include "passes/buffers/packing.h"
 
 typedef struct Buffer {
   int64_t bytes, offset;
@@ -303,94 +296,41 @@ static Packing make_buffers(Arena *arena, const Graph *graph) {
 
 /* ---- packing ---- */
 
-typedef struct Item {
-  int64_t key; /* the largest come first */
-  int buffer;
-} Item;
-
-static int compare_items(const void *a, const void *b) {
-  const Item *x = a, *y = b;
-  if (x->key != y->key) return x->key > y->key ? -1 : 1;
-  return x->buffer - y->buffer;
+static bool is_transient(const Buffer *buffer) {
+  return buffer->input_index < 0;
 }
 
-/* The property by which buffers are ordered before they are placed. */
-typedef enum PackingOrder {
-  PACK_largest,
-  PACK_longest, /* alive for the most nodes */
-  PACK_area,    /* bytes times nodes */
-  N_PACKING_ORDERS
-} PackingOrder;
-
-static int64_t packing_key(const Buffer *buffer, PackingOrder order) {
-  int64_t nodes = buffer->last - buffer->first + 1;
-  if (order == PACK_largest) return buffer->bytes;
-  return order == PACK_longest ? nodes : buffer->bytes / 64 * nodes;
-}
-
+/* Those of a body that the enclosing graph assigns are its own. */
 static bool is_packed(const Buffer *buffer) {
-  return buffer->input_index < 0 && !buffer->is_enclosing;
+  return is_transient(buffer) && !buffer->is_enclosing;
 }
 
-/* Places all buffers; returns the highest byte. */
-static int64_t pack_in_order(Packing *packing, int64_t base,
-                             PackingOrder order) {
-  int n = packing->buffers.n, n_items = 0;
-  Item *items = ARENA_ARRAY(packing->arena, Item, n);
-  for (int i = 0; i < n; i++) {
-    const Buffer *buffer = &packing->buffers.data[i];
-    if (is_packed(buffer))
-      items[n_items++] = (Item){packing_key(buffer, order), i};
-  }
-  qsort(items, (size_t)n_items, sizeof *items, compare_items);
-  LiveMemory *live =
-      live_memory_create(packing->arena, packing->graph->nodes.n);
-  int64_t top = base;
-  for (int i = 0; i < n_items; i++) {
-    Buffer *buffer = &packing->buffers.data[items[i].buffer];
-    int64_t needed = align_up(buffer->bytes, packing->alignment);
-    buffer->offset =
-        live_memory_best_fit(live, buffer->first, buffer->last, needed, base);
-    int64_t end = buffer->offset + buffer->bytes;
-    live_memory_add(
-        live, buffer->first, buffer->last,
-        (MemoryRange){buffer->offset, align_up(end, packing->alignment)});
-    if (end > top) top = end;
-  }
-  return top;
-}
-
-/* The largest sum of bytes that are live at once, workspaces included. */
-static int64_t most_live_bytes(const Packing *packing) {
-  int n = packing->graph->nodes.n;
-  int64_t *change = ARENA_ARRAY(packing->arena, int64_t, n + 2);
-  int64_t alive = 0, most = 0;
+static PackedBuffer *select_buffers(const Packing *packing,
+                                    bool (*is_selected)(const Buffer *),
+                                    int *out_n) {
+  int n = 0;
+  PackedBuffer *selected =
+      ARENA_ARRAY(packing->arena, PackedBuffer, packing->buffers.n);
   for (int i = 0; i < packing->buffers.n; i++) {
     const Buffer *buffer = &packing->buffers.data[i];
-    if (!is_packed(buffer)) continue;
-    change[buffer->first] += buffer->bytes;
-    change[buffer->last + 1] -= buffer->bytes;
+    if (is_selected(buffer))
+      selected[n++] = (PackedBuffer){
+          .bytes = buffer->bytes, .first = buffer->first, .last = buffer->last};
   }
-  for (int id = 0; id <= n; id++) {
-    alive += change[id];
-    if (alive > most) most = alive;
-  }
-  return most;
+  *out_n = n;
+  return selected;
 }
 
-/* Another order is tried where the first leaves holes of more than a fiftieth.
- */
-static int64_t pack_buffers(Packing *packing, int64_t base) {
-  int64_t least = pack_in_order(packing, base, PACK_largest);
-  int64_t enough = most_live_bytes(packing);
-  enough += base + enough / 50;
-  PackingOrder best = PACK_largest, last = PACK_largest;
-  for (int order = 1; order < N_PACKING_ORDERS && least > enough; order++) {
-    int64_t top = pack_in_order(packing, base, (PackingOrder)order);
-    last = (PackingOrder)order;
-    if (top < least) least = top, best = last;
-  }
-  return best == last ? least : pack_in_order(packing, base, best);
+/* Returns the highest byte. */
+static int64_t place_buffers(Packing *packing, int64_t base) {
+  int n;
+  PackedBuffer *packed = select_buffers(packing, is_packed, &n);
+  int64_t top = pack_buffers(packing->arena, packed, n, packing->graph->nodes.n,
+                             packing->alignment, base);
+  for (int i = packing->buffers.n - 1; i >= 0; i--)
+    if (is_packed(&packing->buffers.data[i]))
+      packing->buffers.data[i].offset = packed[--n].offset;
+  return top;
 }
 
 static const PersistentBuffer *
@@ -496,7 +436,7 @@ static BufferAssignment *make_assignment(PassContext *ctx, Packing *packing,
       arena, packing->first_value, (size_t)n * sizeof *packing->first_value);
   assignment->persistent_bytes = persistent_bytes;
   assignment->arena_bytes =
-      pack_buffers(packing, align_up(persistent_bytes, packing->alignment));
+      place_buffers(packing, align_up(persistent_bytes, packing->alignment));
   for (int id = 0; id < n; id++) {
     const Node *node = graph->nodes.data[id];
     for (int r = 0; r < node->n_results; r++) {
@@ -565,19 +505,9 @@ int64_t buffer_assignment_bound(const Graph *graph,
                                 const BufferAssignment *assignment) {
   Arena *arena = arena_create(graph->module->memory);
   Packing packing = make_buffers(arena, graph);
-  int n = graph->nodes.n;
-  int64_t *change = ARENA_ARRAY(arena, int64_t, n + 2);
-  for (int i = 0; i < packing.buffers.n; i++) {
-    const Buffer *buffer = &packing.buffers.data[i];
-    if (buffer->input_index >= 0) continue;
-    change[buffer->first] += buffer->bytes;
-    change[buffer->last + 1] -= buffer->bytes;
-  }
-  int64_t alive = 0, most = 0;
-  for (int id = 0; id <= n; id++) {
-    alive += change[id];
-    if (alive > most) most = alive;
-  }
+  int n;
+  PackedBuffer *transient = select_buffers(&packing, is_transient, &n);
+  int64_t most = most_live_bytes(arena, transient, n, graph->nodes.n);
   ASSERT(assignment->persistent_bytes + most <= assignment->arena_bytes);
   arena_destroy(arena);
   return most;

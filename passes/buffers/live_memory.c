@@ -1,57 +1,62 @@
 /*
- * live_memory.c -- the bytes that are in use, by slots of time.
+ * live_memory.c -- the bytes that are in use, in a binary tree over time.
  *
- * The nodes of a graph, in the order in which they run, are cut into slots of
- * equal length.  A buffer that is live through a whole slot belongs to the
- * union of such buffers; one that begins or ends inside it stands in a list,
- * with its live range.  Packed buffers leave few holes, so a union is short
- * however many buffers are live, and the list is short because a slot is.
+ * The root stands for all nodes of a graph, in the order in which they run, its
+ * children for half of them each, a leaf for a few.  A buffer that is in use
+ * through a whole subtree stands at the root of the largest such one, and every
+ * subtree above it knows that these bytes are in use at some time below.  One
+ * that begins or ends inside a leaf stands in a list of that leaf.
  *
- *     nodes        0 1 2 3 | 4 5 6 7 | 8 9
- *     bytes 0..8       a a | a a a a | a        slot 0: a from 2 to 3 in part
- *     bytes 8..12    b b   |   c c   |          slot 1: 0..8 whole, c in part
+ *     nodes        0 1 2 3 4 5 6 7       leaves of two nodes
+ *     bytes 0..8       a a a a a a       0..7  below: 0..12
+ *     bytes 8..12  b b   c c             0..3  below: 0..12
+ *                                        4..7  below: 8..12   whole: 0..8
+ *                                        0..1  whole: 8..12
+ *                                        2..3  whole: 0..8    part: c from 3
+ *                                        4..5                 part: c to 4
  *
- * A binary tree over the slots holds the union of all that is in use at some
- * time, so that a live range of many slots reads few unions, too.
+ * A buffer or a request meets O(log nodes) subtrees.  Packed buffers leave few
+ * holes, so a union of ranges is short however many buffers it is of.
  */
 #include "passes/buffers/live_memory.h"
 
 #include <string.h>
 
+enum { LEAF_NODES = 64 };
+
 /* Ascending; neither overlapping nor next to each other. */
 typedef VEC(MemoryRange) MemoryRanges;
 
-typedef struct LiveBuffer {
+/* Nodes from `first` to `last`, both included. */
+typedef struct NodeRange {
   int first, last;
+} NodeRange;
+
+typedef struct LiveBuffer {
+  NodeRange live;
   MemoryRange range;
 } LiveBuffer;
 
-typedef struct Slot {
-  MemoryRanges whole;
-  VEC(LiveBuffer) part; /* by offset */
-} Slot;
+typedef struct Subtree {
+  MemoryRanges whole;   /* in use all the time, but not in all of the parent */
+  MemoryRanges below;   /* in use in some of its subtrees; not of a leaf */
+  VEC(LiveBuffer) part; /* of a leaf: they begin or end in it; by offset */
+} Subtree;
 
 struct LiveMemory {
   Arena *arena;
-  int slot_nodes; /* in a slot */
-  int n_slots;    /* a power of two */
-  Slot *slots;
-  /* In use at some time.  1: in all slots, below i: 2 i and 2 i + 1, and from
-   * n_slots on: in one slot each. */
-  MemoryRanges *any;
+  int n_leaves;                    /* a power of two */
+  Subtree *subtrees;               /* 1: all; below i: 2 i and 2 i + 1 */
   MemoryRanges used, merged, part; /* of a request */
 };
 
-/* With n nodes there are sqrt(n) slots at most, to which a buffer is added, and
- * a request looks through the buffers that begin or end in two of them. */
 LiveMemory *live_memory_create(Arena *arena, int n_nodes) {
   LiveMemory *memory = ARENA_NEW(arena, LiveMemory);
   memory->arena = arena;
-  memory->n_slots = 1;
-  while (4 * memory->n_slots * memory->n_slots <= n_nodes) memory->n_slots *= 2;
-  memory->slot_nodes = n_nodes / memory->n_slots + 1;
-  memory->slots = ARENA_ARRAY(arena, Slot, memory->n_slots);
-  memory->any = ARENA_ARRAY(arena, MemoryRanges, 2 * memory->n_slots);
+  memory->n_leaves = 1;
+  while ((int64_t)memory->n_leaves * LEAF_NODES < n_nodes)
+    memory->n_leaves *= 2;
+  memory->subtrees = ARENA_ARRAY(arena, Subtree, 2 * memory->n_leaves);
   return memory;
 }
 
@@ -82,89 +87,144 @@ static void add_range(Arena *arena, MemoryRanges *ranges, MemoryRange range) {
 }
 
 /* Appends a range that does not begin before the last one. */
-static void append_range(Arena *arena, MemoryRanges *ranges,
-                         MemoryRange range) {
-  MemoryRange *last = ranges->n > 0 ? &ranges->data[ranges->n - 1] : NULL;
-  if (!last || last->end < range.offset)
-    vec_push(arena, ranges, range);
+static MemoryRange *append_range(MemoryRange *last, MemoryRange range) {
+  if (last->end < range.offset)
+    *++last = range;
   else if (last->end < range.end)
     last->end = range.end;
+  return last;
 }
 
-/* Makes `used` the union of itself and `more`. */
-static void use_ranges(LiveMemory *memory, const MemoryRanges *more) {
-  if (more->n == 0) return;
-  MemoryRanges from = memory->used, *to = &memory->merged;
-  to->n = 0;
-  for (int f = 0, m = 0; f < from.n || m < more->n;) {
-    bool takes_more = f == from.n || (m < more->n && more->data[m].offset <
-                                                         from.data[f].offset);
-    append_range(memory->arena, to,
-                 takes_more ? more->data[m++] : from.data[f++]);
+/* The union of two that are not empty, in `to`, which has room for both. */
+static void merge_ranges(const MemoryRanges *a, const MemoryRanges *b,
+                         MemoryRanges *to) {
+  const MemoryRange *next_a = a->data, *end_a = next_a + a->n;
+  const MemoryRange *next_b = b->data, *end_b = next_b + b->n;
+  MemoryRange *last = to->data;
+  *last = next_a->offset < next_b->offset ? *next_a : *next_b;
+  while (next_a < end_a && next_b < end_b) {
+    bool takes_a = next_a->offset < next_b->offset;
+    last = append_range(last, *(takes_a ? next_a : next_b));
+    next_a += takes_a;
+    next_b += !takes_a;
   }
-  memory->used = *to;
-  *to = from;
+  while (next_a < end_a) last = append_range(last, *next_a++);
+  while (next_b < end_b) last = append_range(last, *next_b++);
+  to->n = (int)(last - to->data) + 1;
 }
 
-/* ---- slots ---- */
+/* Adds them to what is in use during the request. */
+static void use_ranges(LiveMemory *memory, const MemoryRanges *more) {
+  MemoryRanges *used = &memory->used;
+  if (more->n <= used->n / 16) {
+    for (int m = 0; m < more->n; m++)
+      add_range(memory->arena, used, more->data[m]);
+    return;
+  }
+  if (memory->merged.capacity < used->n + more->n) {
+    memory->merged = (MemoryRanges){0};
+    vec_reserve(memory->arena, &memory->merged, 2 * (used->n + more->n));
+  }
+  if (used->n == 0) {
+    memcpy(memory->merged.data, more->data,
+           (size_t)more->n * sizeof *more->data);
+    memory->merged.n = more->n;
+  } else {
+    merge_ranges(used, more, &memory->merged);
+  }
+  MemoryRanges merged = memory->merged;
+  memory->merged = *used;
+  *used = merged;
+}
 
-static void insert_part(Arena *arena, Slot *slot, LiveBuffer buffer) {
-  vec_push(arena, &slot->part, buffer);
-  int at = slot->part.n - 1;
-  LiveBuffer *part = slot->part.data;
+/* ---- subtrees ---- */
+
+static NodeRange all_nodes(const LiveMemory *memory) {
+  return (NodeRange){0, memory->n_leaves * LEAF_NODES - 1};
+}
+
+static NodeRange half_of(NodeRange nodes, int half) {
+  int n = (nodes.last + 1 - nodes.first) / 2;
+  return half == 0 ? (NodeRange){nodes.first, nodes.last - n}
+                   : (NodeRange){nodes.first + n, nodes.last};
+}
+
+static bool contains(NodeRange outer, NodeRange inner) {
+  return outer.first <= inner.first && inner.last <= outer.last;
+}
+
+static bool overlaps(NodeRange a, NodeRange b) {
+  return a.first <= b.last && b.first <= a.last;
+}
+
+static void insert_part(Arena *arena, Subtree *leaf, LiveBuffer buffer) {
+  vec_push(arena, &leaf->part, buffer);
+  int at = leaf->part.n - 1;
+  LiveBuffer *part = leaf->part.data;
   for (; at > 0 && part[at - 1].range.offset > buffer.range.offset; at--)
     part[at] = part[at - 1];
   part[at] = buffer;
 }
 
-void live_memory_add(LiveMemory *memory, int first, int last,
-                     MemoryRange range) {
-  if (range.offset == range.end) return;
-  int nodes = memory->slot_nodes, begin = first / nodes, end = last / nodes;
-  ASSERT(0 <= begin && begin <= end && end < memory->n_slots);
-  for (int s = begin; s <= end; s++) {
-    Slot *slot = &memory->slots[s];
-    if (first <= s * nodes && (s + 1) * nodes <= last + 1)
-      add_range(memory->arena, &slot->whole, range);
-    else
-      insert_part(memory->arena, slot, (LiveBuffer){first, last, range});
+static void add_buffer(LiveMemory *memory, int index, NodeRange nodes,
+                       const LiveBuffer *buffer) {
+  Subtree *subtree = &memory->subtrees[index];
+  if (contains(buffer->live, nodes)) {
+    add_range(memory->arena, &subtree->whole, buffer->range);
+  } else if (index >= memory->n_leaves) {
+    insert_part(memory->arena, subtree, *buffer);
+  } else {
+    add_range(memory->arena, &subtree->below, buffer->range);
+    for (int half = 0; half < 2; half++)
+      if (overlaps(half_of(nodes, half), buffer->live))
+        add_buffer(memory, 2 * index + half, half_of(nodes, half), buffer);
   }
-  begin += memory->n_slots, end += memory->n_slots;
-  for (; begin > 0; begin /= 2, end /= 2)
-    for (int i = begin; i <= end; i++)
-      add_range(memory->arena, &memory->any[i], range);
 }
 
-/* Adds to `used` what is in use from node `first` to node `last`, which may lie
- * before and behind the slot. */
-static void use_slot(LiveMemory *memory, const Slot *slot, int first,
-                     int last) {
+void live_memory_add(LiveMemory *memory, int first, int last,
+                     MemoryRange range) {
+  NodeRange live = {first, last};
+  ASSERT(first <= last && contains(all_nodes(memory), live));
+  if (range.offset == range.end) return;
+  add_buffer(memory, 1, all_nodes(memory), &(LiveBuffer){live, range});
+}
+
+static void use_part(LiveMemory *memory, const Subtree *leaf, NodeRange asked) {
   MemoryRanges *part = &memory->part;
   part->n = 0;
-  for (int i = 0; i < slot->part.n; i++) {
-    const LiveBuffer *buffer = &slot->part.data[i];
-    if (buffer->first <= last && first <= buffer->last)
-      append_range(memory->arena, part, buffer->range);
+  for (int i = 0; i < leaf->part.n; i++) {
+    const LiveBuffer *buffer = &leaf->part.data[i];
+    if (!overlaps(buffer->live, asked)) continue;
+    MemoryRange *last = part->n > 0 ? &part->data[part->n - 1] : NULL;
+    if (!last || last->end < buffer->range.offset)
+      vec_push(memory->arena, part, buffer->range);
+    else
+      append_range(last, buffer->range);
   }
-  use_ranges(memory, &slot->whole);
   use_ranges(memory, part);
 }
 
-static void find_used(LiveMemory *memory, int first, int last) {
-  int begin = first / memory->slot_nodes, end = last / memory->slot_nodes;
-  memory->used.n = 0;
-  int low = memory->n_slots + begin + 1, high = memory->n_slots + end - 1;
-  for (; low <= high; low /= 2, high /= 2) {
-    if (low % 2 == 1) use_ranges(memory, &memory->any[low++]);
-    if (high % 2 == 0) use_ranges(memory, &memory->any[high--]);
+/* Adds what is in use in the subtree while the asked nodes run: that of small
+ * subtrees first, so that the union is short for longer. */
+static void use_subtree(LiveMemory *memory, int index, NodeRange nodes,
+                        NodeRange asked) {
+  const Subtree *subtree = &memory->subtrees[index];
+  if (index >= memory->n_leaves) {
+    use_part(memory, subtree, asked);
+  } else if (contains(asked, nodes)) {
+    use_ranges(memory, &subtree->below);
+  } else if (subtree->below.n > 0) {
+    for (int half = 0; half < 2; half++)
+      if (overlaps(half_of(nodes, half), asked))
+        use_subtree(memory, 2 * index + half, half_of(nodes, half), asked);
   }
-  use_slot(memory, &memory->slots[begin], first, last);
-  if (begin < end) use_slot(memory, &memory->slots[end], first, last);
+  use_ranges(memory, &subtree->whole);
 }
 
 int64_t live_memory_best_fit(LiveMemory *memory, int first, int last,
                              int64_t bytes, int64_t base) {
-  find_used(memory, first, last);
+  memory->used.n = 0;
+  use_subtree(memory, 1, all_nodes(memory), (NodeRange){first, last});
   int64_t best = -1, best_bytes = INT64_MAX, end = base;
   for (int i = 0; i < memory->used.n && best_bytes > bytes; i++) {
     const MemoryRange *range = &memory->used.data[i];
