@@ -15,7 +15,8 @@ for word in "$@"; do
   case $word in
   --test)
     packages="$packages libcriterion-dev clang clang-format lld strace
-      libclang-rt-14-dev wasi-libc libclang-rt-14-dev-wasm32 procps python3"
+      libclang-rt-14-dev wasi-libc libclang-rt-14-dev-wasm32 procps python3
+      valgrind"
     ;;
   --cuda) want_cuda=yes ;;
   *) echo "setup.sh: no option '$word'; there are --test and --cuda" >&2; exit 1 ;;
