@@ -13,10 +13,10 @@ files, then runs them in rounds, one plan after the other; a run during which th
 cores of a virtual machine were farther apart than while it was measured is
 repeated.  `curves` does so for models that were not measured, from the kernels
 of all others.  `predict` predicts the same steps again, from the same files,
-after a change of the cost model.  `paced` predicts and runs two to eight ranks that have a network
-namespace each and sleep instead of computing (tools/network.sh starts it); the
-compute that is slept is the one that is predicted, so it tests messages and
-overlap.  `report` prints errors, orders and the best plans, and beside them a
+after a change of the cost model.  `paced` predicts and runs two to eight ranks
+that have a network namespace each and sleep instead of computing
+(tools/network.sh starts it); the compute that is slept is the one that is
+predicted, so it tests messages and overlap.  `report` prints errors, orders and the best plans, and beside them a
 constant step per model, and operations over one rate.  Nothing else may run.
 """
 import atexit
