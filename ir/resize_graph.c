@@ -145,7 +145,7 @@ static Node *resized_node(Resized *r, const Graph *graph, const Node *node,
 static Graph *resized_graph(Resized *r, const Graph *graph) {
   Graph *own = arena_copy(r->arena, graph, sizeof *graph);
   own->nodes.data = ARENA_ARRAY(r->arena, Node *, graph->nodes.n);
-  own->hash = 0;
+  own->hashed_nodes = 0;
   const bool *is_size = find_size_constants(r, graph);
   for (int id = 0; id < graph->nodes.n && r->is_right; id++) {
     const Node *node = graph->nodes.data[id];
