@@ -83,17 +83,21 @@ static uint64_t cse_mix(uint64_t number) {
   return number ^ (number >> 32);
 }
 
-/* Near the number of the latest input, so that a walk over the nodes walks over
- * the table, too, and the table need not be in the cache. */
+/* Follows the numbers of the inputs, so that a walk over the nodes walks over
+ * the table, too, and the table need not be in the cache.  The latest alone
+ * would not do: every update of a parameter reads one factor.  Nor would the
+ * plain sum of two: the backward pass reads values in the opposite order. */
 static uint64_t cse_hash(const Node *node, const Value *inputs) {
   enum { NEAR = 64 };
   uint64_t sum = 0; /* of inputs, in any order */
-  int latest = 0;
+  int earliest = 0, latest = 0;
   for (int i = 0; i < node->n_inputs; i++) {
     sum += cse_mix((uint64_t)inputs[i].node << 24 ^ (uint64_t)inputs[i].result);
     if (inputs[i].node > latest) latest = inputs[i].node;
+    if (inputs[i].node < earliest || i == 0) earliest = inputs[i].node;
   }
-  return (uint64_t)latest + cse_mix(cse_mix(sum) + (uint64_t)node->op) % NEAR;
+  return (uint64_t)latest + (uint64_t)earliest / 2 +
+         cse_mix(cse_mix(sum) + (uint64_t)node->op) % NEAR;
 }
 
 static bool cse_rule(Rewrite *rewrite, int id, void *user) {
