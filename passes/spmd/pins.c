@@ -114,29 +114,46 @@ static bool holds_named_pin(const Partition *p, const Node *node,
                        plan_line_axes(p, &type->dims[d]));
 }
 
-void check_named_pins(const Partition *p) {
+/* The value of an old node is one that pins of dim names are about. */
+static bool is_value_of_plan(const Partition *p, int id) {
+  const Node *old = p->rewrite.from->nodes.data[id];
+  if (old->n_results != 1 || old->phase != PHASE_forward) return false;
+  Value value = rewrite_get(&p->rewrite, (Value){id, 0});
+  const Node *node = graph_node(p->rewrite.to, value);
+  return node->phase == PHASE_forward && node->n_results == 1 && node->path &&
+         *node->path;
+}
+
+static void check_named_pin(const Partition *p, const PlanShard *pin,
+                            const int *ids, int n) {
   const Graph *graph = p->rewrite.to, *from = p->rewrite.from;
+  for (int i = 0; i < n; i++) {
+    const Node *old = from->nodes.data[ids[i]];
+    Value value = rewrite_get(&p->rewrite, (Value){ids[i], 0});
+    const Type *type = graph_type(graph, value);
+    if (holds_named_pin(p, old, type, pin) || !is_placed(graph, value.node))
+      continue;
+    Text text = text_create(p->ctx->scratch);
+    type_print(&text, type, p->mesh);
+    diag(p->ctx->module->diags, DIAG_placement, pin->span,
+         path_of_node(from, old), text_string(&text));
+    return;
+  }
+}
+
+void check_named_pins(const Partition *p) {
+  int n = 0, *ids = NULL; /* those that count, once there is a pin */
   bool has_errors = diags_errors(p->ctx->module->diags) > 0;
   for (int i = 0; i < p->plan->shards.n && !has_errors; i++) {
     const PlanShard *pin = &p->plan->shards.data[i];
     bool is_last = plan_find_shard(p->plan, pin->dim) == pin;
     if (!is_last || pin->dim == p->plan->batch_dim) continue;
-    for (int id = 0; id < from->nodes.n; id++) {
-      const Node *old = from->nodes.data[id];
-      if (old->n_results != 1) continue;
-      Value value = rewrite_get(&p->rewrite, (Value){id, 0});
-      const Node *node = graph_node(graph, value);
-      bool counts = node->phase == PHASE_forward && node->n_results == 1 &&
-                    node->path && *node->path;
-      if (!counts || holds_named_pin(p, old, node->types[0], pin) ||
-          !is_placed(graph, value.node))
-        continue;
-      Text type = text_create(p->ctx->scratch);
-      type_print(&type, node->types[0], p->mesh);
-      diag(p->ctx->module->diags, DIAG_placement, pin->span,
-           path_of_node(from, old), text_string(&type));
-      break;
+    if (!ids) {
+      ids = ARENA_ARRAY(p->ctx->scratch, int, p->rewrite.from->nodes.n);
+      for (int id = 0; id < p->rewrite.from->nodes.n; id++)
+        if (is_value_of_plan(p, id)) ids[n++] = id;
     }
+    check_named_pin(p, pin, ids, n);
   }
 }
 

@@ -57,25 +57,35 @@ typedef struct Cone {
   int ids[64];
 } Cone;
 
+/* Scalars are everywhere; false if there is no room. */
 static bool add_to_cone(const Graph *graph, Value value, Cone *cone) {
-  const Node *node = graph_node(graph, value);
-  if (node->types[0]->rank == 0) return true;
+  if (graph_type(graph, value)->rank == 0) return true;
   for (int i = 0; i < cone->n; i++)
     if (cone->ids[i] == value.node) return true;
-  if (cone->n == ARRAY_LENGTH(cone->ids) || node->n_results != 1) return false;
+  if (cone->n == ARRAY_LENGTH(cone->ids)) return false;
   cone->ids[cone->n++] = value.node;
-  bool ok = op_has(node->op, OP_FLAG_fuses) &&
-            !op_has(node->op, OP_FLAG_lookup) &&
-            !op_is(node->op, OPCLASS_reduction);
-  if (op_is(node->op, OPCLASS_random)) return ok;
-  for (int i = 0; i < node->n_inputs && ok; i++)
-    ok = add_to_cone(graph, node->inputs[i], cone);
-  return ok;
+  return true;
 }
 
+static bool may_be_in_cone(const Node *node) {
+  return node->n_results == 1 && op_has(node->op, OP_FLAG_fuses) &&
+         !op_has(node->op, OP_FLAG_lookup) &&
+         !op_is(node->op, OPCLASS_reduction);
+}
+
+/* The nearest nodes first: the residual stream leads through all layers, but a
+ * matmul is never far. */
 bool is_computed(const Graph *graph, Value value) {
   Cone cone = {0};
-  return add_to_cone(graph, value, &cone);
+  add_to_cone(graph, value, &cone);
+  for (int at = 0; at < cone.n; at++) {
+    const Node *node = graph->nodes.data[cone.ids[at]];
+    if (!may_be_in_cone(node)) return false;
+    if (op_is(node->op, OPCLASS_random)) continue;
+    for (int i = 0; i < node->n_inputs; i++)
+      if (!add_to_cone(graph, node->inputs[i], &cone)) return false;
+  }
+  return true;
 }
 
 /* Computes the value again with the splits of `want` (by dim name); `copies`
