@@ -86,10 +86,12 @@ static bool is_disabled(const PassOptions *options, int index) {
   return false;
 }
 
-PassResult pass_run(PassContext *ctx, const PassInfo *pass,
-                    const Graph *graph) {
-  return pass->split ? pass->split(ctx, graph)
-                     : (PassResult){.graph = pass->run(ctx, graph)};
+PassResult pass_run(PassContext *ctx, const PassInfo *pass, Graph *graph) {
+  PassResult result = pass->split
+                          ? pass->split(ctx, graph)
+                          : (PassResult){.graph = pass->run(ctx, graph)};
+  if (!result.graph) result.graph = graph;
+  return result;
 }
 
 /* The pass on a graph and, if it walks them, on the bodies of its scans, which

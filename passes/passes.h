@@ -31,7 +31,7 @@ typedef struct PassResult {
 } PassResult;
 
 /* Every row of passes.def is a function pass_NAME: one that returns the next
- * graph, or one that splits the graph in two. */
+ * graph, or NULL if it changes nothing, or one that splits the graph in two. */
 typedef Graph *PassFunction(PassContext *ctx, const Graph *graph);
 typedef PassResult PassSplitFunction(PassContext *ctx, const Graph *graph);
 #define RUN(name, level, training_only, bodies, only, does, why)               \
@@ -82,7 +82,7 @@ typedef struct PassOptions {
 PassResult passes_run(const PassContext *ctx, const PassOptions *options,
                       Graph *graph);
 /* Runs one pass on this graph alone, not on the bodies of its scans. */
-PassResult pass_run(PassContext *ctx, const PassInfo *pass, const Graph *graph);
+PassResult pass_run(PassContext *ctx, const PassInfo *pass, Graph *graph);
 
 /* ---- train/ema_weights.c ---- */
 

@@ -86,11 +86,12 @@ static bool weight_precompute_rule(Rewrite *rewrite, int id, void *user) {
 
 PassResult pass_weight_precompute(PassContext *ctx, const Graph *graph) {
   int n = graph->nodes.n, count = 0;
+  if (!ctx->is_decode) return (PassResult){0};
   Precompute p = {.graph = graph,
                   .is_from_weights = ARENA_ARRAY(ctx->scratch, bool, n),
                   .bytes = ARENA_ARRAY(ctx->scratch, int64_t, n),
                   .cache = ARENA_ARRAY(ctx->scratch, Name, n)};
-  for (int id = 0; id < n && ctx->is_decode; id++) {
+  for (int id = 0; id < n; id++) {
     find_weight_values(&p, id);
     const Node *node = graph->nodes.data[id];
     for (int i = 0; i < node->n_inputs && !p.is_from_weights[id]; i++)

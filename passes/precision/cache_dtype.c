@@ -88,7 +88,14 @@ static bool cache_dtype_rule(Rewrite *rewrite, int id, void *user) {
   return true;
 }
 
+static bool has_decode_cache(const Graph *graph) {
+  for (int i = 0; i < graph->inputs.n; i++)
+    if (graph->inputs.data[i].role == ROLE_decode_cache) return true;
+  return false;
+}
+
 Graph *pass_cache_dtype(PassContext *ctx, const Graph *graph) {
+  if (!has_decode_cache(graph)) return NULL;
   DType *dtype = find_cache_dtypes(ctx, graph);
   Rewrite rewrite = rewrite_begin(ctx, graph);
   for (int id = 0; id < graph->nodes.n; id++)

@@ -160,6 +160,8 @@ static bool slice_to_gather_rule(Rewrite *rewrite, int id, void *user) {
 
 Graph *pass_slice_to_gather(PassContext *ctx, const Graph *graph) {
   int n = graph->nodes.n;
+  if (!graph_has_op(graph, OP_slice) && !graph_has_op(graph, OP_pad))
+    return NULL;
   Unpacking unpacking = {.graph = graph,
                          .is_unpacked = ARENA_ARRAY(ctx->scratch, bool, n),
                          .dim = ARENA_ARRAY(ctx->scratch, Name, n),
