@@ -83,7 +83,10 @@ static void join_inputs(Fusion *fusion, int id) {
     int best = -1;
     int64_t best_size = -1;
     for (int i = 0; i < n; i++) {
-      int64_t size = type_elements(graph_type(graph, node->inputs[i]));
+      Value input = node->inputs[i];
+      int64_t size = input.result == 0
+                         ? fusion->elements[input.node]
+                         : type_elements(graph_type(graph, input));
       if (is_done[i] || size <= best_size) continue;
       best = i;
       best_size = size;

@@ -35,12 +35,13 @@ typedef struct Fusion {
   Arena *arena; /* scratch */
   int n;        /* nodes, and groups: group i began as node i */
   Group *groups;
-  int *group_of;   /* by node; -1: not stored, every user has a copy */
-  bool *is_free;   /* costs nothing: copied into every body that uses it */
-  bool *is_clone;  /* by node, or NULL: a clone for its users, which must not
-                      merge with its producers */
-  int first, last; /* of the list of groups in topological order; -1 */
-  int *user_begin; /* users of node i: users[user_begin[i]..[i + 1]) */
+  int *group_of;     /* by node; -1: not stored, every user has a copy */
+  bool *is_free;     /* costs nothing: copied into every body that uses it */
+  bool *is_clone;    /* by node, or NULL: a clone for its users, which must not
+                        merge with its producers */
+  int first, last;   /* of the list of groups in topological order; -1 */
+  int64_t *elements; /* by node: of its first result */
+  int *user_begin;   /* users of node i: users[user_begin[i]..[i + 1]) */
   int *users;
   bool *is_output;
   int *group_mark, *node_mark, mark; /* visited: group_mark[g] == mark */

@@ -165,33 +165,95 @@ static void choose_clone(Choice *choice, int id) {
     choice->is_stored[expansion.small[i]] = true;
 }
 
-/* ---- the new graph ---- */
+/* ---- what the new graph needs ---- */
 
 typedef struct Cloner {
   Choice *choice;
-  Rewrite rewrite;
-  Map *copies;           /* (node, group) -> node of the new graph + 1 */
+  bool *is_live;         /* by node: read by more than its clones */
+  Map *wanted;           /* clones that are read, by clone_key */
+  Map *copies;           /* by clone_key: node of the new graph + 1 */
   VEC(int) cloned_nodes; /* ids in the new graph */
+  Rewrite rewrite;
 } Cloner;
 
-static Value clone_value(Cloner *cloner, int id, int group, Phase phase) {
-  Fusion *fusion = cloner->choice->fusion;
-  const void *key =
-      (const void *)(intptr_t)((int64_t)id * fusion->n + group + 1);
-  intptr_t known = (intptr_t)map_get(cloner->copies, key);
-  if (known) return (Value){(int)known - 1, 0};
+/* The clone of a node in a group. */
+static const void *clone_key(const Fusion *fusion, int id, int group) {
+  return (const void *)(intptr_t)((int64_t)id * fusion->n + group + 1);
+}
+
+/* A node of this group reads a clone of the value. */
+static bool reads_clone(const Choice *choice, int group, int from) {
+  return choice->is_chosen[from] && choice->fusion->group_of[from] != group;
+}
+
+/* A clone in this group reads a clone of the value, too. */
+static bool is_cloned_along(const Choice *choice, int group, int from) {
+  const Fusion *fusion = choice->fusion;
+  int own = fusion->group_of[from];
+  return !fusion->is_free[from] && fusion->groups[own].is_fusable &&
+         !choice->is_stored[from] && own != group;
+}
+
+static void want_clone(Cloner *cloner, int id, int group) {
+  const Fusion *fusion = cloner->choice->fusion;
   const Node *node = fusion->graph->nodes.data[id];
+  const void *key = clone_key(fusion, id, group);
+  if (map_has(cloner->wanted, key)) return;
+  map_put(cloner->wanted, key, cloner);
+  for (int i = 0; i < node->n_inputs; i++) {
+    int from = node->inputs[i].node;
+    if (is_cloned_along(cloner->choice, group, from))
+      want_clone(cloner, from, group);
+    else
+      cloner->is_live[from] = true;
+  }
+}
+
+/* Originals that only clones replace are not copied. */
+static void find_live(Cloner *cloner) {
+  const Choice *choice = cloner->choice;
+  const Fusion *fusion = choice->fusion;
+  for (int id = fusion->n - 1; id >= 0; id--) {
+    const Node *node = fusion->graph->nodes.data[id];
+    int group = fusion->group_of[id];
+    cloner->is_live[id] |= fusion->is_output[id] || node->op == OP_input;
+    for (int i = 0; cloner->is_live[id] && i < node->n_inputs; i++) {
+      int from = node->inputs[i].node;
+      if (reads_clone(choice, group, from))
+        want_clone(cloner, from, group);
+      else
+        cloner->is_live[from] = true;
+    }
+  }
+}
+
+/* ---- the new graph ---- */
+
+static Value known_clone(const Cloner *cloner, int id, int group) {
+  const void *key = clone_key(cloner->choice->fusion, id, group);
+  return (Value){(int)(intptr_t)map_get(cloner->copies, key) - 1, 0};
+}
+
+/* Appends the clone of a value for a group, if it is wanted, after those that
+ * it reads. */
+static void add_clone(Cloner *cloner, int id, int group, Phase phase) {
+  const Choice *choice = cloner->choice;
+  const Fusion *fusion = choice->fusion;
+  const Node *node = fusion->graph->nodes.data[id];
+  const void *key = clone_key(fusion, id, group);
+  if (map_has(cloner->copies, key)) return;
+  bool is_wanted = map_has(cloner->wanted, key);
   Value inputs[4];
   ASSERT(node->n_inputs <= 4);
   for (int i = 0; i < node->n_inputs; i++) {
     Value input = node->inputs[i];
-    int from = fusion->group_of[input.node];
-    bool is_there = fusion->is_free[input.node] ||
-                    !fusion->groups[from].is_fusable ||
-                    cloner->choice->is_stored[input.node] || from == group;
-    inputs[i] = is_there ? rewrite_get(&cloner->rewrite, input)
-                         : clone_value(cloner, input.node, group, phase);
+    bool is_along = is_cloned_along(choice, group, input.node);
+    if (is_along) add_clone(cloner, input.node, group, phase);
+    if (is_wanted)
+      inputs[i] = is_along ? known_clone(cloner, input.node, group)
+                           : rewrite_get(&cloner->rewrite, input);
   }
+  if (!is_wanted) return;
   Attrs attrs = node_attrs(node);
   Graph *to = cloner->rewrite.to;
   to->phase = phase;
@@ -201,18 +263,21 @@ static Value clone_value(Cloner *cloner, int id, int group, Phase phase) {
                                  node->types, 1, NULL);
   vec_push(fusion->arena, &cloner->cloned_nodes, now.node);
   map_put(cloner->copies, key, (void *)(intptr_t)(now.node + 1));
-  return now;
 }
 
 static void copy_with_clones(Cloner *cloner, int id) {
   const Choice *choice = cloner->choice;
   const Fusion *fusion = choice->fusion;
   const Node *node = fusion->graph->nodes.data[id];
-  int g = fusion->group_of[id];
+  int group = fusion->group_of[id];
   bool any = false;
-  for (int i = 0; i < node->n_inputs; i++)
-    any |= choice->is_chosen[node->inputs[i].node] &&
-           fusion->group_of[node->inputs[i].node] != g;
+  for (int i = 0; i < node->n_inputs; i++) {
+    int from = node->inputs[i].node;
+    if (!reads_clone(choice, group, from)) continue;
+    add_clone(cloner, from, group, node->phase);
+    any = true;
+  }
+  if (!cloner->is_live[id]) return;
   if (!any) {
     rewrite_copy(&cloner->rewrite, id);
     return;
@@ -220,35 +285,14 @@ static void copy_with_clones(Cloner *cloner, int id) {
   Value *inputs = ARENA_ARRAY(fusion->arena, Value, node->n_inputs);
   for (int i = 0; i < node->n_inputs; i++) {
     int from = node->inputs[i].node;
-    bool is_cloned = choice->is_chosen[from] && fusion->group_of[from] != g;
-    inputs[i] = is_cloned ? clone_value(cloner, from, g, node->phase)
-                          : rewrite_get(&cloner->rewrite, node->inputs[i]);
+    inputs[i] = reads_clone(choice, group, from)
+                    ? known_clone(cloner, from, group)
+                    : rewrite_get(&cloner->rewrite, node->inputs[i]);
   }
   rewrite_at(&cloner->rewrite, id);
   Value now =
       graph_copy_node(cloner->rewrite.to, fusion->graph, id, inputs, false);
   rewrite_set(&cloner->rewrite, (Value){id, 0}, now);
-}
-
-/* Originals that only copies used are gone; ids shift. */
-static Graph *drop_cloned_originals(PassContext *ctx, const Graph *graph,
-                                    const bool *is_clone, bool **out_is_clone) {
-  int n = graph->nodes.n;
-  bool *is_live = ARENA_ARRAY(ctx->scratch, bool, n);
-  *out_is_clone = ARENA_ARRAY(ctx->scratch, bool, n);
-  for (int i = 0; i < graph->outputs.n; i++)
-    is_live[graph->outputs.data[i].value.node] = true;
-  Rewrite rewrite = rewrite_begin(ctx, graph);
-  for (int id = n - 1; id >= 0; id--) {
-    const Node *node = graph->nodes.data[id];
-    is_live[id] |= node->op == OP_input;
-    for (int i = 0; is_live[id] && i < node->n_inputs; i++)
-      is_live[node->inputs[i].node] = true;
-  }
-  for (int id = 0; id < n; id++)
-    if (is_live[id])
-      (*out_is_clone)[rewrite_copy(&rewrite, id).node] = is_clone[id];
-  return rewrite_end(&rewrite);
 }
 
 Graph *fusion_clone(Fusion *fusion, bool **out_is_clone) {
@@ -277,12 +321,15 @@ Graph *fusion_clone(Fusion *fusion, bool **out_is_clone) {
   }
   if (!any) return NULL;
   Cloner cloner = {.choice = &choice,
-                   .rewrite = rewrite_begin(fusion->ctx, fusion->graph),
-                   .copies = map_create(fusion->arena)};
+                   .is_live = ARENA_ARRAY(fusion->arena, bool, n),
+                   .wanted = map_create(fusion->arena),
+                   .copies = map_create(fusion->arena),
+                   .rewrite = rewrite_begin(fusion->ctx, fusion->graph)};
+  find_live(&cloner);
   for (int id = 0; id < n; id++) copy_with_clones(&cloner, id);
   Graph *graph = rewrite_end(&cloner.rewrite);
-  bool *is_clone = ARENA_ARRAY(fusion->arena, bool, graph->nodes.n);
+  *out_is_clone = ARENA_ARRAY(fusion->ctx->scratch, bool, graph->nodes.n);
   for (int i = 0; i < cloner.cloned_nodes.n; i++)
-    is_clone[cloner.cloned_nodes.data[i]] = true;
-  return drop_cloned_originals(fusion->ctx, graph, is_clone, out_is_clone);
+    (*out_is_clone)[cloner.cloned_nodes.data[i]] = true;
+  return graph;
 }

@@ -77,6 +77,7 @@ Fusion *fusion_create(PassContext *ctx, const Graph *graph, bool *is_clone) {
                            : DEFAULT_MAX_INPUTS;
   fusion->groups = ARENA_ARRAY(arena, Group, n);
   fusion->group_of = ARENA_ARRAY(arena, int, n);
+  fusion->elements = ARENA_ARRAY(arena, int64_t, n);
   fusion->first = fusion->last = -1;
   fusion->group_mark = ARENA_ARRAY(arena, int, n);
   fusion->node_mark = ARENA_ARRAY(arena, int, n);
@@ -96,6 +97,7 @@ Fusion *fusion_create(PassContext *ctx, const Graph *graph, bool *is_clone) {
   for (int id = 0; id < n; id++) {
     const Node *node = graph->nodes.data[id];
     fusion->node_mark[id] = -1;
+    fusion->elements[id] = type_elements(node->types[0]);
     fusion->is_free[id] = node_is_free(fusion, id);
     bool is_stored = !fusion->is_free[id] || free_needs_storing(fusion, id);
     fusion->group_of[id] = is_stored ? id : -1;
