@@ -59,7 +59,8 @@ Status mesh_check_placements(const Graph *graph) {
           return status_make(STATUS_unavailable,
                              "dimension '%s' of '%s' is sharded over so many "
                              "axes in this order, which is not supported yet",
-                             node->types[r]->dims[d].name, node->path);
+                             node->types[r]->dims[d].name,
+                             graph_path(graph, id));
   }
   return STATUS_OK;
 }

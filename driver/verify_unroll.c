@@ -25,6 +25,7 @@ enum { OTHER_BLOCK = 5 }; /* in the inner hash */
 
 typedef struct UnrollAtom {
   const Node *node; /* NULL: an output */
+  const char *path;
   const GraphOutput *output;
   int run, block; /* -1: outside of all runs */
   int result;     /* of a collective */
@@ -158,7 +159,8 @@ static void place_by_operands(const Unroll *u, UnrollAtom *atom) {
 
 static int add_atom(Unroll *u, const Node *node, const char *path, int result,
                     const AtomValue *inputs, int n) {
-  UnrollAtom atom = {.node = node, .result = result, .n_inputs = n};
+  UnrollAtom atom = {
+      .node = node, .path = path, .result = result, .n_inputs = n};
   int *ids = ARENA_ARRAY(u->arena, int, n),
       *results = ARENA_ARRAY(u->arena, int, n);
   for (int i = 0; i < n; i++) {
@@ -196,16 +198,17 @@ static void add_node_atoms(Unroll *u, const Graph *graph, int id,
     values[id][0] = inputs[0];
     return;
   }
+  Name path = graph_path(graph, id);
   bool has_parts = is_parted(node);
   int atom =
-      has_parts ? -1 : add_atom(u, node, node->path, 0, inputs, node->n_inputs);
+      has_parts ? -1 : add_atom(u, node, path, 0, inputs, node->n_inputs);
   for (int r = 0; r < node->n_results; r++) {
     if (!has_parts) {
       values[id][r] = (AtomValue){atom, r};
       continue;
     }
     /* It is where its operand is: its path is that of its first part. */
-    int part = add_atom(u, node, node->path, r, &inputs[r], 1);
+    int part = add_atom(u, node, path, r, &inputs[r], 1);
     UnrollAtom *own = &u->atoms.data[part];
     own->run = u->atoms.data[inputs[r].atom].run;
     own->block = u->atoms.data[inputs[r].atom].block;
@@ -437,8 +440,7 @@ static bool has_hash(const AtomHashes *hashes, uint64_t hash) {
 }
 
 static const char *describe_atom(const Unroll *u, const UnrollAtom *atom) {
-  const char *path = atom->output ? atom->output->path : atom->node->path;
-  return arena_printf(u->arena, "%s (%s)", path && *path ? path : "a value",
+  return arena_printf(u->arena, "%s (%s)", *atom->path ? atom->path : "a value",
                       atom->output ? "an output"
                                    : op_info(atom->node->op)->name);
 }

@@ -91,6 +91,26 @@ const Attr *attrs_find(const Attrs *attrs, AttrKey key) {
   return attrs ? find_key(attrs->items, attrs->n, key) : NULL;
 }
 
+bool attr_equal(const Attr *a, const Attr *b) {
+  static const AttrKind kinds[] = {
+#define ATTR(key, kind) ATTRKIND_##kind,
+#include "ir/attrs.def"
+  };
+  if (a->key != b->key || a->n != b->n) return false;
+  switch (kinds[a->key]) {
+  case ATTRKIND_NAME:
+  case ATTRKIND_TEXT: return a->name == b->name;
+  case ATTRKIND_NAMES:
+    return memcmp(a->names, b->names, (size_t)a->n * sizeof *a->names) == 0;
+  case ATTRKIND_INT: return a->integer == b->integer;
+  case ATTRKIND_INTS:
+    return memcmp(a->integers, b->integers,
+                  (size_t)a->n * sizeof *a->integers) == 0;
+  case ATTRKIND_FLOAT: return memcmp(&a->real, &b->real, sizeof a->real) == 0;
+  }
+  UNREACHABLE();
+}
+
 const Attr *node_attr(const Node *node, AttrKey key) {
   return find_key(node->attrs, node->n_attrs, key);
 }

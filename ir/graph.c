@@ -89,9 +89,9 @@ static Value append_node(Graph *graph, Op op, const Value *inputs, int n_inputs,
   size_t inputs_bytes = (size_t)n_inputs * sizeof *inputs;
   char *node =
       arena_alloc(arena, NODE_BYTES + attrs_bytes + types_bytes + inputs_bytes);
-  Attr *own_attrs = (Attr *)(node + NODE_BYTES);
-  const Type **own_types = (const Type **)((char *)own_attrs + attrs_bytes);
+  const Type **own_types = (const Type **)(node + NODE_BYTES);
   Value *own_inputs = (Value *)((char *)own_types + types_bytes);
+  Attr *own_attrs = (Attr *)((char *)own_inputs + inputs_bytes);
   for (int i = 0; i < n_inputs; i++) {
     assert_value(graph, inputs[i]);
     own_inputs[i] = inputs[i];
@@ -194,28 +194,34 @@ static bool same_types(const Type *const *a, const Type *const *b, int n) {
   return true;
 }
 
-/* A copy that shares what is not replaced. */
+bool node_equal(const Node *a, const Node *b) {
+  if (a->op != b->op || a->phase != b->phase || a->n_inputs != b->n_inputs ||
+      a->n_results != b->n_results || a->n_attrs != b->n_attrs ||
+      a->body != b->body)
+    return false;
+  for (int i = 0; i < a->n_attrs; i++)
+    if (!attr_equal(&a->attrs[i], &b->attrs[i])) return false;
+  return same_values(a->inputs, b->inputs, a->n_inputs) &&
+         same_types(a->types, b->types, a->n_results);
+}
+
+/* A copy with inputs and types of its own, so that who walks over a graph need
+ * not read the node that it was copied from; attributes are shared. */
 static Node *copy_changed(Arena *arena, const Node *node, const Value *inputs,
                           const Type *const *types) {
   enum { NODE_BYTES = (sizeof(Node) + 7) & ~7 };
-  size_t inputs_bytes =
-      inputs ? (size_t)node->n_inputs * sizeof *inputs : (size_t)0;
-  size_t types_bytes =
-      types ? (size_t)node->n_results * sizeof *types : (size_t)0;
-  char *copy = arena_alloc(arena, NODE_BYTES + inputs_bytes + types_bytes);
-  Value *own_inputs = (Value *)(copy + NODE_BYTES);
-  const Type **own_types = (const Type **)(own_inputs + node->n_inputs);
-  *(Node *)copy = *node;
-  if (types) {
-    if (!inputs) own_types = (const Type **)own_inputs;
-    memcpy(own_types, types, types_bytes);
-    ((Node *)copy)->types = own_types;
-  }
-  if (inputs) {
-    memcpy(own_inputs, inputs, inputs_bytes);
-    ((Node *)copy)->inputs = own_inputs;
-  }
-  return (Node *)copy;
+  size_t types_bytes = (size_t)node->n_results * sizeof *types;
+  size_t inputs_bytes = (size_t)node->n_inputs * sizeof *inputs;
+  char *memory = arena_alloc(arena, NODE_BYTES + types_bytes + inputs_bytes);
+  const Type **own_types = (const Type **)(memory + NODE_BYTES);
+  Value *own_inputs = (Value *)((char *)own_types + types_bytes);
+  Node *copy = (Node *)memory;
+  *copy = *node;
+  for (int i = 0; i < node->n_results; i++) own_types[i] = types[i];
+  for (int i = 0; i < node->n_inputs; i++) own_inputs[i] = inputs[i];
+  copy->types = own_types;
+  copy->inputs = own_inputs;
+  return copy;
 }
 
 /* The contents of a node never change, so a copy shares them; a copy that reads
@@ -224,10 +230,10 @@ static Value append_copy(Graph *to, Node *node, const Value *inputs,
                          const Type *const *types) {
   Arena *arena = to->module->arena;
   for (int i = 0; i < node->n_inputs; i++) assert_value(to, inputs[i]);
-  if (same_values(inputs, node->inputs, node->n_inputs)) inputs = NULL;
-  if (types && same_types(types, node->types, node->n_results)) types = NULL;
-  if (inputs || types || node->op == OP_scan)
-    node = copy_changed(arena, node, inputs, types);
+  bool is_same = same_values(inputs, node->inputs, node->n_inputs) &&
+                 (!types || same_types(types, node->types, node->n_results));
+  if (!is_same || node->op == OP_scan)
+    node = copy_changed(arena, node, inputs, types ? types : node->types);
   push_node(to, node);
   return (Value){to->nodes.n - 1, 0};
 }
@@ -398,15 +404,8 @@ static uint64_t hash_attr(const Attr *attr, uint64_t seed) {
   UNREACHABLE();
 }
 
-/* A region is complete when a node gets it. */
 static uint64_t hash_body(Graph *body, uint64_t seed) {
-  if (body->hashed_nodes != body->nodes.n ||
-      body->hashed_outputs != body->outputs.n) {
-    body->hash = graph_hash(body);
-    body->hashed_nodes = body->nodes.n;
-    body->hashed_outputs = body->outputs.n;
-  }
-  return hash_int((int64_t)body->hash, seed);
+  return hash_int((int64_t)region_hash(body), seed);
 }
 
 static uint64_t hash_node(const Node *node, uint64_t seed) {
@@ -456,4 +455,14 @@ uint64_t graph_hash(const Graph *graph) {
     h = hash_int(graph->inputs.data[i].role, h);
   }
   return h;
+}
+
+uint64_t region_hash(Graph *body) {
+  if (body->hashed_nodes != body->nodes.n ||
+      body->hashed_outputs != body->outputs.n) {
+    body->hash = graph_hash(body);
+    body->hashed_nodes = body->nodes.n;
+    body->hashed_outputs = body->outputs.n;
+  }
+  return body->hash;
 }

@@ -22,7 +22,8 @@ typedef struct GraphCopy {
   Module *module;
   Arena *arena, *scratch;
   RecentType recent[N_RECENT]; /* by address: most types are met again soon */
-  const Type **types;          /* those of the copy, by hash; NULL: empty */
+  Map *bodies;        /* by their nodes, which equal bodies share: the copy */
+  const Type **types; /* those of the copy, by hash; NULL: empty */
   size_t n_types, n_slots;
 } GraphCopy;
 
@@ -126,10 +127,10 @@ static Node *copy_node(GraphCopy *copy, const Node *node) {
       arena_alloc(copy->arena, NODE_BYTES + bytes.attrs + bytes.lists +
                                    bytes.types + bytes.inputs);
   Node *result = (Node *)memory;
-  Attr *attrs = (Attr *)(memory + NODE_BYTES);
+  const Type **types = (const Type **)(memory + NODE_BYTES);
+  Value *inputs = (Value *)((char *)types + bytes.types);
+  Attr *attrs = (Attr *)((char *)inputs + bytes.inputs);
   char *lists = (char *)attrs + bytes.attrs;
-  Value *inputs = (Value *)(lists + bytes.lists);
-  const Type **types = (const Type **)((char *)inputs + bytes.inputs);
   *result = *node;
   if (node->n_attrs) copy_attrs(node, attrs, lists);
   if (node->n_inputs) memcpy(inputs, node->inputs, bytes.inputs);
@@ -141,11 +142,31 @@ static Node *copy_node(GraphCopy *copy, const Node *node) {
   return result;
 }
 
+/* Bytes of a node without its body. */
+static size_t plain_bytes(const Node *node) {
+  return NODE_BYTES + (size_t)node->n_attrs * sizeof(Attr) +
+         (size_t)node->n_results * sizeof(Type *) +
+         (size_t)node->n_inputs * sizeof(Value);
+}
+
 /* ---- graphs ---- */
 
 static void *copy_array(Arena *arena, const void *items, int n,
                         size_t item_bytes) {
   return n ? arena_copy(arena, items, (size_t)n * item_bytes) : NULL;
+}
+
+static Graph *copy_graph(GraphCopy *copy, const Graph *graph);
+
+static Graph *copy_body(GraphCopy *copy, const Graph *body) {
+  const Graph *known = map_get(copy->bodies, body->nodes.data);
+  Graph *result = known ? arena_copy(copy->arena, known, sizeof *known)
+                        : copy_graph(copy, body);
+  if (!known) map_put(copy->bodies, body->nodes.data, result);
+  result->paths = body->paths ? copy_array(copy->arena, body->paths,
+                                           body->nodes.n, sizeof *body->paths)
+                              : NULL;
+  return result;
 }
 
 static Graph *copy_graph(GraphCopy *copy, const Graph *graph) {
@@ -156,12 +177,17 @@ static Graph *copy_graph(GraphCopy *copy, const Graph *graph) {
   result->node_bytes = 0;
   result->nodes.data = ARENA_ARRAY(arena, Node *, n);
   result->nodes.capacity = n;
-  for (int id = 0; id < n; id++)
-    result->nodes.data[id] = copy_node(copy, graph->nodes.data[id]);
+  bool has_bodies =
+      graph_has_op(graph, OP_fused) || graph_has_op(graph, OP_scan);
   for (int id = 0; id < n; id++) {
+    result->nodes.data[id] = copy_node(copy, graph->nodes.data[id]);
+    result->node_bytes += plain_bytes(result->nodes.data[id]);
+  }
+  for (int id = 0; id < n && has_bodies; id++) {
     Node *node = result->nodes.data[id];
-    if (node->body) node->body = copy_graph(copy, node->body);
-    result->node_bytes += node_copy_bytes(node);
+    if (!node->body) continue;
+    node->body = copy_body(copy, node->body);
+    result->node_bytes += graph_copy_bytes(node->body);
   }
   result->inputs.data = copy_array(arena, graph->inputs.data, graph->inputs.n,
                                    sizeof *graph->inputs.data);
@@ -179,6 +205,7 @@ Graph *graph_copy(Module *module, const Graph *graph) {
   copy->module = module;
   copy->arena = module->arena;
   copy->scratch = scratch;
+  copy->bodies = map_create(scratch);
   grow_types(copy);
   Graph *result = copy_graph(copy, graph);
   arena_destroy(scratch);
@@ -186,13 +213,12 @@ Graph *graph_copy(Module *module, const Graph *graph) {
 }
 
 size_t node_copy_bytes(const Node *node) {
-  return NODE_BYTES + (size_t)node->n_attrs * sizeof(Attr) +
-         (size_t)node->n_results * sizeof(Type *) +
-         (size_t)node->n_inputs * sizeof(Value) +
-         (node->body ? graph_copy_bytes(node->body) : 0);
+  return plain_bytes(node) + (node->body ? graph_copy_bytes(node->body) : 0);
 }
 
 size_t graph_copy_bytes(const Graph *graph) {
+  if (graph->paths)
+    return sizeof *graph + (size_t)graph->nodes.n * sizeof *graph->paths;
   return sizeof *graph + (size_t)graph->nodes.n * sizeof(Node *) +
          graph->node_bytes +
          (size_t)graph->inputs.n * sizeof *graph->inputs.data +

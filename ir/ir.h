@@ -201,6 +201,8 @@ const Attr *attrs_find(const Attrs *attrs, AttrKey key); /* NULL if absent */
 const char *attr_name(AttrKey key);
 AttrKind attr_kind(AttrKey key);
 bool attr_find(const char *name, AttrKey *out_key);
+/* Numbers by their bits: 0 and -0 differ. */
+bool attr_equal(const Attr *a, const Attr *b);
 
 /* ---- graph.c ---- */
 
@@ -284,6 +286,9 @@ struct Graph {
    * never). */
   uint64_t hash;
   int hashed_nodes, hashed_outputs;
+  /* A region that shares its nodes with an equal one: the paths of its own,
+   * by node.  NULL: those that the nodes say. */
+  const Name *paths;
   uint64_t ops[(N_OPS + 63) / 64]; /* of its nodes: bit `op` */
   size_t node_bytes; /* of its nodes: see node_copy_bytes; a body that a pass
                         replaced counts as it was */
@@ -328,12 +333,18 @@ static inline const Node *graph_node(const Graph *graph, Value value) {
 static inline const Type *graph_type(const Graph *graph, Value value) {
   return graph_node(graph, value)->types[value.result];
 }
+/* The path of node `id`; in regions it may not be that which the node says. */
+static inline Name graph_path(const Graph *graph, int id) {
+  return graph->paths ? graph->paths[id] : graph->nodes.data[id]->path;
+}
 /* Appends a node of another graph as it is; not an `input` node. */
 void graph_share_node(Graph *to, Node *node);
 /* A node of the graph, bodies apart, has this operator. */
 static inline bool graph_has_op(const Graph *graph, Op op) {
   return graph->ops[op / 64] >> op % 64 & 1;
 }
+/* All is the same but path and span. */
+bool node_equal(const Node *a, const Node *b);
 const GraphInput *graph_find_input(const Graph *graph, Role role, Name path);
 /* The same where many are looked for: the index holds what the graph had when
  * it was made, in `arena`. */
@@ -349,6 +360,8 @@ int *graph_use_counts(const Graph *graph, Arena *arena);
 /* Hash of operators, attributes, types and structure, not of paths or spans:
  * equal blocks have equal hashes. */
 uint64_t graph_hash(const Graph *graph);
+/* The same of a region, which is complete: it remembers its hash. */
+uint64_t region_hash(Graph *body);
 /* Hash of all that a kernel may depend on: the operator, its attributes and
  * body, the types of its inputs and results, the mesh. */
 uint64_t kernel_key(const Graph *graph, int id);
@@ -386,7 +399,8 @@ int64_t node_int_at(const Node *node, AttrKey key, int i, int64_t otherwise);
 /* A copy in the arena of `module` that shares no memory with the graph but
  * names and sources.  Equal types of the copy are one. */
 Graph *graph_copy(Module *module, const Graph *graph);
-/* Bytes that a copy takes, but for types and lists of attributes. */
+/* Bytes that a copy takes, but for types and lists of attributes.  A region
+ * with paths of its own does not count the nodes that it shares. */
 size_t node_copy_bytes(const Node *node); /* with its body */
 size_t graph_copy_bytes(const Graph *graph);
 

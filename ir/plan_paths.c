@@ -89,7 +89,8 @@ static void add_nodes(PlanPaths *paths, const Map *named, const Graph *graph,
     if (node->body) add_nodes(paths, named, node->body, true);
     int slot = is_input ? (int)node_int(node, ATTR_index, 0) : 0;
     paths_add_node(paths, named, graph, node,
-                   is_input ? graph->inputs.data[slot].path : node->path);
+                   is_input ? graph->inputs.data[slot].path
+                            : graph_path(graph, i));
   }
 }
 

@@ -135,9 +135,10 @@ static void print_node(Text *out, const Graph *graph, int id, const int *first,
                 node->types[0]);
   }
   if (node->phase) text_printf(out, " @%s", phase_name(node->phase));
-  if (*node->path) {
+  Name path = graph_path(graph, id);
+  if (*path) {
     text_add(out, " ");
-    text_add_json(out, node->path);
+    text_add_json(out, path);
   }
   if (node->body) {
     text_add(out, " {\n");

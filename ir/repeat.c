@@ -102,7 +102,8 @@ static bool is_same_node(const Blocks *b, int block, int id) {
     is_same = is_same_attr(b, &x->attrs[i], &y->attrs[i]);
   for (int i = 0; i < x->n_inputs && is_same; i++)
     is_same = is_same_operand(b, block, x->inputs[i], y->inputs[i]);
-  if (is_same && x->body) is_same = graph_hash(x->body) == graph_hash(y->body);
+  if (is_same && x->body)
+    is_same = region_hash(x->body) == region_hash(y->body);
   if (is_same && x->op == OP_input) is_same = is_same_input(b, x, y);
   return is_same;
 }

@@ -13,6 +13,7 @@
 
 typedef struct ShardCheck {
   const Graph *graph; /* at hand: the graph or a region in it */
+  Name path;          /* of the node at hand */
   const Mesh *mesh;
   Arena *arena;
   Text *errors;
@@ -24,7 +25,7 @@ static void report_placement(ShardCheck *check, const Node *node,
                              const Type *wanted) {
   check->is_right = false;
   text_printf(check->errors, "%s of %s '%s' is ", what, op_info(node->op)->name,
-              node->path ? node->path : "");
+              check->path ? check->path : "");
   type_print(check->errors, has, check->mesh);
   text_add(check->errors, ", not ");
   type_print(check->errors, wanted, check->mesh);
@@ -310,6 +311,7 @@ static void check_graph(ShardCheck *check, const Graph *graph) {
   for (int id = 0; id < graph->nodes.n; id++) {
     const Node *node = graph->nodes.data[id];
     if (node->op == OP_input) continue;
+    check->path = graph_path(graph, id);
     (node_checks[node->op] ? node_checks[node->op] : check_by_rule)(check,
                                                                     node);
   }

@@ -29,9 +29,10 @@ static void PRINTF_LIKE(3, 4)
   if (id >= 0) {
     const Node *node = v->graph->nodes.data[id];
     text_printf(v->out, ", node %d, %s", id, op_info(node->op)->name);
-    if (*node->path) {
+    Name path = graph_path(v->graph, id);
+    if (*path) {
       text_add(v->out, " ");
-      text_add_json(v->out, node->path);
+      text_add_json(v->out, path);
     }
   }
   text_printf(v->out, ": %s\n", text);

@@ -48,6 +48,7 @@ struct Arena {
   Memory *memory;
   Arena *previous, *next; /* all arenas of the memory */
   Chunk *chunks;          /* newest first */
+  Chunk *current;         /* where `free` is; NULL: nowhere yet */
   char *free;
   size_t n_free, next_chunk;
   size_t n_bytes; /* of all chunks */
@@ -166,6 +167,17 @@ Arena *arena_beside(const Arena *arena) {
   return arena_create(arena->memory);
 }
 
+/* All but one. */
+static void free_chunks(Arena *arena, const Chunk *kept) {
+  for (Chunk *chunk = arena->chunks, *next; chunk; chunk = next) {
+    next = chunk->next;
+    if (chunk == kept) continue;
+    ASAN_UNPOISON_MEMORY_REGION(chunk, CHUNK_HEADER + chunk->size_bytes);
+    arena->memory->n_bytes -= CHUNK_HEADER + chunk->size_bytes;
+    free(chunk);
+  }
+}
+
 void arena_destroy(Arena *arena) {
   if (!arena) return;
   if (arena->previous)
@@ -173,14 +185,24 @@ void arena_destroy(Arena *arena) {
   else
     arena->memory->arenas = arena->next;
   if (arena->next) arena->next->previous = arena->previous;
-  for (Chunk *chunk = arena->chunks, *next; chunk; chunk = next) {
-    next = chunk->next;
-    ASAN_UNPOISON_MEMORY_REGION(chunk, CHUNK_HEADER + chunk->size_bytes);
-    arena->memory->n_bytes -= CHUNK_HEADER + chunk->size_bytes;
-    free(chunk);
-  }
+  free_chunks(arena, NULL);
   arena->memory->n_bytes -= sizeof *arena;
   free(arena);
+}
+
+void arena_clear(Arena *arena) {
+  Chunk *kept = arena->current;
+  free_chunks(arena, kept);
+  arena->chunks = kept;
+  arena->n_bytes = 0;
+  if (!kept) return;
+  char *payload = (char *)kept + CHUNK_HEADER;
+  ASAN_UNPOISON_MEMORY_REGION(payload, kept->size_bytes);
+  memset(payload, 0, kept->size_bytes - arena->n_free);
+  ASAN_POISON_MEMORY_REGION(payload, kept->size_bytes);
+  kept->next = NULL;
+  arena->free = payload;
+  arena->n_free = arena->n_bytes = kept->size_bytes;
 }
 
 size_t arena_bytes(const Arena *arena) {
@@ -219,6 +241,7 @@ static char *take(Arena *arena, size_t size_bytes) {
     if (size_bytes > arena->next_chunk / 4) return add_chunk(arena, size_bytes);
     arena->n_free = arena->next_chunk - CHUNK_HEADER;
     arena->free = add_chunk(arena, arena->n_free);
+    arena->current = arena->chunks;
     if (arena->next_chunk < LARGEST_CHUNK) arena->next_chunk *= 2;
   }
   char *result = arena->free;

@@ -93,6 +93,10 @@ int64_t memory_requests(const Memory *memory);
 Arena *arena_create(Memory *memory);
 Arena *arena_beside(const Arena *arena); /* another of the same memory */
 void arena_destroy(Arena *arena);
+/* Frees what it holds, and keeps memory for about as much. */
+void arena_clear(Arena *arena);
+/* Frees all that it holds, and keeps a chunk for what comes next. */
+void arena_clear(Arena *arena);
 /* The first one gets all allocations of the second, which is destroyed.  Both
  * are of the same memory. */
 void arena_adopt(Arena *arena, Arena *from);

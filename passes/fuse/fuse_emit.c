@@ -13,6 +13,7 @@ typedef struct Emit {
   int *heap;    /* ready groups, by key */
   int *key;     /* id of the last member */
   int n_heap;
+  BodyShare *bodies;
   int *first_value; /* by node: values of the graph are numbered through */
   int *body_of;     /* by value: the group whose body has it, plus 1 */
   int *body_node;   /* by value: where, in that body */
@@ -119,18 +120,9 @@ static bool needs_loop_mark(const Fusion *fusion, const Group *group) {
   return false;
 }
 
-/* There is a body for every few nodes, so it gets no more room than it is
- * likely to need: only nodes that cost nothing come on top. */
-static Graph *create_body(const Fusion *fusion, const Group *group) {
-  Module *module = fusion->graph->module;
+static Graph *create_body(Module *module, const Graph *graph) {
   Graph *body = graph_create(module, name_intern(module->names, "body"));
-  body->mesh = fusion->graph->mesh;
-  int n_results = 0;
-  for (int m = 0; m < group->members.n; m++)
-    n_results += fusion_escapes(fusion, group->members.data[m]);
-  vec_reserve(module->arena, &body->nodes, group->members.n + group->n_inputs);
-  vec_reserve(module->arena, &body->inputs, group->n_inputs);
-  vec_reserve(module->arena, &body->outputs, n_results);
+  body->mesh = graph->mesh;
   return body;
 }
 
@@ -139,7 +131,7 @@ static void emit_fused(Emit *emit, int g) {
   const Group *group = &fusion->groups[g];
   Module *module = fusion->graph->module;
   FusedBody body = {.emit = emit, .fusion = fusion, .group = g};
-  body.graph = create_body(fusion, group);
+  body.graph = create_body(&emit->bodies->trial, fusion->graph);
   int n_results = 0;
   int *results = ARENA_ARRAY(fusion->arena, int, group->members.n);
   const Type **types =
@@ -160,9 +152,9 @@ static void emit_fused(Emit *emit, int g) {
     inputs[i] = rewrite_get(&emit->rewrite, body.inputs.data[i]);
   Attrs attrs = {0};
   if (needs_loop_mark(fusion, group)) attrs_int(&attrs, ATTR_per_microbatch, 1);
-  Value first =
-      graph_append_typed(emit->rewrite.to, OP_fused, inputs, body.inputs.n,
-                         &attrs, types, n_results, body.graph);
+  Value first = graph_append_typed(
+      emit->rewrite.to, OP_fused, inputs, body.inputs.n, &attrs, types,
+      n_results, body_share_keep(emit->bodies, module, body.graph));
   for (int r = 0; r < n_results; r++)
     rewrite_set(&emit->rewrite, (Value){results[r], 0}, (Value){first.node, r});
 }
@@ -228,6 +220,7 @@ static void number_values(Emit *emit) {
 Graph *fusion_emit(Fusion *fusion) {
   Emit emit = {.fusion = fusion};
   emit.rewrite = rewrite_begin(fusion->ctx, fusion->graph);
+  emit.bodies = body_share_begin(fusion);
   emit.waiting = ARENA_ARRAY(fusion->arena, int, fusion->n);
   emit.heap = ARENA_ARRAY(fusion->arena, int, fusion->n);
   emit.key = ARENA_ARRAY(fusion->arena, int, fusion->n);
@@ -249,5 +242,6 @@ Graph *fusion_emit(Fusion *fusion) {
     n_emitted++;
   }
   ASSERT(n_emitted == n_groups); /* else the groups form a cycle */
+  body_share_end(emit.bodies);
   return rewrite_end(&emit.rewrite);
 }

@@ -15,8 +15,6 @@
  */
 #include "passes/rewrite.h"
 
-#include <string.h>
-
 /* Nodes of the new graph by hash; ids count from 1, 0 ends a chain. */
 typedef struct KnownNodes {
   size_t mask;
@@ -30,26 +28,6 @@ static KnownNodes known_nodes_create(Arena *arena, int n_nodes) {
   return (KnownNodes){.mask = n - 1,
                       .newest = ARENA_ARRAY(arena, int, n),
                       .before = ARENA_ARRAY(arena, int, n_nodes + 1)};
-}
-
-static bool attr_equal(const Attr *a, const Attr *b) {
-  static const AttrKind kinds[] = {
-#define ATTR(key, kind) ATTRKIND_##kind,
-#include "ir/attrs.def"
-  };
-  if (a->key != b->key || a->n != b->n) return false;
-  switch (kinds[a->key]) {
-  case ATTRKIND_NAME:
-  case ATTRKIND_TEXT: return a->name == b->name;
-  case ATTRKIND_NAMES:
-    return memcmp(a->names, b->names, (size_t)a->n * sizeof *a->names) == 0;
-  case ATTRKIND_INT: return a->integer == b->integer;
-  case ATTRKIND_INTS:
-    return memcmp(a->integers, b->integers,
-                  (size_t)a->n * sizeof *a->integers) == 0;
-  case ATTRKIND_FLOAT: return memcmp(&a->real, &b->real, sizeof a->real) == 0;
-  }
-  UNREACHABLE();
 }
 
 /* By place, so that -0 and 0 differ and equal NaNs are equal. */

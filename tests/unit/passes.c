@@ -300,6 +300,71 @@ Test(passes, manager) {
   modules_destroy();
 }
 
+/* Four layers whose dims alternate, so that the first and the third kernel are
+ * equal, and the second and the fourth; the scale of the last is its own. */
+static Graph *make_layers(Module *module) {
+  Text text = text_create(module->arena);
+  text_add(&text, "graph g {\n"
+                  "  %0 = input {index = 0} : f32[B:4, C:16] data \"x\"\n"
+                  "  %1 = input {index = 1} : f32[C:16, D:16] param \"w\"\n");
+  for (int i = 0; i < 4; i++) {
+    char a = "CD"[i % 2], b = "DC"[i % 2];
+    int x = i ? 2 + 4 * i - 1 : 0, at = 2 + 4 * i;
+    text_printf(&text, "  %%%d = exp %%%d : f32[B:4, %c:16] \"b[%d].e\"\n", at,
+                x, a, i);
+    text_printf(&text, "  %%%d = const {value = %d, dtype = f32} : f32[]\n",
+                at + 1, i < 3 ? 2 : 3);
+    text_printf(&text,
+                "  %%%d = mul %%%d, %%%d : f32[B:4, %c:16] \"b[%d].m\"\n",
+                at + 2, at, at + 1, a, i);
+    text_printf(&text,
+                "  %%%d = dot %%%d, %%1 {over = [%c]} : f32[B:4, %c:16]\n",
+                at + 3, at + 2, a, b);
+  }
+  text_add(&text, "  output result \"y\" %17\n}\n");
+  Graph *graph = parse(module, "layers.ir", text_string(&text));
+  for (int id = 0; id < graph->nodes.n; id++) /* those of a repeat are equal */
+    graph->nodes.data[id]->span = SPAN_NONE;
+  return graph;
+}
+
+static const char *graph_text(const Graph *graph) {
+  Text text = text_create(graph->module->arena);
+  graph_print(&text, graph);
+  return text_string(&text);
+}
+
+static void check_shared_bodies(const Graph *graph) {
+  const Graph *bodies[4];
+  int n = 0;
+  for (int id = 0; id < graph->nodes.n; id++)
+    if (graph->nodes.data[id]->op == OP_fused)
+      bodies[n++] = graph->nodes.data[id]->body;
+  cr_assert_eq(n, 4);
+  cr_expect_eq(bodies[0]->nodes.data, bodies[2]->nodes.data);
+  cr_expect_neq(bodies[0]->nodes.data, bodies[1]->nodes.data);
+  cr_expect_neq(bodies[1]->nodes.data, bodies[3]->nodes.data, "other scales");
+  int last = bodies[2]->nodes.n - 1;
+  cr_expect_str_eq(graph_path(bodies[0], last), "b[0].m");
+  cr_expect_str_eq(graph_path(bodies[2], last), "b[2].m");
+}
+
+Test(passes, equal_bodies_share_their_nodes) {
+  Module *module = module_create();
+  PassContext ctx = {.module = module, .scratch = module->arena, .level = 2};
+  Graph *graph = make_layers(module);
+  Graph *fused = pass_run(&ctx, pass_info(pass_find("fuse")), graph).graph;
+  check_shared_bodies(fused);
+  const char *text = graph_text(fused);
+  size_t before = arena_bytes(module->arena);
+  Graph *copy = graph_copy(module, fused);
+  cr_expect(arena_bytes(module->arena) - before >= graph_copy_bytes(copy));
+  check_shared_bodies(copy);
+  cr_expect_str_eq(graph_text(copy), text);
+  cr_expect_str_eq(graph_text(parse(module, "fused.ir", text)), text);
+  modules_destroy();
+}
+
 /* A chain of exp, each twice and a sum of both. */
 static Graph *make_chain(Module *module, int length) {
   Graph *graph = make_graph(module);

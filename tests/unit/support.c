@@ -110,6 +110,33 @@ Test(memory, an_arena_adopts_another) {
   memory_destroy(memory);
 }
 
+Test(memory, an_arena_is_cleared) {
+  Memory *memory;
+  Arena *arena = new_arena(&memory);
+  arena_clear(arena); /* an empty one */
+  cr_assert_eq(arena_bytes(arena), 0);
+  for (int round = 0; round < 5; round++) {
+    int64_t requests = memory_requests(memory);
+    for (int i = 0; i < 3000; i++) {
+      char *bytes = arena_alloc(arena, 24);
+      for (int k = 0; k < 24; k++) cr_assert_eq(bytes[k], 0);
+      memset(bytes, 1, 24);
+    }
+    arena_alloc(arena, 3 << 20);
+    cr_assert(arena_bytes(arena) > 3 << 20);
+    arena_clear(arena);
+    cr_assert_eq(arena_bytes(arena), 0);
+#ifndef __SANITIZE_ADDRESS__ /* else each allocation is a request */
+    /* In the end for the large one alone. */
+    cr_assert(round < 4 || memory_requests(memory) == requests + 1);
+#endif
+  }
+  char *text = arena_strdup(arena, "kept");
+  cr_assert_str_eq(text, "kept");
+  arena_destroy(arena);
+  memory_destroy(memory);
+}
+
 /* ---- containers ---- */
 
 Test(vec, grows) {
