@@ -243,8 +243,9 @@ typedef struct Graph Graph;
 
 typedef struct Node {
   Op op;
-  Phase phase;
-  int n_inputs, n_results, n_attrs;
+  uint8_t phase; /* Phase */
+  uint8_t n_attrs;
+  int n_inputs, n_results;
   const Value *inputs;
   const Type *const *types; /* one a result */
   const Attr *attrs;        /* sorted by key */
