@@ -109,9 +109,9 @@ done
 
 # The price of GPT-3 on 1,024 ranks is known within a second, of which the
 # front end and the passes take half at most; it takes no longer on 8,192 ranks,
-# and for four times the layers four times the instructions at most.  The time is
-# in proportion, too, but for what caches do: the graph of 24 layers is in one of
-# 2 MB, that of 96 is not.
+# and for four times the layers four times the instructions at most.  So does the
+# time (3.5 to 4.0 times in 12 rounds), but caches that other programs use, too,
+# may serve 24 layers better than 96.
 sed 's/shard H, F/zero = 3\n  &/' "$root/benchmarks/plans/gpt3.plan" >zero3.plan
 sed 's/data   = 128/data   = 1024/' zero3.plan >wide.plan
 sed 's/count = 128;/count = 1024;/' "$root/models/a100x1024.cluster" >wide.cluster
@@ -132,7 +132,7 @@ slowness() {
   done | sort -n | awk 'NR == 1 { print ($1 > 0.25 ? $1 / 0.25 : 1) }'
 }
 slow=$(slowness)
-at_most 4.6 "layers of the price of GPT-3" 4 price_seconds 24 96 zero3.plan
+at_most 4.2 "layers of the price of GPT-3" 4 price_seconds 24 96 zero3.plan
 price_instructions() { # layers, in millions
   valgrind --tool=callgrind --callgrind-out-file=/dev/null \
     "$dnnc" simulate "$root/models/gpt3.dnn" L="$1" B=8192 --plan zero3.plan \
