@@ -29,25 +29,9 @@ typedef struct GraphCopy {
 
 /* ---- types ---- */
 
-static uint64_t mix(uint64_t h, uint64_t value) {
-  h = (h ^ value) * UINT64_C(0x9e3779b97f4a7c15);
-  return h ^ (h >> 29);
-}
-
-/* Names are compared by address, and only equality of hashes is ever asked. */
-static uint64_t hash_shape(const Type *type) {
-  uint64_t h = mix((uint64_t)type->dtype << 8 | type->rank, type->partial);
-  for (int d = 0; d < type->rank; d++) {
-    h = mix(h, (uint64_t)(uintptr_t)type->dims[d].name);
-    h = mix(h, (uint64_t)type->dims[d].size);
-    h = mix(h, type->dims[d].split);
-  }
-  return h;
-}
-
 static const Type **find_type(const GraphCopy *copy, const Type *type) {
   size_t mask = copy->n_slots - 1;
-  for (size_t i = (size_t)hash_shape(type) & mask;; i = (i + 1) & mask) {
+  for (size_t i = (size_t)type_hash(type) & mask;; i = (i + 1) & mask) {
     const Type **slot = &copy->types[i];
     if (!*slot || type_equal(*slot, type)) return slot;
   }
@@ -63,7 +47,7 @@ static void grow_types(GraphCopy *copy) {
 }
 
 static const Type *copy_type(GraphCopy *copy, const Type *type) {
-  size_t at = (size_t)mix(0, (uint64_t)(uintptr_t)type) % N_RECENT;
+  size_t at = (size_t)hash_mix(0, (uintptr_t)type) % N_RECENT;
   RecentType *recent = &copy->recent[at];
   if (recent->from == type) return recent->to;
   const Type **slot = find_type(copy, type);

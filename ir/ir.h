@@ -119,7 +119,10 @@ typedef struct Type {
 
 Type *type_create(Arena *arena, DType dtype, int rank); /* to be filled in */
 const Type *type_scalar(Arena *arena, DType dtype);
-bool type_equal(const Type *a, const Type *b);      /* all of it */
+bool type_equal(const Type *a, const Type *b); /* all of it */
+/* For tables in memory: names count by their addresses, which change from run
+ * to run. */
+uint64_t type_hash(const Type *type);
 bool type_same_shape(const Type *a, const Type *b); /* names, sizes, order */
 /* Names and sizes as sets; order, placement and dtype ignored. */
 bool type_same_dims(const Type *a, const Type *b);

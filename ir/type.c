@@ -132,6 +132,16 @@ bool type_equal(const Type *a, const Type *b) {
   return true;
 }
 
+uint64_t type_hash(const Type *type) {
+  uint64_t h = hash_mix((uint64_t)type->dtype << 8 | type->rank, type->partial);
+  for (int d = 0; d < type->rank; d++) {
+    h = hash_mix(h, (uintptr_t)type->dims[d].name);
+    h = hash_mix(h, (uint64_t)type->dims[d].size);
+    h = hash_mix(h, type->dims[d].split);
+  }
+  return h;
+}
+
 bool type_same_shape(const Type *a, const Type *b) {
   if (a->rank != b->rank) return false;
   for (int i = 0; i < a->rank; i++) {

@@ -9,38 +9,27 @@
  */
 #include "passes/fuse/fuse.h"
 
-static uint64_t mix(uint64_t h, uint64_t value) {
-  h = (h ^ value) * UINT64_C(0x9e3779b97f4a7c15);
-  return h ^ (h >> 29);
-}
-
 static uint64_t mix_values(uint64_t h, const Value *values, int n) {
   for (int i = 0; i < n; i++)
-    h = mix(h, (uint64_t)values[i].node << 32 | (uint32_t)values[i].result);
-  return h;
-}
-
-static uint64_t mix_type(uint64_t h, const Type *type) {
-  h = mix(h, (uint64_t)type->dtype << 8 | type->rank);
-  for (int d = 0; d < type->rank; d++) {
-    h = mix(h, (uintptr_t)type->dims[d].name);
-    h = mix(h, (uint64_t)type->dims[d].size << 8 ^ type->dims[d].split);
-  }
+    h = hash_mix(h,
+                 (uint64_t)values[i].node << 32 | (uint32_t)values[i].result);
   return h;
 }
 
 static uint64_t mix_attr(uint64_t h, const Attr *attr) {
-  h = mix(h, (uint64_t)attr->key << 32 | (uint32_t)attr->n);
+  h = hash_mix(h, (uint64_t)attr->key << 32 | (uint32_t)attr->n);
   switch (attr_kind(attr->key)) {
   case ATTRKIND_NAMES:
-    for (int i = 0; i < attr->n; i++) h = mix(h, (uintptr_t)attr->names[i]);
+    for (int i = 0; i < attr->n; i++)
+      h = hash_mix(h, (uintptr_t)attr->names[i]);
     return h;
   case ATTRKIND_INTS:
-    for (int i = 0; i < attr->n; i++) h = mix(h, (uint64_t)attr->integers[i]);
+    for (int i = 0; i < attr->n; i++)
+      h = hash_mix(h, (uint64_t)attr->integers[i]);
     return h;
   case ATTRKIND_NAME:
-  case ATTRKIND_TEXT: return mix(h, (uintptr_t)attr->name);
-  case ATTRKIND_INT: return mix(h, (uint64_t)attr->integer);
+  case ATTRKIND_TEXT: return hash_mix(h, (uintptr_t)attr->name);
+  case ATTRKIND_INT: return hash_mix(h, (uint64_t)attr->integer);
   case ATTRKIND_FLOAT: return hash_bytes(&attr->real, sizeof attr->real, h);
   }
   UNREACHABLE();
@@ -52,10 +41,11 @@ static uint64_t body_key(const Graph *body) {
   uint64_t h = 0;
   for (int id = 0; id < body->nodes.n; id++) {
     const Node *node = body->nodes.data[id];
-    h = mix(h, (uint64_t)node->op << 8 | node->phase);
-    h = mix(h, node->span.begin);
+    h = hash_mix(h, (uint64_t)node->op << 8 | node->phase);
+    h = hash_mix(h, node->span.begin);
     h = mix_values(h, node->inputs, node->n_inputs);
-    for (int r = 0; r < node->n_results; r++) h = mix_type(h, node->types[r]);
+    for (int r = 0; r < node->n_results; r++)
+      h = hash_mix(h, type_hash(node->types[r]));
     for (int i = 0; i < node->n_attrs; i++) h = mix_attr(h, &node->attrs[i]);
   }
   for (int i = 0; i < body->outputs.n; i++)

@@ -55,12 +55,6 @@ static bool cse_same_node(const Node *node, const Node *other,
   return true;
 }
 
-/* Numbers that differ in few bits get keys that differ in many. */
-static uint64_t cse_mix(uint64_t number) {
-  number *= UINT64_C(0x9e3779b97f4a7c15);
-  return number ^ (number >> 32);
-}
-
 /* Follows the numbers of the inputs, so that a walk over the nodes walks over
  * the table, too, and the table need not be in the cache.  The latest alone
  * would not do: every update of a parameter reads one factor.  Nor would the
@@ -70,12 +64,13 @@ static uint64_t cse_hash(const Node *node, const Value *inputs) {
   uint64_t sum = 0; /* of inputs, in any order */
   int earliest = 0, latest = 0;
   for (int i = 0; i < node->n_inputs; i++) {
-    sum += cse_mix((uint64_t)inputs[i].node << 24 ^ (uint64_t)inputs[i].result);
+    sum += hash_mix(0, (uint64_t)inputs[i].node << 24 ^
+                           (uint64_t)inputs[i].result);
     if (inputs[i].node > latest) latest = inputs[i].node;
     if (inputs[i].node < earliest || i == 0) earliest = inputs[i].node;
   }
   return (uint64_t)latest + (uint64_t)earliest / 2 +
-         cse_mix(cse_mix(sum) + (uint64_t)node->op) % NEAR;
+         hash_mix(sum, (uint64_t)node->op) % NEAR;
 }
 
 static bool cse_rule(Rewrite *rewrite, int id, void *user) {
