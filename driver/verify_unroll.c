@@ -440,9 +440,9 @@ static bool has_hash(const AtomHashes *hashes, uint64_t hash) {
 }
 
 static const char *describe_atom(const Unroll *u, const UnrollAtom *atom) {
-  return arena_printf(u->arena, "%s (%s)", *atom->path ? atom->path : "a value",
-                      atom->output ? "an output"
-                                   : op_info(atom->node->op)->name);
+  return arena_printf(
+      u->arena, "%s (%s)", atom->path && *atom->path ? atom->path : "a value",
+      atom->output ? "an output" : op_info(atom->node->op)->name);
 }
 
 /* The first atom of a block of `u` that `like` does not have; NULL: they have

@@ -25,7 +25,7 @@ typedef struct PassContext {
 
 /* All that a pass makes of a graph. */
 typedef struct PassResult {
-  Graph *graph;       /* the next graph */
+  Graph *graph;       /* the next graph; of a pass NULL: it changes nothing */
   Graph *decode_init; /* what a decode graph needs done once before its first
                          token; NULL: nothing */
 } PassResult;

@@ -108,14 +108,15 @@ Graph *fusion_clone(Fusion *fusion, bool **out_is_clone);
 
 /* The bodies of a graph so far. */
 typedef struct BodyShare {
+  Module *module;
   Module trial; /* of the body that is being built */
   Map *known;   /* by hash: those that differ */
 } BodyShare;
 
 BodyShare *body_share_begin(const Fusion *fusion);
-/* The body as part of `module`, with the nodes of an equal one if there is one;
- * `body` is of the module `trial`, and is gone after it. */
-Graph *body_share_keep(BodyShare *share, Module *module, Graph *body);
+/* The body as part of the module of the graph, with the nodes of an equal one
+ * if there is one; `body` is of the module `trial`, and is gone after it. */
+Graph *body_share_keep(BodyShare *share, Graph *body);
 void body_share_end(BodyShare *share);
 
 /* ---- fuse_emit.c ---- */

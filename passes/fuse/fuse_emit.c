@@ -152,9 +152,9 @@ static void emit_fused(Emit *emit, int g) {
     inputs[i] = rewrite_get(&emit->rewrite, body.inputs.data[i]);
   Attrs attrs = {0};
   if (needs_loop_mark(fusion, group)) attrs_int(&attrs, ATTR_per_microbatch, 1);
-  Value first = graph_append_typed(
-      emit->rewrite.to, OP_fused, inputs, body.inputs.n, &attrs, types,
-      n_results, body_share_keep(emit->bodies, module, body.graph));
+  Value first = graph_append_typed(emit->rewrite.to, OP_fused, inputs,
+                                   body.inputs.n, &attrs, types, n_results,
+                                   body_share_keep(emit->bodies, body.graph));
   for (int r = 0; r < n_results; r++)
     rewrite_set(&emit->rewrite, (Value){results[r], 0}, (Value){first.node, r});
 }

@@ -71,15 +71,17 @@ static bool bodies_equal(const Graph *a, const Graph *b) {
 }
 
 BodyShare *body_share_begin(const Fusion *fusion) {
-  const Module *module = fusion->graph->module;
+  Module *module = fusion->graph->module;
   BodyShare *share = ARENA_NEW(fusion->arena, BodyShare);
   share->known = map_create(fusion->arena);
+  share->module = module;
   share->trial = *module;
   share->trial.arena = arena_beside(module->arena);
   return share;
 }
 
-Graph *body_share_keep(BodyShare *share, Module *module, Graph *body) {
+Graph *body_share_keep(BodyShare *share, Graph *body) {
+  Module *module = share->module;
   const void *key = (const void *)(uintptr_t)body_key(body);
   const Graph *known = map_get(share->known, key);
   Graph *kept;

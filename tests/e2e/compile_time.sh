@@ -110,7 +110,7 @@ done
 # The price of GPT-3 on 1,024 ranks is known within a second, of which the
 # front end and the passes take half at most; it takes no longer on 8,192 ranks,
 # and for four times the layers four times the instructions at most.  So does the
-# time (3.5 to 4.0 times in 12 rounds), but caches that other programs use, too,
+# time (3.5 to 4.0 times in 15 rounds), but caches that other programs use, too,
 # may serve 24 layers better than 96.
 sed 's/shard H, F/zero = 3\n  &/' "$root/benchmarks/plans/gpt3.plan" >zero3.plan
 sed 's/data   = 128/data   = 1024/' zero3.plan >wide.plan
