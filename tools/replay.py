@@ -30,7 +30,10 @@ RUNS = ["charlstm", "charmoe", "chargpt", "lenet", "mlp", "resnet_mnist",
         "reverse", "unet_shapes", "vit_digits"]
 RUN_KEYS = ["step", "loss", "norm", "lr", "validation_loss", "metrics",
             "parameters_sha256", "arena_bytes"]
-LAST_PASS = "order"  # its name in the old commit
+LAST_PASS = "list_schedule"  # its name in the old commit
+# The clusters on which every plan of benchmarks/reality is priced that they have
+# ranks for: one of GPUs, one of the CPU.
+CLUSTERS = ["pipedream-a", "laptop"]
 SHOWN = 4  # differences of a job that are shown with their lines
 
 # ---- renames ----
@@ -282,10 +285,6 @@ def build(side, model, options, tools):
         if not texts:
             return None, "no graph was printed"
         texts.update(emitted_files(bundle, side))
-        if "null" in options:
-            # The old commit left them out: its null programs did not link.
-            texts = {name: text for name, text in texts.items()
-                     if not name.startswith("plain-kernels")}
         return texts, ""
     finally:
         shutil.rmtree(out)
@@ -306,6 +305,21 @@ def run(side, model, tools):
             lines.append(json.dumps({key: record[key] for key in RUN_KEYS
                                      if key in record}))
         return {"losses": "\n".join(lines) + "\n"}, ""
+    finally:
+        shutil.rmtree(out)
+
+
+def price(side, words, tools):
+    """What `simulate` predicts, as JSON."""
+    out = tempfile.mkdtemp(dir=side.work)
+    try:
+        is_file = lambda word: word.endswith((".dnn", ".plan", ".cluster"))
+        result = side.call(["simulate"] + [side.path(word) if is_file(word)
+                                           else word for word in words]
+                           + ["--json"], out, tools)
+        if result.returncode:
+            return None, result.stderr[-400:]
+        return {"price": result.stdout.replace(",", ",\n")}, ""
     finally:
         shutil.rmtree(out)
 
@@ -371,37 +385,55 @@ def models_of(tree, only):
     return [n for n in names if re.search(only, n)]
 
 
-def make_jobs(tree, only, no_runs):
-    """Title, options of a build or None for three steps, path of the model."""
-    jobs = []
-    for name in models_of(tree, only):
-        path = f"models/{name}.dnn"
-        jobs += [(f"{name} {title}", options, path)
-                 for title, options in BUILDS]
-        plan = f"models/{name}.plan"
-        if os.path.exists(os.path.join(tree, plan)):
-            jobs += [(f"{name} plan {target}",
-                      ["--target", target, "--plan", plan], path)
-                     for target in ("cpu", "cuda:sm_80")]
-        if name in RUNS and not no_runs:
-            jobs.append((f"{name} three steps", None, path))
-    for name in sorted(os.listdir(os.path.join(tree, "tests/reference"))):
-        if name.endswith("_small.dnn") and re.search(only, name[:-4]):
-            path = f"tests/reference/{name}"
-            jobs.append((f"{name[:-4]} cpu", BUILDS[0][1], path))
-            if not no_runs:
-                jobs.append((f"{name[:-4]} three steps", None, path))
+def price_jobs(tree, only):
+    """The plans of benchmarks/reality on each of CLUSTERS."""
+    jobs, models = [], {}
+    for line in open(os.path.join(tree, "benchmarks/reality/pairs.txt")):
+        words = line.split()
+        if not words or words[0].startswith("#"):
+            continue
+        if words[0] == "model":
+            models[words[1]] = words[2:]
+            continue
+        kind, name, plan = words
+        if not re.search(only, name):
+            continue
+        path = f"benchmarks/reality/{name}/{kind}_{plan}.plan"
+        jobs += [(f"{name} {kind}_{plan} on {cluster}", price,
+                  models[name] + ["--plan", path, "--cluster",
+                                  f"models/{cluster}.cluster"])
+                 for cluster in CLUSTERS]
     return jobs
 
 
+def make_jobs(tree, only, no_runs):
+    """Title, function that makes texts of a side, and its arguments."""
+    jobs = []
+    for name in models_of(tree, only):
+        path = f"models/{name}.dnn"
+        jobs += [(f"{name} {title}", build, path, options)
+                 for title, options in BUILDS]
+        plan = f"models/{name}.plan"
+        if os.path.exists(os.path.join(tree, plan)):
+            jobs += [(f"{name} plan {target}", build, path,
+                      ["--target", target, "--plan", plan])
+                     for target in ("cpu", "cuda:sm_80")]
+        if name in RUNS and not no_runs:
+            jobs.append((f"{name} three steps", run, path))
+    for name in sorted(os.listdir(os.path.join(tree, "tests/reference"))):
+        if name.endswith("_small.dnn") and re.search(only, name[:-4]):
+            path = f"tests/reference/{name}"
+            jobs.append((f"{name[:-4]} cpu", build, path, BUILDS[0][1]))
+            if not no_runs:
+                jobs.append((f"{name[:-4]} three steps", run, path))
+    return jobs + price_jobs(tree, only)
+
+
 def do_job(job, old, new, tools):
-    title, options, path = job
-    if options is None:
-        results = [run(side, path, tools["run"]) for side in (old, new)]
-    else:
-        results = [build(side, path, options, tools["build"])
-                   for side in (old, new)]
-    return title, compare(title, *results)
+    title, function, *arguments = job
+    environment = tools["build" if function is build else "run"]
+    return title, compare(title, *[function(side, *arguments, environment)
+                                   for side in (old, new)])
 
 
 def main():

@@ -14,6 +14,8 @@
 #   - the graph of every entry point after the last pass
 #   - the emitted C and CUDA, without comments, and the tables of the program
 #   - the plan that the bundle holds
+#   - `simulate --json` of the plans of benchmarks/reality, on a cluster of GPUs
+#     and, where it has the ranks, on one of the CPU
 #   - losses and hash of the parameters of three steps, bit for bit, where a
 #     model is small and its data is there
 # Not compared: executables, and the copy of runtime/program.h in a bundle.
