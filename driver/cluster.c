@@ -14,11 +14,10 @@ const Cluster *driver_load_cluster(Module *module, const char *path) {
   Status status = file_read(module->arena, path, MOST_CLUSTER_BYTES,
                             &source->text, &source->n);
   if (status.code != STATUS_ok) {
-    message_print("dnnc: error: %s\n", status.message);
+    diag(module->diags, DIAG_failed, SPAN_NONE, status.message);
     return NULL;
   }
-  const Cluster *cluster = frontend_read_cluster(module, source);
-  return driver_report(module) ? NULL : cluster;
+  return frontend_read_cluster(module, source);
 }
 
 /* ---- measured curves ---- */
@@ -36,15 +35,12 @@ static bool load_curve(Module *module, const MeasuredCurve *curve,
                        const char *cluster_path, Curves *out) {
   CurveKind kind = curve_find(curve->name);
   if (kind == N_CURVES) {
-    message_print("dnnc: warning: '%s' of the cluster is not read: there are "
-                  "curves of kernels and of links\n",
-                  curve->name);
+    diag(module->diags, DIAG_curve_unread, SPAN_NONE, curve->name);
     return true;
   }
   if (!is_below(curve->file)) {
-    message_print("dnnc: error: '%s', the measured %s, is not below the folder "
-                  "of the cluster file\n",
-                  curve->file, curve->name);
+    diag(module->diags, DIAG_curve_outside, SPAN_NONE, curve->file,
+         curve->name);
     return false;
   }
   const char *slash = strrchr(cluster_path, '/');
@@ -56,8 +52,8 @@ static bool load_curve(Module *module, const MeasuredCurve *curve,
   Status status = file_read(module->arena, path, MOST_CLUSTER_BYTES,
                             &source->text, &source->n);
   if (status.code != STATUS_ok) {
-    message_print("dnnc: error: the measured %s: %s\n", curve->name,
-                  status.message);
+    diag(module->diags, DIAG_curve_failed, SPAN_NONE, curve->name,
+         status.message);
     return false;
   }
   return curves_read(module->arena, module->diags, source, kind, out);
@@ -68,16 +64,14 @@ bool driver_load_curves(Module *module, const Cluster *cluster,
   bool is_right = true;
   for (int i = 0; i < cluster->n_curves; i++)
     is_right &= load_curve(module, &cluster->curves[i], cluster_path, out);
-  return !driver_report(module) && is_right;
+  return is_right;
 }
 
-bool driver_check_ranks(const Cluster *cluster, int64_t ranks) {
+bool driver_check_ranks(Module *module, const Cluster *cluster, int64_t ranks) {
   int64_t most = cluster_ranks(cluster);
   if (ranks <= most) return true;
-  message_print(
-      "dnnc: error: --ranks %lld is more than cluster '%s' has, which "
-      "are %lld\n",
-      (long long)ranks, cluster->name, (long long)most);
+  diag(module->diags, DIAG_cluster_ranks, SPAN_NONE, (long long)ranks,
+       cluster->name, (long long)most);
   return false;
 }
 
@@ -98,11 +92,10 @@ bool driver_check_one_target(const Compilation *c) {
   int other = 1;
   while (cluster->groups[other].device->target == first->target) other++;
   const ClusterDevice *device = cluster->groups[other].device;
-  message_print("dnnc: error: not supported yet: a program on devices of "
-                "several back ends, as '%s' (%s) and '%s' (%s) of cluster "
-                "'%s'\nhelp: --ranks N takes the first N ranks\n",
-                first->name, first->target, device->name, device->target,
-                cluster->name);
+  Diag *d =
+      diag(c->module->diags, DIAG_several_back_ends, SPAN_NONE, first->name,
+           first->target, device->name, device->target, cluster->name);
+  diag_help(d, "--ranks N takes the first N ranks");
   return false;
 }
 
@@ -141,5 +134,5 @@ bool driver_check_devices(const Compilation *c) {
     check_dtype(c, &c->cluster->groups[i]);
     first += group_ranks(&c->cluster->groups[i]);
   }
-  return !driver_report(c->module);
+  return diags_errors(c->module->diags) == 0;
 }

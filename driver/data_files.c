@@ -86,13 +86,8 @@ static bool all_are_there(Arena *arena, const DnnProgram *program,
 static bool report_uncounted(const Compilation *c, bool all_there,
                              Status status) {
   if (c->options->data_files != DATA_FILES_checked) return true;
-  if (all_there)
-    message_print("dnnc: error: %s\n", status.message);
-  else
-    message_print(
-        "dnnc: note: %s; this program leaves the incomplete last batch out of "
-        "every evaluation: build it again when the file is there\n",
-        status.message);
+  diag(c->module->diags, all_there ? DIAG_failed : DIAG_data_missing, SPAN_NONE,
+       status.message);
   return !all_there;
 }
 

@@ -20,8 +20,7 @@ static bool split_decode(const Compilation *c, DecodeGraphs *out) {
   bool can = decode_split(&ctx, c->model->prefill, out, &why);
   arena_destroy(ctx.scratch);
   if (!can && c->options->explains_windows)
-    message_print("note: every token computes the full window: %s\n",
-                  text_string(&why));
+    diag(c->module->diags, DIAG_full_windows, SPAN_NONE, text_string(&why));
   return can;
 }
 

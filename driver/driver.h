@@ -2,7 +2,8 @@
  * driver.h -- compiles a model file to a bundle.  The three functions of
  * pipeline.c are called in this order: load, compile, build.
  *
- * Mistakes of the user are printed to standard error as they are found.
+ * Nothing is printed: mistakes of the user, and what of the machine fails, are
+ * left in the diagnostics of the module.
  */
 #ifndef DRIVER_DRIVER_H
 #define DRIVER_DRIVER_H
@@ -31,6 +32,23 @@ typedef enum DataFiles {
   DATA_FILES_checked /* such a file is a mistake; a note tells of a missing one
                       */
 } DataFiles;
+
+/* A pass over the graph of an entry point has run. */
+typedef struct WatchedPass {
+  const char *entry_point;
+  int row; /* of passes.def */
+  const Graph *graph;
+  double seconds; /* of CPU time */
+} WatchedPass;
+
+/* Functions that see a compilation on its way; each may be NULL.  The plain
+ * program is not shown. */
+typedef struct CompileWatch {
+  void *user;
+  void (*pass)(void *user, const WatchedPass *pass);
+  /* A station beside the passes has ended. */
+  void (*station)(void *user, const char *name, double seconds);
+} CompileWatch;
 
 typedef struct CompileOptions {
   Purpose purpose;
@@ -65,12 +83,7 @@ typedef struct CompileOptions {
   bool verifies;               /* graphs between passes */
   const char *const *disabled; /* passes */
   int n_disabled;
-  bool times_passes;   /* and other stations, to standard error */
-  const char *printed; /* the graph after this pass, to standard error */
-  const char *dump;    /* folder for the graph after every pass, or NULL */
-  /* Called with the row and the graph after every pass; or NULL. */
-  void (*watch)(void *user, int pass, const Graph *graph);
-  void *watch_user;
+  CompileWatch watch;
   int n_more_steps; /* that driver_verify makes to compare their losses */
 } CompileOptions;
 
@@ -112,8 +125,8 @@ typedef struct Compilation {
 
 typedef enum CompileResult {
   COMPILE_done,
-  COMPILE_mistake, /* of the user; was printed */
-  COMPILE_no_plan  /* the program does not fit the plan's memory; was printed */
+  COMPILE_mistake, /* in the diagnostics */
+  COMPILE_no_plan  /* the program does not fit the plan's memory, as they say */
 } CompileResult;
 
 /* ---- pipeline.c ---- */
@@ -135,20 +148,18 @@ Status driver_build(const Compilation *c, const BuildOptions *host,
 
 /* ---- cluster.c ---- */
 
-/* NULL after mistakes, which are printed. */
+/* NULL after mistakes. */
 const Cluster *driver_load_cluster(Module *module, const char *path);
-/* The curves that a cluster file names; false after mistakes, which are
- * printed.
- */
+/* The curves that a cluster file names; false after mistakes. */
 bool driver_load_curves(Module *module, const Cluster *cluster,
                         const char *cluster_path, Curves *out);
-/* Whether it has so many ranks; prints the mistake. */
-bool driver_check_ranks(const Cluster *cluster, int64_t ranks);
+/* Whether it has so many ranks; else a mistake. */
+bool driver_check_ranks(Module *module, const Cluster *cluster, int64_t ranks);
 /* The back end of the devices of its first ranks (0: of all); NULL: they have
  * different ones. */
 const char *driver_cluster_target(const Cluster *cluster, int64_t ranks);
-/* Whether those that the options name have one; else prints that this is not
- * supported yet. */
+/* Whether those that the options name have one; else it is not supported yet,
+ * which is a mistake. */
 bool driver_check_one_target(const Compilation *c);
 
 /* ---- for a look inside ---- */
@@ -157,7 +168,7 @@ bool driver_check_one_target(const Compilation *c);
  * a note has said why. */
 Graph *driver_graph(const Compilation *c, EntryPointId id);
 /* All passes over that graph, or those up to `stop_after`, if that is not NULL.
- * NULL after mistakes, which are printed. */
+ * NULL after mistakes. */
 Graph *driver_run_passes(const Compilation *c, EntryPointId id, Graph *graph,
                          const char *stop_after);
 /* The instructions of a rank for a graph after all passes. */
@@ -169,12 +180,9 @@ driver_assign_alone(const Compilation *c, EntryPointId id, const Graph *graph);
 
 /* CPU time of this thread. */
 double driver_seconds(void);
-/* Prints the time since `begin` as that of a station beside the passes, where
- * the options ask for their times. */
-void driver_print_time(const CompileOptions *options, const char *station,
-                       double begin);
-
-/* Prints new diagnostics to standard error; true if there were errors. */
-bool driver_report(Module *module);
+/* Tells the watch of the options that a station has ended, which began at
+ * `begin`. */
+void driver_end_station(const CompileOptions *options, const char *station,
+                        double begin);
 
 #endif

@@ -93,7 +93,7 @@ bool driver_compile_graph(const Compilation *c, EntryPointId id, Graph *graph,
                  .is_decode = stores_weights(c, id),
                  .stop_after = stop_after};
   *out = driver_passes(c, c->module, &run, graph);
-  return !driver_report(c->module);
+  return diags_errors(c->module->diags) == 0;
 }
 
 Graph *driver_run_passes(const Compilation *c, EntryPointId id, Graph *graph,

@@ -8,11 +8,6 @@
  */
 #include "driver/internal.h"
 
-static CompileResult load_failed(Status status) {
-  message_print("dnnc: error: %s\n", status.message);
-  return COMPILE_mistake;
-}
-
 CompileResult driver_load(Module *module, const CompileOptions *options,
                           Compilation *out) {
   *out = (Compilation){.module = module,
@@ -21,11 +16,15 @@ CompileResult driver_load(Module *module, const CompileOptions *options,
                            driver_model_folder(module->arena, options->path)};
   if (options->cluster) {
     out->cluster = driver_load_cluster(module, options->cluster);
-    if (!out->cluster || !driver_check_ranks(out->cluster, options->ranks))
+    if (!out->cluster ||
+        !driver_check_ranks(module, out->cluster, options->ranks))
       return COMPILE_mistake;
   }
   Status status = driver_read_target(out);
-  if (status.code != STATUS_ok) return load_failed(status);
+  if (status.code != STATUS_ok) {
+    diag(module->diags, DIAG_failed, SPAN_NONE, status.message);
+    return COMPILE_mistake;
+  }
   out->model = driver_load_model(out);
   if (!out->model || (out->cluster && !driver_check_devices(out)))
     return COMPILE_mistake;
@@ -65,7 +64,7 @@ CompileResult driver_compile(Compilation *c) {
   if (!is_priced) driver_add_plain(c);
   double begin = driver_seconds();
   driver_assign_buffers(c);
-  driver_print_time(c->options, "buffer_assign", begin);
+  driver_end_station(c->options, "buffer_assign", begin);
   /* It compiles the program once more. */
   if (!is_priced) driver_check_remat(c);
   if (!is_priced && !driver_fits_memory(c)) return COMPILE_no_plan;

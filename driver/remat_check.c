@@ -47,9 +47,7 @@ static bool peak_without(const Compilation *c, MemoryPeak *out) {
   Diags *diags = module->diags;
   Compilation trial = *c;
   CompileOptions options = *c->options;
-  options.printed = options.dump = NULL;
-  options.times_passes = false;
-  options.watch = NULL;
+  options.watch = (CompileWatch){0};
   trial.options = &options;
   trial.plan = without_remat(module->arena, c->plan);
   module->diags = diags_create(module->arena);
@@ -88,5 +86,4 @@ void driver_check_remat(const Compilation *c) {
   diag(c->module->diags, DIAG_remat_peak, line->span, (long long)with.packed,
        (long long)without.packed, path ? path : "", (long long)with.bytes[kind],
        (long long)with.live, peak_kind_words(kind));
-  driver_report(c->module);
 }

@@ -97,11 +97,11 @@ Model *driver_load_model(Compilation *c) {
     frontend.count_eval_samples = count_eval_samples;
   Status status = read_plan_request(c, &frontend.plan);
   if (status.code != STATUS_ok) {
-    message_print("dnnc: error: %s\n", status.message);
+    diag(c->module->diags, DIAG_failed, SPAN_NONE, status.message);
     return NULL;
   }
   double begin = driver_seconds();
   Model *model = frontend_load(c->module, &frontend);
-  driver_print_time(options, "front_end", begin);
-  return driver_report(c->module) ? NULL : model;
+  driver_end_station(options, "front_end", begin);
+  return diags_errors(c->module->diags) > 0 ? NULL : model;
 }

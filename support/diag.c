@@ -14,7 +14,7 @@
 
 #include <string.h>
 
-enum { MOST_ERRORS = 20, MOST_WARNINGS = 100, LONGEST_LINE = 300 };
+enum { LONGEST_LINE = 300 };
 
 typedef struct Note {
   Span span;
@@ -32,7 +32,7 @@ struct Diag {
 struct Diags {
   Arena *arena;
   VEC(Diag *) kept;
-  int n_errors, n_warnings, n_printed;
+  int n[N_SEVERITIES], n_printed;
   bool told_limit;
 };
 
@@ -43,6 +43,13 @@ static const struct {
 #define DIAG(name, severity, format) {SEVERITY_##severity, format},
 #include "support/diags.def"
 };
+
+static const struct {
+  const char *word;
+  int most;
+} severities[] = {[SEVERITY_error] = {"error", 20},
+                  [SEVERITY_warning] = {"warning", 100},
+                  [SEVERITY_note] = {"note", 100}};
 
 /* ---- collecting ---- */
 
@@ -68,9 +75,8 @@ Diag *diag(Diags *diags, DiagId id, Span span, ...) {
   Diag *added = ARENA_NEW(diags->arena, Diag);
   *added = (Diag){.arena = diags->arena, .id = id, .span = span, .text = ""};
   if (diags_have(diags, id, span)) return added;
-  bool is_error = rows[id].severity == SEVERITY_error;
-  int *count = is_error ? &diags->n_errors : &diags->n_warnings;
-  if ((*count)++ >= (is_error ? MOST_ERRORS : MOST_WARNINGS)) return added;
+  Severity severity = rows[id].severity;
+  if (diags->n[severity]++ >= severities[severity].most) return added;
   va_list args;
   va_start(args, span);
   added->text = message_vprintf(diags->arena, rows[id].format, args);
@@ -95,11 +101,11 @@ void diag_help(Diag *diag, const char *format, ...) {
 }
 
 int diags_errors(const Diags *diags) {
-  return diags->n_errors;
+  return diags->n[SEVERITY_error];
 }
 
 int diags_warnings(const Diags *diags) {
-  return diags->n_warnings;
+  return diags->n[SEVERITY_warning];
 }
 
 /* ---- printing ---- */
@@ -118,8 +124,6 @@ static void print_head(Text *out, Span span, const char *kind,
   } else if (span.source) {
     message_escape(out, span.source->path);
     text_add(out, ": ");
-  } else if (strcmp(kind, "note") != 0) {
-    text_add(out, "dnnc: ");
   }
   text_printf(out, "%s: ", kind);
   message_escape(out, text);
@@ -171,8 +175,9 @@ static void print_line(Text *out, Span span) {
 }
 
 static void print_diag(Text *out, const Diag *diag) {
-  bool is_error = rows[diag->id].severity == SEVERITY_error;
-  print_head(out, diag->span, is_error ? "error" : "warning", diag->text);
+  if (!diag->span.source) text_add(out, "dnnc: ");
+  print_head(out, diag->span, severities[rows[diag->id].severity].word,
+             diag->text);
   if (has_place(diag->span)) print_line(out, diag->span);
   for (int i = 0; i < diag->notes.n; i++)
     print_head(out, diag->notes.data[i].span, "note", diag->notes.data[i].text);
@@ -187,7 +192,8 @@ void diags_print(Diags *diags, Text *out) {
     if (diags->n_printed > 0) text_add(out, "\n");
     print_diag(out, diags->kept.data[diags->n_printed]);
   }
-  if (diags->n_errors < MOST_ERRORS || diags->told_limit) return;
-  text_printf(out, "\nnote: checking stopped after %d errors\n", MOST_ERRORS);
+  int most = severities[SEVERITY_error].most;
+  if (diags_errors(diags) < most || diags->told_limit) return;
+  text_printf(out, "\nnote: checking stopped after %d errors\n", most);
   diags->told_limit = true;
 }

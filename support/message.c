@@ -90,6 +90,8 @@ const char *message_vprintf(Arena *arena, const char *format, va_list given) {
     at = read_conversion(at + 1, &c);
     if (c.kind == '%') {
       text_add(&out, "%");
+    } else if (c.kind == 's' && strchr(c.spec, '#')) {
+      text_add(&out, va_arg(args, const char *)); /* a sentence, no name */
     } else if (c.kind == 's') {
       if (c.precision == -2) c.precision = va_arg(args, int);
       add_cut(&out, va_arg(args, const char *), c.precision);

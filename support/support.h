@@ -247,7 +247,12 @@ void span_locate(Span span, int *out_line, int *out_column);
 /* The text of the span, on one line and without comments. */
 const char *span_text(Arena *arena, Span span);
 
-typedef enum Severity { SEVERITY_error, SEVERITY_warning } Severity;
+typedef enum Severity {
+  SEVERITY_error,
+  SEVERITY_warning,
+  SEVERITY_note,
+  N_SEVERITIES
+} Severity;
 
 /* Every message of the compiler is a row of diags.def. */
 typedef enum DiagId {

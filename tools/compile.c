@@ -101,37 +101,35 @@ static bool read_options(Tool *tool, CompileOptions *out) {
             (long long)options->ranks);
     return false;
   }
-  *out = (CompileOptions){
-      .purpose = command_purpose(command),
-      .path = options->subject,
-      .net = options->net,
-      .predicting = command_predicting(options),
-      .value = options->value,
-      .overrides = options->overrides.data,
-      .n_overrides = options->overrides.n,
-      .is_checked = options->checked,
-      .is_model_only = command == COMMAND_check,
-      .is_priced = is_priced(options),
-      .has_whole_windows = options->whole_windows,
-      .explains_windows =
-          (is_ir || command == COMMAND_sample) && !options->quiet,
-      .plan = options->plan,
-      .plan_text = tool->plan_text,
-      .cluster = options->cluster,
-      .ranks = given_or_zero(options->ranks),
-      .microbatches = given_or_zero(options->microbatches),
-      .bucket_bytes = given_or_zero(options->bucket),
-      .target = options->target,
-      .data_files = command_data_files(command),
-      .data_folder = options->data,
-      .follows_links = options->follow_links,
-      .level = options->level,
-      .verifies = options->verify_ir,
-      .disabled = options->disable.data,
-      .n_disabled = options->disable.n,
-      .times_passes = options->time_passes,
-      .printed = is_ir ? NULL : options->after, /* ir: to standard output */
-      .dump = options->dump};
+  *out = (CompileOptions){.purpose = command_purpose(command),
+                          .path = options->subject,
+                          .net = options->net,
+                          .predicting = command_predicting(options),
+                          .value = options->value,
+                          .overrides = options->overrides.data,
+                          .n_overrides = options->overrides.n,
+                          .is_checked = options->checked,
+                          .is_model_only = command == COMMAND_check,
+                          .is_priced = is_priced(options),
+                          .has_whole_windows = options->whole_windows,
+                          .explains_windows =
+                              (is_ir || command == COMMAND_sample) &&
+                              !options->quiet,
+                          .plan = options->plan,
+                          .plan_text = tool->plan_text,
+                          .cluster = options->cluster,
+                          .ranks = given_or_zero(options->ranks),
+                          .microbatches = given_or_zero(options->microbatches),
+                          .bucket_bytes = given_or_zero(options->bucket),
+                          .target = options->target,
+                          .data_files = command_data_files(command),
+                          .data_folder = options->data,
+                          .follows_links = options->follow_links,
+                          .level = options->level,
+                          .verifies = options->verify_ir,
+                          .disabled = options->disable.data,
+                          .n_disabled = options->disable.n,
+                          .watch = tool_watch(tool)};
   return true;
 }
 
@@ -158,10 +156,9 @@ int tool_load(Tool *tool, Compilation *out) {
   if (!read_options(tool, options)) return EXIT_user;
   /* The threads of a verification have memory of their own. */
   if (tool->options.command != COMMAND_verify) memory_keep_freed();
-  return driver_load(&tool->module, options, out) == COMPILE_done &&
-                 can_leave_out(out)
-             ? EXIT_done
-             : EXIT_user;
+  CompileResult result = driver_load(&tool->module, options, out);
+  tool_report(tool);
+  return result == COMPILE_done && can_leave_out(out) ? EXIT_done : EXIT_user;
 }
 
 /* ---- compiling ---- */
@@ -189,7 +186,9 @@ int tool_compile(Tool *tool, Compilation *out) {
   int code = tool_load(tool, out);
   if (code != EXIT_done) return code;
   if (!has_block(tool, out->model)) return EXIT_user;
-  switch (driver_compile(out)) {
+  CompileResult result = driver_compile(out);
+  tool_report(tool);
+  switch (result) {
   case COMPILE_done: return EXIT_done;
   case COMPILE_mistake: return EXIT_user;
   case COMPILE_no_plan: return EXIT_no_plan;

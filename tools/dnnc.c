@@ -65,7 +65,9 @@ static int tool_main(Tool *tool, int argc, char **argv) {
     tool_print(&text);
     return EXIT_done;
   }
-  return run_command(tool);
+  int code = run_command(tool);
+  tool_report(tool); /* what no command has printed */
+  return code;
 }
 
 int main(int argc, char **argv) {

@@ -18,7 +18,7 @@
 
 static bool check_model(const Compilation *c) {
   if (c->trained)
-    return driver_check_ranks(c->cluster, c->ranks) &&
+    return driver_check_ranks(c->module, c->cluster, c->ranks) &&
            driver_check_one_target(c);
   message_print("dnnc: error: '%s' has no train block\n", c->model->name);
   return false;
@@ -318,7 +318,10 @@ static Bytes least_memory(const Priced *p) {
 }
 
 static int price_compiled(Tool *tool, bool wants_spans, Priced *p) {
-  if (!check_model(&p->c)) return EXIT_user;
+  if (!check_model(&p->c)) {
+    tool_report(tool);
+    return EXIT_user;
+  }
   if (!p->cluster) p->cluster = p->c.cluster;
   p->step = driver_training_step(&p->c);
   if (!tool_cost_model(tool, p->cluster, p->c.ranks, &p->model))
@@ -332,7 +335,7 @@ static int price_compiled(Tool *tool, bool wants_spans, Priced *p) {
     p->price = price_list(tool->arena, p->step->instructions, &p->model,
                           p->cluster, NULL, NULL);
   p->memory = least_memory(p);
-  driver_print_time(p->c.options, "price", begin);
+  driver_end_station(p->c.options, "price", begin);
   if (p->model.profile) note_cores(p);
   return EXIT_done;
 }
@@ -354,6 +357,7 @@ int tool_price(Tool *tool, bool wants_spans, Priced *out) {
   if (options->what_if.n > 0) {
     const Cluster *cluster =
         driver_load_cluster(&tool->module, options->cluster);
+    tool_report(tool);
     out->cluster = cluster ? what_if(tool, cluster) : NULL;
     if (!out->cluster) return EXIT_user;
   }

@@ -9,7 +9,11 @@
 #include <string.h>
 
 bool tool_report(Tool *tool) {
-  return driver_report(&tool->module);
+  Diags *diags = tool->module.diags;
+  Text text = text_create(tool->arena);
+  diags_print(diags, &text);
+  fputs(text_string(&text), stderr);
+  return diags_errors(diags) > 0;
 }
 
 int tool_fail(Status status) {

@@ -28,9 +28,10 @@ bool tool_cost_model(Tool *tool, const Cluster *cluster, int ranks,
   const ClusterGroup *group = &cluster->groups[0];
   int64_t most = group_ranks(group);
   Curves *curves = ARENA_NEW(tool->arena, Curves);
-  if (!driver_load_curves(&tool->module, cluster, tool->options.cluster,
-                          curves))
-    return false;
+  bool has_curves =
+      driver_load_curves(&tool->module, cluster, tool->options.cluster, curves);
+  tool_report(tool);
+  if (!has_curves) return false;
   cost_model_of(group->device, out);
   cost_share_machine(out, group, ranks < most ? ranks : most);
   out->curves = curves;
@@ -126,8 +127,10 @@ static bool choose_model(Tool *tool, const Compilation *c, Pacing *pacing) {
                   c->cluster->n_groups, c->cluster->name);
     return false;
   }
-  return tool_cost_model(tool, c->cluster, c->ranks, &pacing->model) &&
-         driver_check_ranks(c->cluster, c->ranks);
+  if (!tool_cost_model(tool, c->cluster, c->ranks, &pacing->model))
+    return false;
+  driver_check_ranks(c->module, c->cluster, c->ranks);
+  return !tool_report(tool);
 }
 
 bool tool_make_pacer(Tool *tool, const Compilation *c, Pacer *out) {

@@ -74,6 +74,12 @@ int tool_load(Tool *tool, Compilation *out);
 /* The same, and all that the command needs compiled. */
 int tool_compile(Tool *tool, Compilation *out);
 
+/* ---- watch.c ---- */
+
+/* Prints the times of passes, the graph after one, and writes the files of
+ * --dump, as the command line asks. */
+CompileWatch tool_watch(Tool *tool);
+
 /* ---- print.c ---- */
 
 /* Prints new diagnostics to standard error; true if there were errors. */

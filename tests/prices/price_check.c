@@ -133,12 +133,13 @@ typedef struct Watched {
 
 /* The tables see the graph that enters `partition`; what `partition` decides
  * are placements of the next graphs. */
-static void look_at_graph_after(void *user, int pass, const Graph *graph) {
+static void look_at_graph_after(void *user, const WatchedPass *pass) {
   Watched *w = user;
-  if (pass_is_named(pass, "cse@4"))
+  const Graph *graph = pass->graph;
+  if (pass_is_named(pass->row, "cse@4"))
     count_strategies(w->c.module->arena, graph, &w->check.products,
                      &w->check.by_strategy);
-  if (!pass_is_named(pass, "layout_assignment")) return;
+  if (!pass_is_named(pass->row, "layout_assignment")) return;
   PassContext ctx = driver_pass_context(&w->c, w->c.plan);
   ctx.is_training = true;
   ctx.level = w->c.options->level;
@@ -181,8 +182,7 @@ PriceCheck check_price(const PricedPlan *plan, Text *out) {
   CompileOptions *options = ARENA_NEW(arena, CompileOptions);
   priced_options(arena, plan, options);
   options->plan = write_plan(arena, plan->text);
-  options->watch = look_at_graph_after;
-  options->watch_user = watched;
+  options->watch = (CompileWatch){.user = watched, .pass = look_at_graph_after};
   PriceCheck check = {.answer = PRICE_refused};
   CompileResult loaded = driver_load(module, options, &watched->c);
   unlink(options->plan);

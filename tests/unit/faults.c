@@ -62,10 +62,11 @@ static Sites find_live(const Graph *graph, const FaultKind *kind,
   return live;
 }
 
-static void seed_fault(void *user, int pass, const Graph *graph) {
+static void seed_fault(void *user, const WatchedPass *pass) {
   Seeding *seeding = user;
+  const Graph *graph = pass->graph;
   bool is_step = false;
-  if (!pass_is_named(pass, "partition") || graph->mesh.n_axes == 0) return;
+  if (!pass_is_named(pass->row, "partition") || graph->mesh.n_axes == 0) return;
   for (int i = 0; i < graph->outputs.n; i++)
     is_step |= graph->outputs.data[i].role == ROLE_norm;
   if (!is_step) return;
@@ -207,8 +208,7 @@ static VerifyReport play_fault(const FaultCase *of, Seeding *seeding,
   Compilation c;
   one.seed = seed;
   one.n_more_steps = seeding->kind && getenv("DNNC_FAULTS") ? 18 : 0;
-  one.watch = seed_fault;
-  one.watch_user = seeding;
+  one.watch = (CompileWatch){.user = seeding, .pass = seed_fault};
   seeding->within = of->within;
   VerifyReport report = play_case_of(&one, &c);
   if (out_second) *out_second = count_in_second_prime(&c, seed + 7);
@@ -309,9 +309,10 @@ Test(faults, the_player_finds_them) {
 /* ---- one block ---- */
 
 /* Drops the first reduction of block 57 where a graph has it. */
-static void drop_in_one_block(void *user, int pass, const Graph *graph) {
+static void drop_in_one_block(void *user, const WatchedPass *pass) {
   bool *is_dropped = user;
-  if (!pass_is_named(pass, "partition") || graph->mesh.n_axes == 0) return;
+  const Graph *graph = pass->graph;
+  if (!pass_is_named(pass->row, "partition") || graph->mesh.n_axes == 0) return;
   for (int id = 0; id < graph->nodes.n; id++) {
     Node *node = graph->nodes.data[id];
     if (*is_dropped || node->op != OP_all_reduce ||
@@ -328,8 +329,7 @@ Test(faults, one_fault_in_block_57_of_96_is_found) {
   PlayCase deep = {.model = "models/chargpt.dnn",
                    .sizes = "L=96",
                    .plan = PLAN("tensor"),
-                   .watch = drop_in_one_block,
-                   .watch_user = &is_dropped};
+                   .watch = {.user = &is_dropped, .pass = drop_in_one_block}};
   VerifyReport report = play_case(&deep);
   cr_expect(is_dropped);
   cr_expect_str_eq(report.repeats, "block[0..95]");

@@ -15,8 +15,7 @@ typedef struct PlayCase {
   const char *plan; /* a path, or NULL */
   uint64_t seed;
   /* As of CompileOptions. */
-  void (*watch)(void *user, int pass, const Graph *graph);
-  void *watch_user;
+  CompileWatch watch;
   int n_more_steps;
 } PlayCase;
 
@@ -49,7 +48,6 @@ static inline VerifyReport play_case_of(const PlayCase *one, Compilation *out) {
       .follows_links = true,
       .level = 2,
       .watch = one->watch,
-      .watch_user = one->watch_user,
       .n_more_steps = one->n_more_steps};
   options->overrides =
       play_overrides(module->arena, one->sizes, &options->n_overrides);
