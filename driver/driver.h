@@ -53,7 +53,10 @@ typedef struct CompileWatch {
 typedef struct CompileOptions {
   Purpose purpose;
   const char *path; /* of the model file */
-  const char *net;  /* instead of the one that the model trains; or NULL */
+  /* Where imports are looked for that are not beside it: the folder of the
+   * models that come with dnnc; or NULL. */
+  const char *library;
+  const char *net; /* instead of the one that the model trains; or NULL */
   Predicting predicting;
   const char *value; /* path of the value to predict; NULL: the net's result */
   const Override *overrides; /* NAME=VALUE */

@@ -2,8 +2,9 @@
  * sources.c -- reads the files that a model consists of, for the front end: the
  * model, its imports and a plan file.
  *
- * An import may not lead out of the folders of the model through a link, unless
- * the options say that links are followed.
+ * An import that is not beside the model is looked for among the models that
+ * come with dnnc.  It may not lead out of the folders of the model through a
+ * link, unless the options say that links are followed.
  */
 #include "driver/internal.h"
 #include "runtime/data/data.h"
@@ -27,12 +28,18 @@ const char *driver_model_folder(Arena *arena, const char *path) {
   return arena_strdup(arena, real);
 }
 
+/* Length of the folder in the path of the model, with its slash. */
+static int folder_length(const char *model) {
+  const char *slash = strrchr(model, '/');
+  return slash ? (int)(slash - model) + 1 : 0;
+}
+
 /* The model itself may be a link, and is then in two folders. */
 static Status check_import(const Compilation *c, const char *path) {
-  const char *model = c->options->path, *slash = strrchr(model, '/');
+  const char *model = c->options->path;
   Arena *arena = c->module->arena;
   if (strcmp(path, model) == 0) return STATUS_OK;
-  int n = slash ? (int)(slash - model) + 1 : 0;
+  int n = folder_length(model);
   InputSearch search = {.folder = arena_printf(arena, "%.*s", n, model),
                         .model_dir = c->model_folder,
                         .follows_links = c->options->follows_links};
@@ -48,11 +55,23 @@ static Status read_source(const Compilation *c, const char *path,
                    &source->n);
 }
 
+/* An import that is not beside the model but comes with dnnc; NULL: any other
+ * file. */
+static const char *find_in_library(const Compilation *c, const char *path) {
+  const char *model = c->options->path, *library = c->options->library;
+  if (!library || strcmp(path, model) == 0 || file_exists(path)) return NULL;
+  const char *found = arena_printf(c->module->arena, "%s/%s", library,
+                                   path + folder_length(model));
+  return file_exists(found) ? found : NULL;
+}
+
 static const Source *load_source(void *user, const char *path) {
   Loading *loading = user;
   const Source *source = NULL;
-  Status status = check_import(loading->c, path);
-  if (status.code == STATUS_ok) status = read_source(loading->c, path, &source);
+  const char *found = find_in_library(loading->c, path);
+  Status status = found ? STATUS_OK : check_import(loading->c, path);
+  if (status.code == STATUS_ok)
+    status = read_source(loading->c, found ? found : path, &source);
   loading->failure = status.message;
   return status.code == STATUS_ok ? source : NULL;
 }

@@ -6,6 +6,7 @@
 #ifndef __wasi__
 #include "support/support.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
@@ -16,7 +17,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { LONGEST_PATH = 4096 };
+enum { LONGEST_PATH = 4096, MOST_LISTED = 10000 };
 
 static Status read_all(int fd, const char *path, char *bytes, size_t n) {
   for (size_t done = 0; done < n;) {
@@ -52,11 +53,35 @@ static Status read_open(int fd, Arena *arena, const char *path, size_t limit,
   return STATUS_OK;
 }
 
+const char *file_nearest(Arena *arena, const char *path) {
+  const char *slash = strrchr(path, '/');
+  int n_folder = slash ? (int)(slash - path) + 1 : 0;
+  DIR *list =
+      opendir(slash ? arena_printf(arena, "%.*s", n_folder, path) : ".");
+  if (!list) return NULL;
+  VEC(const char *) names = {0};
+  for (struct dirent *entry; (entry = readdir(list));)
+    if (entry->d_name[0] != '.' && names.n < MOST_LISTED)
+      vec_push(arena, &names, arena_strdup(arena, entry->d_name));
+  closedir(list);
+  const char *nearest = text_nearest(path + n_folder, names.data, names.n);
+  return nearest ? arena_printf(arena, "%.*s%s", n_folder, path, nearest)
+                 : NULL;
+}
+
+static Status cannot_open(Arena *arena, const char *path) {
+  int error = errno;
+  const char *nearest = error == ENOENT ? file_nearest(arena, path) : NULL;
+  if (!nearest) return status_errno(error, "cannot open '%s'", path);
+  return status_make(STATUS_invalid, "cannot open '%s': %s; did you mean '%s'?",
+                     path, strerror(error), nearest);
+}
+
 Status file_read(Arena *arena, const char *path, size_t limit,
                  const char **out_bytes, size_t *out_n) {
   /* Without O_NONBLOCK opening a named pipe would wait for a writer. */
   int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) return status_errno(errno, "cannot open '%s'", path);
+  if (fd < 0) return cannot_open(arena, path);
   Status status = read_open(fd, arena, path, limit, out_bytes, out_n);
   close(fd);
   return status;

@@ -402,6 +402,8 @@ Status file_read(Arena *arena, const char *path, size_t limit,
 Status file_replace(const char *path, const void *bytes, size_t n);
 Status file_make_dirs(const char *path);
 bool file_exists(const char *path);
+/* The path of the file in the same folder whose name is nearest; NULL: none. */
+const char *file_nearest(Arena *arena, const char *path);
 /* Call first in main.  A process may be started with standard streams closed;
  * the next file that is opened would become one of them and get what is printed
  * there.  Each closed one gets a stream that cannot be written. */

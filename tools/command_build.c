@@ -2,6 +2,7 @@
  * command_build.c -- implements `dnnc build`, `run` and `sample`: all compile a
  * model to a bundle; `run` and `sample` then start the launcher of the bundle.
  */
+#include "runtime/comm/comm.h"
 #include "runtime/launch/launch.h"
 #include "tools/tools.h"
 
@@ -214,6 +215,8 @@ static int run_bundle(Tool *tool, const Compilation *c, const char *bundle) {
                           .ranks = c->ranks,
                           .arguments = words.data,
                           .n_arguments = words.n,
+                          .is_quiet = tool->options.quiet ||
+                                      tool->options.json || tool->options.paced,
                           .keeps_nothing = is_reading(tool),
                           .start_timeout_s = tool->options.start_timeout >= 0
                                                  ? tool->options.start_timeout
@@ -245,6 +248,42 @@ static bool check_paced(const Options *options) {
   return true;
 }
 
+/* How many copies of dnnc somebody has started as ranks of one job.  A script
+ * of Slurm has the variables of a rank too, but for those of a step. */
+static int count_copies(void) {
+  static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE",
+                                      "SLURM_STEP_NUM_TASKS"};
+  for (int i = 0; i < ARRAY_LENGTH(names); i++) {
+    const char *text = getenv(names[i]);
+    int n = text ? atoi(text) : 1;
+    if (n > 1) return n;
+  }
+  return 1;
+}
+
+/* Each copy would start ranks of its own.  One of them speaks. */
+static bool check_not_in_job(const Tool *tool) {
+  const char *name = options_command_name(tool->options.command);
+  const char *subject = tool->options.subject;
+  bool has_ranks = tool->options.command != COMMAND_sample;
+  int n = count_copies();
+  if (n == 1) return true;
+  if (comm_place().rank > 0) return false;
+  message_print("dnnc: error: %d copies of 'dnnc %s' were started, as by "
+                "mpirun or srun, and each would start ranks of its own\n",
+                n, name);
+  if (has_ranks)
+    message_print("help: without mpirun, 'dnnc %s %s --ranks %d' starts %d "
+                  "ranks on this machine\n",
+                  name, subject, n, n);
+  else
+    message_print("help: start 'dnnc %s %s' without mpirun\n", name, subject);
+  if (tool->options.command == COMMAND_run)
+    message_print("help: for several machines, 'dnnc build' makes a bundle, "
+                  "and mpirun starts its files rank-0000, rank-0001, ...\n");
+  return false;
+}
+
 int tool_build_and_run(Tool *tool) {
   Compilation c;
   BuildReport report = {0};
@@ -261,7 +300,7 @@ int tool_build_and_run(Tool *tool) {
                     "compares the data files with those of the checkpoint\n");
     return EXIT_user;
   }
-  if (!check_paced(&tool->options)) return EXIT_user;
+  if (!check_paced(&tool->options) || !check_not_in_job(tool)) return EXIT_user;
   int code = tool_compile(tool, &c);
   if (code != EXIT_done) return code;
   Pacer pacer;

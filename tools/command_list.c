@@ -96,16 +96,6 @@ static void list_devices_json(Text *out) {
   }
 }
 
-/* Rows made of the heads of models/ when this binary was built; the counts are
- * the files' own words, which a test compares with `dnnc check`. */
-static void list_models(Text *out) {
-#define MODEL(name, title, count)                                              \
-  text_printf(out, "models/%-18s %18s  %s\n", name, count, title);
-  MODEL("*.dnn", "what it is", "parameters")
-#include "models.def"
-#undef MODEL
-}
-
 static void list_schedules(Text *out) {
 #define WORD(x) #x
 #define PLAN_VALUE(setting, name, formals, status)                             \
@@ -169,7 +159,7 @@ int command_list(Tool *tool) {
       {"optimizers", frontend_list_optimizers, NULL, NULL},
       {"devices", list_devices, NULL, list_devices_json},
       {"terms", list_terms, NULL, NULL},
-      {"models", list_models, NULL, NULL},
+      {"models", tool_list_models, NULL, NULL},
       {"commands", list_commands, NULL, NULL},
       {"options", list_options, list_options, NULL},
   };

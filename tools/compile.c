@@ -103,6 +103,7 @@ static bool read_options(Tool *tool, CompileOptions *out) {
   }
   *out = (CompileOptions){.purpose = command_purpose(command),
                           .path = options->subject,
+                          .library = tool_models_folder(tool->arena),
                           .net = options->net,
                           .predicting = command_predicting(options),
                           .value = options->value,

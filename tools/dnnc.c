@@ -36,9 +36,7 @@ static int run_command(Tool *tool) {
 /* Words that stand where a command would. */
 static bool print_about(Tool *tool, const char *word) {
   Text text = text_create(tool->arena);
-  if (!strcmp(word, "--help") || !strcmp(word, "-h") || !strcmp(word, "help"))
-    options_overview(&text);
-  else if (!strcmp(word, "--version"))
+  if (!strcmp(word, "--version"))
     text_add(&text, "dnnc " DNNC_VERSION "\n");
   else if (!strcmp(word, "--man"))
     options_man_page(&text);
@@ -50,6 +48,27 @@ static bool print_about(Tool *tool, const char *word) {
   return true;
 }
 
+static bool asks_for_help(const char *word) {
+  return !strcmp(word, "--help") || !strcmp(word, "-h") ||
+         !strcmp(word, "help");
+}
+
+/* `dnnc help`, or `dnnc help COMMAND`. */
+static int print_help(Tool *tool, int argc, char **argv) {
+  Text text = text_create(tool->arena);
+  if (argc > 3) {
+    message_print("dnnc: error: 'dnnc %s' takes one command\n", argv[1]);
+    return EXIT_user;
+  }
+  if (argc == 3 && !options_find_command(tool, argv[2])) return EXIT_user;
+  if (argc == 3)
+    options_help(&text, tool->options.command);
+  else
+    options_overview(&text);
+  tool_print(&text);
+  return EXIT_done;
+}
+
 static int tool_main(Tool *tool, int argc, char **argv) {
   if (argc < 2) {
     Text text = text_create(tool->arena);
@@ -57,6 +76,7 @@ static int tool_main(Tool *tool, int argc, char **argv) {
     fputs(text_string(&text), stderr);
     return EXIT_user;
   }
+  if (asks_for_help(argv[1])) return print_help(tool, argc, argv);
   if (print_about(tool, argv[1])) return EXIT_done;
   if (!options_parse(tool, argc, argv)) return EXIT_user;
   if (tool->options.help) {

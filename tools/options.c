@@ -42,6 +42,18 @@ static const OptionRow option_rows[] = {
 #include "tools/options.def"
 };
 
+/* The help of an option for some of its commands alone. */
+typedef struct MeaningRow {
+  const char *name;
+  unsigned commands;
+  const char *help;
+} MeaningRow;
+
+static const MeaningRow meaning_rows[] = {
+#define MEANING(name, commands, help) {name, commands, help},
+#include "tools/options.def"
+};
+
 /* -O has its value in the word, so it is no row of options.def. */
 #define LEVEL_COMMANDS                                                         \
   (C(check) | C(ir) | C(build) | C(run) | C(sample) | C(predict) | C(eval) |   \
@@ -66,7 +78,20 @@ static bool options_complain(Arena *arena, const char *what,
   return false;
 }
 
-static bool find_command(Tool *tool, const char *word) {
+/* Help for a command of other tools; NULL: nothing is known. */
+static const char *foreign_command_help(const char *word) {
+  static const struct {
+    const char *word, *help;
+  } rows[] = {
+#define FOREIGN_COMMAND(word, help) {#word, help},
+#include "tools/commands.def"
+  };
+  for (int i = 0; i < ARRAY_LENGTH(rows); i++)
+    if (!strcmp(rows[i].word, word)) return rows[i].help;
+  return NULL;
+}
+
+bool options_find_command(Tool *tool, const char *word) {
   const char *names[N_COMMANDS];
   for (int i = 0; i < N_COMMANDS; i++) {
     names[i] = command_rows[i].name;
@@ -75,10 +100,13 @@ static bool find_command(Tool *tool, const char *word) {
       return true;
     }
   }
-  const char *nearest = text_nearest(word, names, N_COMMANDS);
+  const char *help = foreign_command_help(word);
+  const char *nearest = help ? NULL : text_nearest(word, names, N_COMMANDS);
   options_complain(tool->arena,
                    arena_printf(tool->arena, "no command '%s'", word), nearest);
-  if (!nearest) fprintf(stderr, "help: 'dnnc --help' lists the commands\n");
+  if (!nearest)
+    message_print("help: %s\n",
+                  help ? help : "'dnnc --help' lists the commands");
   return false;
 }
 
@@ -91,6 +119,21 @@ static const OptionRow *find_option(CommandId command, const char *name,
       return row;
   }
   return NULL;
+}
+
+/* A setting of a model, a rate included: the words of NAME=VALUE. */
+static bool is_setting(const char *name) {
+  static const char *const names[] = {
+#define SETTING(block, name, init, meaning) #name,
+#include "frontend/blocks/settings.def"
+      "lr", "learning_rate"};
+  for (int i = 0; i < ARRAY_LENGTH(names); i++)
+    if (!strcmp(names[i], name)) return true;
+  return false;
+}
+
+static bool takes_overrides(CommandId command) {
+  return strstr(command_rows[command].arguments, "NAME=VALUE") != NULL;
 }
 
 static const char *nearest_option(CommandId command, const char *word) {
@@ -130,6 +173,36 @@ static bool store_option(Tool *tool, const OptionRow *row, const char *value) {
   return true;
 }
 
+/* `--lr 0.1` is meant as `lr=0.1`; `next`: the word that follows, or NULL. */
+static bool complain_of_option(Tool *tool, const char *word, size_t length,
+                               const char *next) {
+  CommandId command = tool->options.command;
+  Arena *arena = tool->arena;
+  size_t dashes = strspn(word, "-");
+  char *name = arena_printf(arena, "%.*s", (int)(length - dashes),
+                            word + (dashes < length ? dashes : length));
+  for (char *at = name; *at; at++)
+    if (*at == '-') *at = '_';
+  bool is_of_model = takes_overrides(command) && is_setting(name);
+  const char *value = word[length] == '='      ? word + length + 1
+                      : next && next[0] != '-' ? next
+                                               : "VALUE";
+  const char *nearest = is_of_model ? arena_printf(arena, "%s=%s", name, value)
+                                    : nearest_option(command, word);
+  options_complain(arena,
+                   arena_printf(arena, "'dnnc %s' has no option '%.*s'",
+                                command_rows[command].name, (int)length, word),
+                   nearest);
+  if (!nearest)
+    message_print("help: 'dnnc help %s' lists the options%s\n",
+                  command_rows[command].name,
+                  takes_overrides(command)
+                      ? "; a setting, dim or const of the model is given as "
+                        "NAME=VALUE"
+                      : "");
+  return false;
+}
+
 /* `--name VALUE`, `--name=VALUE` or `-o DIR`; advances *i past the value. */
 static bool read_option(Tool *tool, int argc, char **argv, int *i) {
   CommandId command = tool->options.command;
@@ -138,11 +211,8 @@ static bool read_option(Tool *tool, int argc, char **argv, int *i) {
   size_t length = strcspn(word, "=");
   const OptionRow *row = find_option(command, word, length);
   if (!row)
-    return options_complain(
-        tool->arena,
-        arena_printf(tool->arena, "'dnnc %s' has no option '%.*s'",
-                     command_rows[command].name, (int)length, word),
-        nearest_option(command, word));
+    return complain_of_option(tool, word, length,
+                              *i + 1 < argc ? argv[*i + 1] : NULL);
   if (row->kind == KIND_FLAG) {
     if (word[length] == '=')
       return options_complain(
@@ -216,7 +286,7 @@ bool options_parse(Tool *tool, int argc, char **argv) {
   for (int i = 0; i < ARRAY_LENGTH(option_rows); i++)
     if (option_rows[i].kind == KIND_INT || option_rows[i].kind == KIND_BYTES)
       *(int64_t *)((char *)options + option_rows[i].offset) = -1;
-  if (!find_command(tool, argv[1])) return false;
+  if (!options_find_command(tool, argv[1])) return false;
   bool only_words = false;
   for (int i = 2; i < argc; i++) {
     char *word = argv[i];
@@ -234,6 +304,10 @@ bool options_parse(Tool *tool, int argc, char **argv) {
     if (!ok) return false;
   }
   return need_subject(tool);
+}
+
+const char *options_command_name(CommandId command) {
+  return command_rows[command].name;
 }
 
 /* ---- the words for a rank, from the same rows ---- */
@@ -299,10 +373,52 @@ static const char *entry_point_help(Arena *arena) {
 
 /* In a row, "{targets}" and "{entry_points}" stand for what other tables list.
  */
-static const char *option_help(Arena *arena, const OptionRow *row) {
-  if (strcmp(row->help, "{targets}") == 0) return backend_target_help(arena);
-  if (strcmp(row->help, "{entry_points}") == 0) return entry_point_help(arena);
-  return row->help;
+static const char *expand_help(Arena *arena, const char *help) {
+  if (strcmp(help, "{targets}") == 0) return backend_target_help(arena);
+  if (strcmp(help, "{entry_points}") == 0) return entry_point_help(arena);
+  return help;
+}
+
+/* An option as some of its commands understand it. */
+typedef struct Meaning {
+  unsigned commands;
+  const char *help;
+} Meaning;
+
+enum { MOST_MEANINGS = ARRAY_LENGTH(meaning_rows) + 1 };
+
+/* The meaning of the row itself comes first, if a command has it. */
+static int option_meanings(Arena *arena, const OptionRow *row,
+                           Meaning out[MOST_MEANINGS]) {
+  unsigned rest = row->commands;
+  int n = 1;
+  for (int i = 0; i < ARRAY_LENGTH(meaning_rows); i++) {
+    const MeaningRow *meaning = &meaning_rows[i];
+    if (strcmp(meaning->name, row->name) || !(meaning->commands & rest))
+      continue;
+    out[n++] = (Meaning){meaning->commands & rest, meaning->help};
+    rest &= ~meaning->commands;
+  }
+  out[0] = (Meaning){rest, expand_help(arena, row->help)};
+  if (rest) return n;
+  memmove(out, out + 1, (size_t)(n - 1) * sizeof *out);
+  return n - 1;
+}
+
+static const char *option_help(Arena *arena, const OptionRow *row,
+                               CommandId command) {
+  Meaning meanings[MOST_MEANINGS];
+  int n = option_meanings(arena, row, meanings);
+  for (int i = 0; i < n; i++)
+    if (meanings[i].commands >> command & 1) return meanings[i].help;
+  UNREACHABLE();
+}
+
+static void add_commands(Text *out, unsigned commands, const char *between) {
+  int n = 0;
+  for (int c = 0; c < N_COMMANDS; c++)
+    if (commands >> c & 1)
+      text_printf(out, "%s%s", n++ ? between : "", command_rows[c].name);
 }
 
 void options_help(Text *out, CommandId command) {
@@ -313,7 +429,7 @@ void options_help(Text *out, CommandId command) {
     if (option_rows[i].commands >> command & 1)
       text_printf(out, "  %-22s %s\n",
                   option_spelling(out->arena, &option_rows[i]),
-                  option_help(out->arena, &option_rows[i]));
+                  option_help(out->arena, &option_rows[i], command));
   if (LEVEL_COMMANDS >> command & 1)
     text_printf(out, "  %-22s %s\n", LEVEL_SPELLING, LEVEL_HELP);
 }
@@ -325,7 +441,7 @@ void options_overview(Text *out) {
   for (int i = 0; i < N_COMMANDS; i++)
     text_printf(out, "  %-8s %-24s %s\n", command_rows[i].name,
                 command_rows[i].arguments, command_rows[i].summary);
-  text_add(out, "\n'dnnc COMMAND --help' lists the options of a command, "
+  text_add(out, "\n'dnnc help COMMAND' lists the options of a command, "
                 "'dnnc --man' prints the manual page.\n"
                 "Exit codes: 0 done, 1 mistake in the input, 2 no plan fits, 3 "
                 "the machine failed, 4 fault of dnnc,\n"
@@ -341,6 +457,17 @@ static void man_text(Text *out, const char *text) {
   }
 }
 
+/* With several meanings, each after the commands that it belongs to. */
+static void man_meanings(Text *out, const OptionRow *row) {
+  Meaning meanings[MOST_MEANINGS];
+  int n = option_meanings(out->arena, row, meanings);
+  for (int i = 0; i < n; i++) {
+    if (i > 0) text_add(out, ".br\n");
+    if (n > 1) add_commands(out, meanings[i].commands, ", ");
+    text_printf(out, "%s%s\n", n > 1 ? ": " : "", meanings[i].help);
+  }
+}
+
 void options_man_page(Text *out) {
   text_add(out,
            ".TH DNNC 1\n.SH NAME\ndnnc \\- compile deep-learning models to "
@@ -353,7 +480,8 @@ void options_man_page(Text *out) {
   for (int i = 0; i < ARRAY_LENGTH(option_rows); i++) {
     text_add(out, ".TP\n.B ");
     man_text(out, option_spelling(out->arena, &option_rows[i]));
-    text_printf(out, "\n%s\n", option_help(out->arena, &option_rows[i]));
+    text_add(out, "\n");
+    man_meanings(out, &option_rows[i]);
   }
   text_add(out, ".TP\n.B ");
   man_text(out, LEVEL_SPELLING);
@@ -365,9 +493,8 @@ void options_man_page(Text *out) {
 
 static void markdown_row(Text *out, const char *spelling, unsigned commands,
                          const char *help) {
-  text_printf(out, "| `%s` |", spelling);
-  for (int c = 0; c < N_COMMANDS; c++)
-    if (commands >> c & 1) text_printf(out, " %s", command_rows[c].name);
+  text_printf(out, "| `%s` | ", spelling);
+  add_commands(out, commands, " ");
   text_printf(out, " | %s |\n", help);
 }
 
@@ -378,9 +505,12 @@ void options_markdown(Text *out) {
     text_printf(out, "| `%s` | `%s` | %s |\n", command_rows[i].name,
                 command_rows[i].arguments, command_rows[i].summary);
   text_add(out, "\n| option | commands | meaning |\n|---|---|---|\n");
-  for (int i = 0; i < ARRAY_LENGTH(option_rows); i++)
-    markdown_row(out, option_spelling(out->arena, &option_rows[i]),
-                 option_rows[i].commands,
-                 option_help(out->arena, &option_rows[i]));
+  for (int i = 0; i < ARRAY_LENGTH(option_rows); i++) {
+    Meaning meanings[MOST_MEANINGS];
+    int n = option_meanings(out->arena, &option_rows[i], meanings);
+    for (int k = 0; k < n; k++)
+      markdown_row(out, option_spelling(out->arena, &option_rows[i]),
+                   meanings[k].commands, meanings[k].help);
+  }
   markdown_row(out, LEVEL_SPELLING, LEVEL_COMMANDS, LEVEL_HELP);
 }

@@ -58,9 +58,12 @@ typedef struct Tool {
 /* Reads the command line; on a mistake prints it to standard error and returns
  * false.  Never exits. */
 bool options_parse(Tool *tool, int argc, char **argv);
+/* Sets the command of this name; prints a mistake, false then. */
+bool options_find_command(Tool *tool, const char *word);
 /* Adds the options of run_options.def that were given, as words for a rank. */
 typedef VEC(const char *) Words;
 void options_hand_on(Arena *arena, const Options *options, Words *words);
+const char *options_command_name(CommandId command);
 void options_help(Text *out, CommandId command);
 void options_overview(Text *out);
 void options_man_page(Text *out);
@@ -158,6 +161,14 @@ const Profile *tool_read_profile(Tool *tool, const char *path);
 /* How long the launches of `dnnc run --paced` take; false after mistakes, which
  * are printed. */
 bool tool_make_pacer(Tool *tool, const Compilation *c, Pacer *out);
+
+/* ---- models.c: the models that come with this binary ---- */
+
+/* Their folder, found from that of this binary, as it is installed or built;
+ * NULL: it is not there. */
+const char *tool_models_folder(Arena *arena);
+/* A row for each. */
+void tool_list_models(Text *out);
 
 /* ---- embed.c: what this binary carries ---- */
 

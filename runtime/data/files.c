@@ -111,6 +111,19 @@ Status input_check_links(const char *path, const InputSearch *search) {
 
 /* ---- finding ---- */
 
+static const char *nearest_input(Arena *arena, const char *name,
+                                 const InputSearch *search) {
+  const char *folders[] = {search->folder, "", search->model_dir};
+  const char *nearest = NULL;
+  for (int i = 0; i < ARRAY_LENGTH(folders) && !nearest; i++)
+    if (folders[i])
+      nearest = file_nearest(
+          arena, !*folders[i] || name[0] == '/'
+                     ? name
+                     : arena_printf(arena, "%s/%s", folders[i], name));
+  return nearest ? arena_printf(arena, "; did you mean '%s'?", nearest) : "";
+}
+
 static Status find_input(Arena *arena, const char *name,
                          const InputSearch *search, const char **out_path,
                          int *out_fd) {
@@ -125,10 +138,11 @@ static Status find_input(Arena *arena, const char *name,
   return status_make(
       STATUS_invalid,
       "no file '%s': looked in %s%sthe current directory%s%s (--data DIR names "
-      "another place)",
+      "another place)%s",
       name, folder ? folder : "", folder ? ", " : "",
       model_dir && *model_dir ? " and " : "",
-      model_dir && *model_dir ? model_dir : "");
+      model_dir && *model_dir ? model_dir : "",
+      nearest_input(arena, name, search));
 }
 
 /* ---- unpacking ---- */

@@ -681,10 +681,18 @@ static void on_memory_exhausted(void *user) {
   _exit(EXIT_machine);
 }
 
+static void note_shared_cores(const LaunchOptions *options) {
+  int cores = count_cores();
+  if (options->is_quiet || options->ranks <= cores) return;
+  message_print("note: %d ranks share %d core%s, so they take turns\n",
+                options->ranks, cores, cores == 1 ? "" : "s");
+}
+
 /* mpirun and its ranks, once their files are found to be right. */
 static Status start_all(Launch *launch) {
   const LaunchOptions *options = launch->options;
   TRY(check_files(launch->arena, options));
+  note_shared_cores(options);
   if (options->ranks > 1) {
     scratch_create(launch->scratch);
     launch->start_before_ms = now_ms() + options->start_timeout_s * 1000;

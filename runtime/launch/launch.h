@@ -18,6 +18,7 @@ typedef struct LaunchOptions {
   int ranks;
   const char *const *arguments; /* of rank_main: --steps 10 --json ... */
   int n_arguments;
+  bool is_quiet;      /* no notes */
   bool keeps_nothing; /* a signal ends the ranks at once: nothing is saved */
   int64_t start_timeout_s; /* until all ranks have joined */
 } LaunchOptions;

@@ -392,13 +392,14 @@ static void on_memory_exhausted(void *user) {
 
 static int launch_bundle(int argc, char **argv, const RunOptions *options,
                          const DnnProgram *program, const char *folder) {
-  return launch_ranks(
-      &(LaunchOptions){.bundle = folder,
-                       .ranks = program->world,
-                       .arguments = (const char *const *)argv + 1,
-                       .n_arguments = argc - 1,
-                       .keeps_nothing = options->predict || options->eval,
-                       .start_timeout_s = options->start_timeout});
+  return launch_ranks(&(LaunchOptions){
+      .bundle = folder,
+      .ranks = program->world,
+      .arguments = (const char *const *)argv + 1,
+      .n_arguments = argc - 1,
+      .is_quiet = options->quiet || options->json || program->is_paced,
+      .keeps_nothing = options->predict || options->eval,
+      .start_timeout_s = options->start_timeout});
 }
 
 /* The program without training: the named entry points, and no more of the

@@ -34,7 +34,13 @@ grep '^[a-z]*(' optimizers.txt | sort >listed.txt
 grep '(lr' calls.txt | sort | cmp -s - listed.txt ||
   fail "docs/optimizers.md lists other optimizers than 'dnnc list optimizers'"
 for command in check ir build run sample predict eval verify convert show simulate diff cluster list; do
-  "$dnnc" $command --help | grep -q "usage: dnnc $command" || fail "$command --help"
+  "$dnnc" $command --help >help.txt
+  grep -q "usage: dnnc $command" help.txt || fail "$command --help"
+  "$dnnc" help $command | cmp -s - help.txt || fail "help $command"
+  # An option says there what it does for this command alone.
+  for other in check ir build run sample predict eval verify convert show simulate diff tune cluster list; do
+    grep -E "(  |[;.] )$other(, [a-z]+)*: " help.txt && fail "help $command speaks of $other"
+  done
 done
 "$root/tools/operator-pages.sh" "$work/operators"
 diff -r operators "$root/docs/operators" >out || {

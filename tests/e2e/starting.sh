@@ -85,6 +85,25 @@ finds "a link" elsewhere/train
 finds "a link to a link" ./again
 (cd b2 && finds "its own folder" ./run) || exit 1
 
+# ---- more ranks than cores, and copies of dnnc ----
+
+shared="note: 2 ranks share 1 core, so they take turns"
+for words in "" --quiet --json; do
+  taskset -c "$(taskset -cp $$ | grep -o '[0-9]*' | tail -n 1)" b2/run --no-save --steps 1 $words >out 2>err ||
+    { cat err; fail "2 ranks on 1 core"; }
+  n=$(grep -cFx "$shared" err)
+  [ "$n" = $([ -z "$words" ] && echo 1 || echo 0) ] || { cat err; fail "$n notes on 2 ranks on 1 core, with '$words'"; }
+done
+b1/run --no-save --steps 1 2>&1 | grep -q share && fail "1 rank shares cores"
+for how in "mpirun --allow-run-as-root --oversubscribe -q -n 2" "env SLURM_STEP_NUM_TASKS=2"; do
+  $how "$dnnc" run tiny.dnn --no-save --steps 1 >out 2>err && fail "$how: copies train apart"
+  [ ! -s out ] || { cat out; fail "$how: a copy has trained"; }
+  [ "$(grep -c "^dnnc: error: 2 copies of 'dnnc run' were started" err)" = 1 ] || { cat err; fail "$how: not noticed"; }
+  grep -q "^help: without mpirun, 'dnnc run tiny.dnn --ranks 2' starts 2 ranks" err || { cat err; fail "$how: no help"; }
+done
+mpirun --allow-run-as-root -q -n 1 "$dnnc" run tiny.dnn --no-save --steps 1 >out 2>err ||
+  { cat err; fail "one copy is refused"; }
+
 # ---- who reads ----
 
 for n in 1 2; do
