@@ -569,6 +569,16 @@ static Status select_update_slice(Select *select, int id) {
   return select_kernel(select, id);
 }
 
+/* A maximum or minimum begins with the first micro-batch, a sum with zero. */
+static Status select_accumulate(Select *select, int id) {
+  const Node *node = select->graph->nodes.data[id];
+  if (select->microbatch > 0 || collective_reduction(node) == REDUCE_sum)
+    return select_kernel(select, id);
+  for (int i = 0; i < node->n_inputs; i++)
+    add_copy(select, id, node->inputs[i], (Value){id, i});
+  return STATUS_OK;
+}
+
 /* The instructions from place `begin` of the list up to `end`. */
 static Status select_instructions(Select *select, int begin, int end);
 
@@ -641,6 +651,7 @@ static Status (*const functions[N_OPS])(Select *select, int id) = {
     [OP_conv_input_grad] = select_convolution,
     [OP_conv_weight_grad] = select_convolution,
     [OP_update_slice] = select_update_slice,
+    [OP_accumulate] = select_accumulate,
 };
 
 /* The launches from place `first` on are one run of a node, or set its results

@@ -5,6 +5,8 @@
 #include "codegen/nest/lower.h"
 #include "ir/interp/place.h"
 
+#include <string.h>
+
 static void outer_loops_of_type(Lower *lower, Space *space, const Type *type) {
   for (int d = 0; d < type->rank; d++)
     space_add(
@@ -188,8 +190,18 @@ void lower_collect_microbatches(Lower *lower) {
   store_here(lower, &space, NEST_store, 0, value);
 }
 
-/* Adds the value of one micro-batch to the sum of the step. */
+/* The pointwise operator of a maximum or minimum, OP_add of a sum. */
+static Op accumulating_op(const Node *node) {
+  const char *reduce =
+      node_has(node, ATTR_reduce) ? node_name(node, ATTR_reduce) : "sum";
+  if (strcmp(reduce, reduce_name(REDUCE_sum)) == 0) return OP_add;
+  return strcmp(reduce, reduce_name(REDUCE_max)) == 0 ? OP_maximum : OP_minimum;
+}
+
+/* Adds the value of one micro-batch to the sum of the step; a maximum or
+ * minimum is compared with what the micro-batches before have left. */
 void lower_accumulate(Lower *lower) {
+  Op op = accumulating_op(lower->node);
   for (int i = 0; i < lower->node->n_inputs; i++) {
     Space space = {0};
     const Type *type = lower->input_types[i];
@@ -197,6 +209,14 @@ void lower_accumulate(Lower *lower) {
     inner_loops_of_type(lower, &space, type);
     lower_stage_ready(lower);
     int value = load_here(lower, &space, i, type);
-    store_here(lower, &space, NEST_accumulate, i, value);
+    if (op == OP_add) {
+      store_here(lower, &space, NEST_accumulate, i, value);
+      continue;
+    }
+    DType dtype = lower_work_dtype(type->dtype);
+    int before = load_here(lower, &space, lower_result_buffer(lower, i), type);
+    value = lower_pw(lower, op, dtype, lower_cast(lower, before, dtype),
+                     lower_cast(lower, value, dtype), -1);
+    store_here(lower, &space, NEST_store, i, value);
   }
 }
