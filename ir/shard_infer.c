@@ -11,6 +11,8 @@
  */
 #include "ir/shardrule.h"
 
+#include <string.h>
+
 typedef struct Inference {
   const Mesh *mesh;
   const ShardCall *call;
@@ -62,6 +64,12 @@ static bool is_partial_sum(const Type *type) {
   return type->partial && type->partial_kind == REDUCE_sum;
 }
 
+/* `partition` says that the operator may come before this reduction. */
+static bool is_named_reduction(const ShardCall *call, ReduceKind kind) {
+  const Attr *attr = shard_call_attr(call, ATTR_reduce);
+  return attr && strcmp(attr->name, reduce_name(kind)) == 0;
+}
+
 /* Linear in all operands together: all are partial over the same axes, or none
  * may be.  An operator that copies elements of one operand may be followed by
  * any reduction. */
@@ -72,7 +80,8 @@ static bool all_agree(const Inference *r) {
     const Type *type = call->inputs[i];
     if (type->partial != call->inputs[0]->partial) return false;
     if (type->partial & r->used) return false;
-    if (!is_partial_sum(type) && !(type->partial && takes_any)) return false;
+    bool may_follow = takes_any || is_named_reduction(call, type->partial_kind);
+    if (!is_partial_sum(type) && !(type->partial && may_follow)) return false;
   }
   return call->n_inputs > 0;
 }

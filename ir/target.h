@@ -23,9 +23,9 @@ struct Target {
    * process group; else once for all groups together, in one order on all
    * ranks. */
   bool has_queues_per_group;
-  /* Its transport would round a sum of 16-bit floats at every rank: partition
-   * casts to f32 before the sum and back after it. */
-  bool sums_16bit_in_f32;
+  /* The dtype in which its transport reduces values of this one between ranks:
+   * partition casts to it before and back after.  NULL: always their own. */
+  DType (*reduce_dtype)(DType dtype, ReduceKind kind);
   /* f64 in loops that memory sets the pace of costs nothing. */
   bool has_free_f64;
   /* The scratch memory that the libraries of this machine need for a DnnGemm

@@ -25,6 +25,13 @@ static int64_t cuda_workspace_bytes(const Target *target, const Graph *graph,
   return node_flops(graph, id) >= GEMM_SCRATCH_FLOPS ? GEMM_SCRATCH_BYTES : 0;
 }
 
+/* NCCL would round a sum of 16-bit floats at every rank, and has no integers
+ * of 16 bits. */
+static DType cuda_reduce_dtype(DType dtype, ReduceKind kind) {
+  if (dtype_is_16bit(dtype) && kind == REDUCE_sum) return DT_f32;
+  return dtype == DT_i16 ? DT_i32 : dtype;
+}
+
 static bool cuda_emit_override(const Backend *backend, Module *module,
                                const Graph *graph, int id, KernelText *out) {
   return cuda_emit_attention(backend, module, graph, id, out) ||
@@ -48,7 +55,7 @@ const Backend backend_cuda = {
                .max_fused_nodes = 256,
                .max_fused_inputs = 64,
                .has_queues_per_group = true,
-               .sums_16bit_in_f32 = true},
+               .reduce_dtype = cuda_reduce_dtype},
     .emit_nest = cuda_emit_nest,
     .emit_override = cuda_emit_override,
     .compile = cuda_compile,

@@ -179,9 +179,10 @@ bool plan_tables_reshard(PlanTables *tables, Arena *arena, Resharding *chains,
   bool is_reduced = is_reduction(from, to);
   int n = is_reduced ? 1 : reshard_steps(chains, from, to, steps, &reason);
   if (is_reduced) steps[0] = reduction_step(mesh, from);
-  bool is_wide = target && target->sums_16bit_in_f32 &&
-                 dtype_is_16bit(from->dtype) &&
-                 from->partial_kind == REDUCE_sum;
+  int own = dtype_size_bytes(from->dtype), reduced = own;
+  if (target && target->reduce_dtype)
+    reduced =
+        dtype_size_bytes(target->reduce_dtype(from->dtype, from->partial_kind));
   AxisSet time = mesh_sequential(mesh);
   bool is_repeated = type_uses_axes(from, time) || type_uses_axes(to, time);
   int64_t runs = is_repeated ? mesh_microbatches(mesh) : 1;
@@ -189,8 +190,8 @@ bool plan_tables_reshard(PlanTables *tables, Arena *arena, Resharding *chains,
     Op op;
     if (!step_op(steps[i].kind, &op)) continue;
     bool adds = op == OP_all_reduce || op == OP_reduce_scatter;
-    TableEntry entry = {.sent =
-                            steps[i].bytes / runs * (adds && is_wide ? 2 : 1)};
+    TableEntry entry = {.sent = steps[i].bytes / runs};
+    if (adds) entry.sent = entry.sent / own * reduced;
     entry.transfer = price_message(arena, tables->model, tables->cluster, mesh,
                                    op, steps[i].group, entry.sent);
     add_transfers(arena, sum, op, steps[i].group, &entry, runs);

@@ -150,9 +150,9 @@ void place_scan(Partition *p, int id);
 Type *type_copy(Arena *arena, const Type *type);
 /* The value in another dtype, placed as it is. */
 Value cast_placed(Partition *p, Value value, DType dtype);
-/* A partial sum in the dtype in which the target adds it between ranks; what
- * is reduced is cast back by the caller. */
-Value widen_summand(Partition *p, Value value);
+/* A partial value in the dtype in which it is reduced between ranks; what is
+ * reduced is cast back by the caller. */
+Value cast_summand(Partition *p, Value value);
 /* Appends `op` over the axes over which the value is partial. */
 Value reduce_over(Partition *p, Value value, AxisSet axes, Op op);
 /* Appends `op`, which changes the shards of the value along dim `d`. */

@@ -4,8 +4,9 @@
  *
  *     %1 : f32[B:8; sum@data]   ->   all_reduce %1 {axes = [data]} : f32[B:8]
  *
- * Where the transport of a target does not add 16-bit floats, they are added in
- * f32 and rounded once:
+ * Where the transport of a target does not reduce a dtype, as 16-bit floats
+ * that NCCL would round at every rank, another one is sent
+ * (Target.reduce_dtype):
  *
  *     %1 : bf16[B:8; sum@data]
  *     ->  cast %1 : f32, all_reduce, cast : bf16[B:8]
@@ -34,18 +35,20 @@ Value cast_placed(Partition *p, Value value, DType dtype) {
   Attrs attrs = {0};
   Names *names = p->ctx->module->names;
   attrs_name(&attrs, ATTR_dtype, name_intern(names, dtype_name(dtype)));
-  if (type->partial) attrs_name(&attrs, ATTR_reduce, name_intern(names, "sum"));
+  if (type->partial)
+    attrs_name(&attrs, ATTR_reduce,
+               name_intern(names, reduce_name(type->partial_kind)));
   const Type *types[1] = {type_with_dtype(p->ctx->module->arena, type, dtype)};
   return graph_append_typed(p->rewrite.to, OP_cast, &value, 1, &attrs, types, 1,
                             NULL);
 }
 
-Value widen_summand(Partition *p, Value value) {
+Value cast_summand(Partition *p, Value value) {
   const Type *type = graph_type(p->rewrite.to, value);
-  bool is_widened = p->ctx->target && p->ctx->target->sums_16bit_in_f32 &&
-                    dtype_is_16bit(type->dtype) &&
-                    type->partial_kind == REDUCE_sum;
-  return is_widened ? cast_placed(p, value, DT_f32) : value;
+  const Target *target = p->ctx->target;
+  if (!target || !target->reduce_dtype) return value;
+  DType dtype = target->reduce_dtype(type->dtype, type->partial_kind);
+  return cast_placed(p, value, dtype);
 }
 
 Value reduce_over(Partition *p, Value value, AxisSet axes, Op op) {
@@ -54,7 +57,7 @@ Value reduce_over(Partition *p, Value value, AxisSet axes, Op op) {
   DType dtype = type->dtype;
   axes &= type->partial;
   if (!axes) return value;
-  if (op == OP_all_reduce) value = widen_summand(p, value);
+  if (op == OP_all_reduce) value = cast_summand(p, value);
   type = graph_type(to, value);
   Type *reduced = type_copy(p->ctx->module->arena, type);
   reduced->partial &= (AxisSet)~axes;

@@ -340,8 +340,7 @@ const char *reshard_reason(Partition *p, const Type *from, const Type *to) {
 Value reshard_emit(Partition *p, Value value, const ReshardStep *steps, int n) {
   for (int i = 0; i < n; i++) {
     DType dtype = graph_type(p->rewrite.to, value)->dtype;
-    if (steps[i].kind == RESHARD_reduce_scatter)
-      value = widen_summand(p, value);
+    if (steps[i].kind == RESHARD_reduce_scatter) value = cast_summand(p, value);
     value = emitters[steps[i].kind](p, value, &steps[i]);
     value = cast_placed(p, value, dtype);
   }

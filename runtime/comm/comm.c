@@ -116,6 +116,11 @@ static const void *lowest_member(const Combine *c, int k) {
     for (int i = 0; i < c->n; i++) ((type *)to)[c->at + i] = STORE(sum[i]);    \
   }
 #define AS_IT_IS(x) (x)
+#define IS_TRUE(x)  ((x) != 0)
+COMBINE(bool, uint8_t, int32_t, IS_TRUE, IS_TRUE)
+COMBINE(uint8_t, uint8_t, int32_t, AS_IT_IS, (uint8_t))
+COMBINE(int8_t, int8_t, int32_t, AS_IT_IS, (int8_t))
+COMBINE(int16_t, int16_t, int32_t, AS_IT_IS, (int16_t))
 COMBINE(int32_t, int32_t, int32_t, AS_IT_IS, AS_IT_IS)
 COMBINE(int64_t, int64_t, int64_t, AS_IT_IS, AS_IT_IS)
 COMBINE(float, float, float, AS_IT_IS, AS_IT_IS)
@@ -149,7 +154,7 @@ Status comm_check(const DnnCollective *what) {
     return STATUS_OK;
   if (combine_functions[what->dtype]) return STATUS_OK;
   return status_make(STATUS_unavailable,
-                     "sums of %s between ranks are not supported yet",
+                     "reductions of %s between ranks are not supported yet",
                      dtype_label(what->dtype));
 }
 

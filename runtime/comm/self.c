@@ -10,6 +10,7 @@ static Status self_start(Comm *comm, const DnnCollective *what,
                          const CommPart *parts) {
   (void)comm;
   ASSERT(what->group->size == 1);
+  TRY(comm_check(what));
   comm_alone(what, parts);
   return STATUS_OK;
 }

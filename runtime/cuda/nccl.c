@@ -120,7 +120,7 @@ static Status nccl_poll(void *user, int64_t since_ns) {
 
 /* ---- collectives ---- */
 
-/* NCCL's numbers; comm_check lets no dtype without one pass. */
+/* NCCL's numbers; check_reduction lets no dtype without one pass. */
 static const int nccl_dtypes[] = {
 #define DTYPE(name, size_bytes, class, c_type, safetensors, npy, digits,       \
               least, greatest, reduce, nccl, ...)                              \
@@ -222,14 +222,19 @@ static Status launch_parts(NcclState *state, const Launch *l,
   return nccl_finish_call(state, l->comm, error ? error : end, "a collective");
 }
 
-/* NCCL would round the sum anew at each rank. */
-static Status check_sum(const DnnCollective *what) {
-  bool is_sum =
-      (what->kind == DNN_ALL_REDUCE || what->kind == DNN_REDUCE_SCATTER) &&
-      what->reduce == REDUCE_sum;
-  if (!is_sum || dtype_bytes(what->dtype) != 2) return STATUS_OK;
+/* NCCL has no integers of 16 bits, would round a sum of 16-bit floats anew at
+ * each rank, and would count bools: partition casts around such reductions
+ * (Target.reduce_dtype). */
+static Status check_reduction(const DnnCollective *what) {
+  bool is_sum = what->reduce == REDUCE_sum;
+  bool is_16bit = what->dtype == DNN_f16 || what->dtype == DNN_bf16;
+  bool is_known = nccl_dtypes[what->dtype] != NCCL_none &&
+                  !(is_sum && (is_16bit || what->dtype == DNN_bool));
+  if (what->kind != DNN_ALL_REDUCE && what->kind != DNN_REDUCE_SCATTER)
+    return STATUS_OK;
+  if (is_known) return STATUS_OK;
   return status_make(STATUS_unavailable,
-                     "sums of %s between GPUs are not supported yet",
+                     "reductions of %s between GPUs are not supported yet",
                      dtype_label(what->dtype));
 }
 
@@ -239,7 +244,7 @@ static Status nccl_start(Comm *comm, const DnnCollective *what,
   CudaState *cuda = state->cuda;
   state->host->recorder = comm->recorder;
   TRY(comm_check(what));
-  TRY(check_sum(what));
+  TRY(check_reduction(what));
   Group *group = find_group(state, what->group);
   ASSERT(group && what->id >= 0 && what->id < state->n_ids);
   Launch launch = {.nccl = &state->nccl,

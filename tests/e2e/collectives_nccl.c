@@ -8,7 +8,7 @@
 
 #include "tests/ops/collectives.h"
 
-enum { ARENA_BYTES = 4 << 20, MAX_IDS = 40000, MAX_GROUPS = 64 };
+enum { ARENA_BYTES = 4 << 20, MAX_IDS = 100000, MAX_GROUPS = 64 };
 
 /* The parts on the device of a collective that was started. */
 typedef struct Staged {

@@ -143,7 +143,7 @@ CuEnum ncclCommAbort(NcclComm handle) {
 }
 
 size_t nccl_dtype_bytes(CuEnum dtype) {
-  return dtype == 1                 ? 1
+  return dtype == 0 || dtype == 1   ? 1
          : dtype == 6 || dtype == 9 ? 2
          : dtype == 4 || dtype == 8 ? 8
                                     : 4;
@@ -166,6 +166,8 @@ size_t nccl_dtype_bytes(CuEnum dtype) {
     }                                                                          \
   }
 #define AS_IT_IS(x) (x)
+JOIN(i8, int8_t, int32_t, AS_IT_IS, (int8_t))
+JOIN(u8, uint8_t, int32_t, AS_IT_IS, (uint8_t))
 JOIN(i32, int32_t, int32_t, AS_IT_IS, AS_IT_IS)
 JOIN(i64, int64_t, int64_t, AS_IT_IS, AS_IT_IS)
 JOIN(f32, float, float, AS_IT_IS, AS_IT_IS)
@@ -176,6 +178,8 @@ JOIN(bf16, uint16_t, float, bf16_to_float, bf16_from_float)
 static void join(const Operation *o, size_t first, char *to, size_t n) {
   void *at = to;
   switch (o->dtype) {
+  case 0: join_i8(o, first, at, n); return;
+  case 1: join_u8(o, first, at, n); return;
   case 2: join_i32(o, first, at, n); return;
   case 4: join_i64(o, first, at, n); return;
   case 6: join_f16(o, first, at, n); return;

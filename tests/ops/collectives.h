@@ -1,7 +1,8 @@
 /*
  * collectives.h -- what every transport must do: each kind of collective, in
  * groups along every ordered list of axes of a mesh, with parts of one element,
- * of odd sizes and of more than one chunk.  Called on every rank.
+ * of odd sizes and of more than one chunk, and in every dtype.  Called on every
+ * rank.
  */
 #ifndef TESTS_OPS_COLLECTIVES_H
 #define TESTS_OPS_COLLECTIVES_H
@@ -87,6 +88,29 @@ static inline int32_t collective_value(int rank, int part, int64_t i) {
   return (int32_t)(rank * 100000000 + part * 10000000 + i);
 }
 
+/* The bytes of an element that stands for this number: the number itself, or a
+ * hash of it where it has no room. */
+static inline uint64_t collective_bits(DnnDtype dtype, int64_t value) {
+  int bits = 8 * (int)dtype_bytes(dtype);
+  if (bits == 64) return (uint64_t)value;
+  return (uint64_t)value * UINT64_C(0x9e3779b97f4a7c15) >> (64 - bits);
+}
+
+static inline void collective_put(DnnDtype dtype, char *to, int64_t i,
+                                  int64_t value) {
+  uint64_t bits = collective_bits(dtype, value);
+  int64_t item = dtype_bytes(dtype);
+  memcpy(to + i * item, &bits, (size_t)item);
+}
+
+static inline uint64_t collective_get(DnnDtype dtype, const char *from,
+                                      int64_t i) {
+  uint64_t bits = 0;
+  int64_t item = dtype_bytes(dtype);
+  memcpy(&bits, from + i * item, (size_t)item);
+  return bits;
+}
+
 /* It asks for one order of launches, and adds in an order of its own. */
 static inline bool collective_is_nccl(const Comm *comm) {
   return strcmp(comm->name, "nccl") == 0;
@@ -140,7 +164,7 @@ static inline int64_t collective_wanted(const CollectiveCase *c, int part,
 }
 
 typedef struct CollectiveData {
-  int64_t *source[COLLECTIVE_PARTS], *result[COLLECTIVE_PARTS];
+  char *source[COLLECTIVE_PARTS], *result[COLLECTIVE_PARTS];
   int64_t n_source[COLLECTIVE_PARTS], n_result[COLLECTIVE_PARTS];
   CommPart parts[COLLECTIVE_PARTS];
 } CollectiveData;
@@ -150,20 +174,24 @@ static inline CollectiveData *collective_data(const CollectiveCase *c,
   const DnnCollective *what = c->what;
   CollectiveData *data = ARENA_NEW(c->arena, CollectiveData);
   for (int p = 0; p < what->n_parts; p++) {
+    int64_t item = dtype_bytes(what->dtype);
     int64_t n = what->counts[p], piece = n / what->group->size, first = 0;
-    int64_t *full = ARENA_ARRAY(c->arena, int64_t, n + 1);
+    char *full = ARENA_ARRAY(c->arena, char, (n + 1) * item);
     for (int64_t i = 0; i < n; i++)
-      full[i] = collective_value(c->comm->rank, p, i);
+      collective_put(what->dtype, full, i,
+                     collective_value(c->comm->rank, p, i));
     data->n_source[p] = collective_shards_source(what->kind) ? piece : n;
     data->n_result[p] = collective_shards_result(what->kind) ? piece : n;
     if (collective_shards_source(what->kind)) first = c->index * piece;
-    data->source[p] = full + first;
+    data->source[p] = full + first * item;
     if (in_place) {
-      data->result[p] =
-          collective_shards_result(what->kind) ? full + c->index * piece : full;
+      data->result[p] = collective_shards_result(what->kind)
+                            ? full + c->index * piece * item
+                            : full;
     } else {
-      data->result[p] = ARENA_ARRAY(c->arena, int64_t, n + 1);
-      for (int64_t i = 0; i < n; i++) data->result[p][i] = COLLECTIVE_UNTOUCHED;
+      data->result[p] = ARENA_ARRAY(c->arena, char, (n + 1) * item);
+      for (int64_t i = 0; i < n; i++)
+        collective_put(what->dtype, data->result[p], i, COLLECTIVE_UNTOUCHED);
     }
     data->parts[p] = (CommPart){data->source[p], data->result[p], n};
     if (in_place) data->parts[p] = comm_in_place(what, c->comm->rank, full, n);
@@ -172,15 +200,18 @@ static inline CollectiveData *collective_data(const CollectiveCase *c,
 }
 
 static inline Status collective_differs(const CollectiveCase *c, const char *of,
-                                        int part, int64_t i, int64_t got,
-                                        int64_t wanted) {
+                                        int part, int64_t i, const char *data,
+                                        int64_t value) {
+  DnnDtype dtype = c->what->dtype;
+  uint64_t got = collective_get(dtype, data, i);
+  uint64_t wanted = collective_bits(dtype, value);
   if (got == wanted) return STATUS_OK;
   return status_make(STATUS_invalid,
                      "%s, rank %d: collective %d of kind %d on %d ranks (%s): "
-                     "%s of part %d, element %lld is %lld, not %lld",
+                     "%s of part %d, element %lld of %s is %lld, not %lld",
                      c->comm->name, c->comm->rank, c->what->id, c->what->kind,
                      c->what->group->size, c->label, of, part, (long long)i,
-                     (long long)got, (long long)wanted);
+                     dtype_label(dtype), (long long)got, (long long)wanted);
 }
 
 static inline Status collective_compare(const CollectiveCase *c,
@@ -189,12 +220,12 @@ static inline Status collective_compare(const CollectiveCase *c,
   const DnnCollective *what = c->what;
   for (int p = 0; p < what->n_parts; p++) {
     for (int64_t i = 0; i < data->n_result[p]; i++)
-      TRY(collective_differs(c, "result", p, i, data->result[p][i],
+      TRY(collective_differs(c, "result", p, i, data->result[p],
                              collective_wanted(c, p, i)));
     int64_t first =
         collective_shards_source(what->kind) ? c->index * data->n_source[p] : 0;
     for (int64_t i = 0; !in_place && i < data->n_source[p]; i++)
-      TRY(collective_differs(c, "source", p, i, data->source[p][i],
+      TRY(collective_differs(c, "source", p, i, data->source[p],
                              collective_value(c->comm->rank, p, first + i)));
   }
   return STATUS_OK;
@@ -241,33 +272,59 @@ static inline Status collective_permutes(const CollectiveCase *c,
   return STATUS_OK;
 }
 
+/* Collectives of `kind`; DNN_SEND: messages between two, and permutes. */
+static inline Status collective_kind(const CollectiveCase *c,
+                                     DnnCollective what, int32_t *id) {
+  int size = what.group->size;
+  what.id = *id += size + 4;
+  if (what.kind == DNN_BROADCAST) what.peer = size - 1;
+  if (what.kind == DNN_SEND) {
+    TRY(collective_pairs(c, what));
+    what.id = *id += size + 4;
+    what.peer = 0;
+    return collective_permutes(c, what);
+  }
+  TRY(collective_run(c, &what, false));
+  what.id++;
+  return collective_has_place(what.kind) ? collective_run(c, &what, true)
+                                         : STATUS_OK;
+}
+
 static inline Status collective_kinds(const CollectiveCase *c,
                                       const DnnGroup *group, int32_t *id) {
   static const int64_t pieces[][COLLECTIVE_PARTS] = {
       {1, 1}, {7, 300}, {0, 5}, {20001, 3}};
-  for (int k = 0; k < ARRAY_LENGTH(pieces); k++)
+  for (int k = 0; k < ARRAY_LENGTH(pieces); k++) {
+    int64_t *counts = ARENA_ARRAY(c->arena, int64_t, COLLECTIVE_PARTS);
+    for (int p = 0; p < COLLECTIVE_PARTS; p++)
+      counts[p] = group->size * pieces[k][p];
+    DnnCollective what = {.dtype = DNN_i64,
+                          .queue = (uint8_t)(k % DNN_N_QUEUES),
+                          .group = group,
+                          .n_parts = COLLECTIVE_PARTS,
+                          .counts = counts};
     for (int kind = DNN_ALL_REDUCE; kind <= DNN_SEND; kind++) {
-      int64_t *counts = ARENA_ARRAY(c->arena, int64_t, COLLECTIVE_PARTS);
-      for (int p = 0; p < COLLECTIVE_PARTS; p++)
-        counts[p] = group->size * pieces[k][p];
+      what.kind = (uint8_t)kind;
+      TRY(collective_kind(c, what, id));
+    }
+  }
+  return STATUS_OK;
+}
+
+/* Those that only move elements, in every dtype. */
+static inline Status collective_moves(const CollectiveCase *c,
+                                      const DnnGroup *group, int32_t *id) {
+  int64_t *counts = ARENA_ARRAY(c->arena, int64_t, COLLECTIVE_PARTS);
+  counts[0] = 7 * group->size;
+  counts[1] = 30 * group->size;
+  for (int dtype = 0; dtype < N_DNN_DTYPES; dtype++)
+    for (int kind = DNN_ALL_GATHER; kind <= DNN_SEND; kind++) {
       DnnCollective what = {.kind = (uint8_t)kind,
-                            .dtype = DNN_i64,
-                            .queue = (uint8_t)(k % DNN_N_QUEUES),
-                            .id = *id += group->size + 4,
+                            .dtype = (DnnDtype)dtype,
                             .group = group,
                             .n_parts = COLLECTIVE_PARTS,
                             .counts = counts};
-      if (kind == DNN_BROADCAST) what.peer = group->size - 1;
-      if (kind == DNN_SEND) {
-        TRY(collective_pairs(c, what));
-        what.id = *id += group->size + 4;
-        what.peer = 0;
-        TRY(collective_permutes(c, what));
-        continue;
-      }
-      TRY(collective_run(c, &what, false));
-      what.id++;
-      if (collective_has_place(kind)) TRY(collective_run(c, &what, true));
+      TRY(collective_kind(c, what, id));
     }
   return STATUS_OK;
 }
@@ -308,15 +365,45 @@ static inline Status collective_many(const CollectiveCase *given,
   return STATUS_OK;
 }
 
-/* Sums and greatest values in every dtype that can be reduced: elements are
- * such that the order and the number of roundings show. */
-static inline double reduced_value(int rank, int64_t i) {
+/* Sums and greatest values in every dtype: floats are such that the order and
+ * the number of roundings show, integers such that sums of the narrow ones
+ * wrap. */
+static inline double reduced_value(DnnDtype dtype, int rank, int64_t i) {
   static const double values[] = {8192.0, 1.0,       257.0,   0.000732421875,
                                   -255.0, 0.0078125, -8192.0, 3.0};
+  static const int integers[N_DNN_DTYPES][4] = {
+      [DNN_bool] = {1, 0, 0, 1},         [DNN_u8] = {200, 3, 255, 100},
+      [DNN_i8] = {100, -128, 127, -3},   [DNN_i16] = {30000, -32768, 32767, -2},
+      [DNN_i32] = {70000, -9, 65536, 1}, [DNN_i64] = {70000, -9, 65536, 1}};
+  if (!dtype_is_float(dtype)) return integers[dtype][(rank * 3 + i) % 4];
   return values[(rank * 3 + i) % ARRAY_LENGTH(values)] * (double)(1 + i % 7);
 }
 
-/* In ascending order of ranks, in the dtype or, of 16 bits, in f32. */
+/* Whether the transport reduces so: no program has tensors of 8-bit floats, and
+ * what NCCL does not reduce alike is sent in another dtype. */
+static inline bool collective_may_reduce(const Comm *comm, DnnDtype dtype,
+                                         int reduce) {
+  bool is_sum = reduce == REDUCE_sum;
+  if (dtype == DNN_f8e4m3 || dtype == DNN_f8e5m2) return false;
+  if (!collective_is_nccl(comm)) return true;
+  if (dtype == DNN_i16) return false;
+  return !(is_sum &&
+           (dtype == DNN_f16 || dtype == DNN_bf16 || dtype == DNN_bool));
+}
+
+/* An integer as it is stored; a bool is `or`. */
+static inline int64_t reduced_integer(DnnDtype dtype, double x) {
+  int64_t value = (int64_t)x;
+  switch ((DnnDtypeIndex)dtype) {
+  case DNN_bool: return value != 0;
+  case DNN_u8: return value & 255;
+  case DNN_i8: return ((value + 128) & 255) - 128;
+  case DNN_i16: return ((value + 32768) & 65535) - 32768;
+  default: return value;
+  }
+}
+
+/* In ascending order of ranks, in the dtype or, of 16-bit floats, in f32. */
 static inline double reduced_wanted(const CollectiveCase *c, int64_t i) {
   DnnDtype dtype = c->what->dtype;
   bool is_16bit = dtype == DNN_f16 || dtype == DNN_bf16;
@@ -330,7 +417,7 @@ static inline double reduced_wanted(const CollectiveCase *c, int64_t i) {
   double sum = 0;
   for (int k = 0; k < n; k++) {
     uint64_t bits;
-    number_store(dtype, &bits, reduced_value(ranks[k], i));
+    number_store(dtype, &bits, reduced_value(dtype, ranks[k], i));
     double x = number_load(dtype, &bits);
     if (c->what->reduce != REDUCE_sum)
       sum = k == 0 || (c->what->reduce == REDUCE_max ? x > sum : x < sum) ? x
@@ -340,6 +427,7 @@ static inline double reduced_wanted(const CollectiveCase *c, int64_t i) {
     else
       sum += x;
   }
+  if (!dtype_is_float(dtype)) return (double)reduced_integer(dtype, sum);
   uint64_t bits;
   number_store(dtype, &bits, sum);
   return number_load(dtype, &bits);
@@ -358,9 +446,14 @@ static inline Status collective_dtype(const CollectiveCase *given,
   char *data = ARENA_ARRAY(c.arena, char, n *item);
   *part = comm_in_place(c.what, c.comm->rank, data, n);
   for (int64_t i = 0; i < n; i++)
-    number_store(of.dtype, data + i * item, reduced_value(c.comm->rank, i));
+    number_store(of.dtype, data + i * item,
+                 reduced_value(of.dtype, c.comm->rank, i));
   Status started = c.comm->start(c.comm, c.what, part);
-  if (started.code == STATUS_unavailable) return STATUS_OK;
+  if (!collective_may_reduce(c.comm, of.dtype, of.reduce))
+    return started.code == STATUS_unavailable
+               ? STATUS_OK
+               : status_make(STATUS_invalid, "%s reduces %s", c.comm->name,
+                             dtype_label(of.dtype));
   TRY(started);
   TRY(c.comm->wait(c.comm, of.id));
   if (of.kind == DNN_REDUCE_SCATTER) {
@@ -393,7 +486,7 @@ static inline Status collective_dtypes(const CollectiveCase *c,
                               .dtype = (DnnDtype)dtype,
                               .id = ++*id,
                               .group = group};
-        if (comm_check(&what).code == STATUS_ok) TRY(collective_dtype(c, what));
+        TRY(collective_dtype(c, what));
       }
   return STATUS_OK;
 }
@@ -413,6 +506,7 @@ static inline Status collective_axes(Arena *arena, Comm *comm,
   c.label = text_string(&label);
   TRY(collective_kinds(&c, group, id));
   TRY(collective_dtypes(&c, group, id));
+  if (axes->n == 1) TRY(collective_moves(&c, group, id));
   if (axes->n == 1) TRY(collective_many(&c, group, id));
   TRY(comm->barrier(comm)); /* until then others may look at ours */
   arena_destroy(c.arena);
