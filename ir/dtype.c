@@ -63,6 +63,15 @@ DType dtype_promote(DType a, DType b) {
   return x->class == CLASS_FLOAT ? DT_f32 : DT_i16;
 }
 
+int64_t dtype_largest_integer(DType dtype) {
+  ASSERT(dtype_class(dtype) != CLASS_FLOAT);
+  return dtype_integer(dtype, INFINITY);
+}
+
+DType dtype_of_positions(int64_t n) {
+  return n - 1 > dtype_largest_integer(DT_i32) ? DT_i64 : DT_i32;
+}
+
 /* To nearest even with `bits` of significand and least exponent `least` (of
  * frexp); what is beyond `largest` becomes `beyond`. */
 static double round_bits(double x, int bits, int least, double largest,

@@ -142,7 +142,7 @@ static int infer_node_types(Graph *graph, Op op, const Value *inputs,
   Arena *arena = graph->module->arena;
   const Type **types = ARENA_ARRAY(arena, const Type *, n_inputs);
   for (int i = 0; i < n_inputs; i++) types[i] = graph_type(graph, inputs[i]);
-  OpCall call = {op, n_inputs, types, attrs};
+  OpCall call = {op, n_inputs, types, attrs, NULL};
   int n = op_infer(graph->module, &call, graph->span, out_types);
   if (n < 0) rule_violated(graph->module, op);
   return n;
@@ -320,6 +320,17 @@ Value graph_const(Graph *graph, DType dtype, double value) {
   attrs_name(&attrs, ATTR_dtype,
              name_intern(graph->module->names, dtype_name(dtype)));
   return graph_append(graph, OP_const, NULL, 0, &attrs);
+}
+
+Value graph_positions(Graph *graph, Name dim, int64_t size) {
+  DType dtype = dtype_of_positions(size);
+  Attrs attrs = {0};
+  attrs_name(&attrs, ATTR_dim, dim);
+  attrs_ints(&attrs, ATTR_sizes, &size, 1);
+  if (dtype != DT_i32)
+    attrs_name(&attrs, ATTR_dtype,
+               name_intern(graph->module->names, dtype_name(dtype)));
+  return graph_append(graph, OP_iota, NULL, 0, &attrs);
 }
 
 Value graph_op1(Graph *graph, Op op, Value a) {

@@ -49,6 +49,11 @@ double dtype_round(DType dtype, double x);
 /* Towards zero to a value of an integer dtype (or bool); beyond its range the
  * end of it. */
 int64_t dtype_integer(DType dtype, double x);
+/* The greatest number of an integer dtype. */
+int64_t dtype_largest_integer(DType dtype);
+/* The dtype in which a pass numbers the n elements of a dim: i32 if it holds
+ * their positions, else i64. */
+DType dtype_of_positions(int64_t n);
 
 /* ---- mesh and placement ---- */
 
@@ -379,6 +384,8 @@ uint64_t clear_key(const Graph *graph, int id);
 
 /* Short forms for passes; same defaults as graph_append. */
 Value graph_const(Graph *graph, DType dtype, double value);
+/* The positions of the elements of a dim, in dtype_of_positions. */
+Value graph_positions(Graph *graph, Name dim, int64_t size);
 Value graph_op1(Graph *graph, Op op, Value a);
 Value graph_op2(Graph *graph, Op op, Value a, Value b);
 Value graph_op3(Graph *graph, Op op, Value a, Value b, Value c);
@@ -442,6 +449,7 @@ typedef struct OpCall {
   int n_inputs;
   const Type *const *types; /* of the inputs */
   const Attrs *attrs;       /* unsorted */
+  const char *called; /* what the program calls it; NULL: by its own name */
 } OpCall;
 
 /* Fills out_types (room for 8) in the arena and returns the number of results;

@@ -109,7 +109,7 @@ static bool rule_holds(const Resized *r, const Graph *graph, const Node *node) {
   for (int i = 0; i < node->n_attrs; i++) attrs.items[i] = node->attrs[i];
   for (int i = 0; i < node->n_inputs; i++)
     types[i] = type_logical(scratch, graph_type(graph, node->inputs[i]));
-  OpCall call = {node->op, node->n_inputs, types, &attrs};
+  OpCall call = {node->op, node->n_inputs, types, &attrs, NULL};
   int n = op_infer(&module, &call, node->span, made);
   bool holds = n == node->n_results;
   for (int i = 0; i < n && holds; i++)

@@ -130,7 +130,7 @@ static void verify_inferred(Verifier *v, int id) {
   for (int i = 0; i < node->n_inputs; i++) {
     types[i] = graph_type(v->graph, node->inputs[i]);
   }
-  OpCall call = {node->op, node->n_inputs, types, &attrs};
+  OpCall call = {node->op, node->n_inputs, types, &attrs, NULL};
   const Type *inferred[8] = {0};
   v->module.diags = diags_create(v->scratch);
   int n = op_infer(&v->module, &call, SPAN_NONE, inferred);

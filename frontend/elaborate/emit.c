@@ -47,7 +47,13 @@ ExprValue elab_emit(Elab *e, Op op, const ExprValue *inputs, int n,
     is_weak = is_weak && inputs[i].is_weak;
   }
   if (!spend_node(e)) return POISON;
-  OpCall call = {.op = op, .n_inputs = n, .types = types, .attrs = attrs};
+  const Expr *at = e->at;
+  bool is_call = at && at->kind == EXPR_call && at->a->kind == EXPR_name;
+  OpCall call = {.op = op,
+                 .n_inputs = n,
+                 .types = types,
+                 .attrs = attrs,
+                 .called = is_call ? at->a->name : NULL};
   const Type *results[8];
   int n_results = op_infer(e->module, &call, e->graph->span, results);
   if (n_results < 1) return POISON;

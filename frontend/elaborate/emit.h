@@ -60,6 +60,11 @@ ExprValue elab_reduce_all(Elab *e, Op op, ExprValue val); /* over all dims */
 double elab_count(const Type *type, const Name *dims, int n);
 ExprValue elab_mean(Elab *e, ExprValue val, const Name *dims, int n);
 ExprValue elab_mean_all(Elab *e, ExprValue val);
+/* Whether i32 holds the number of elements along these dims of a tensor of
+ * booleans, which the call at hand counts; else reports it.  `of`: the argument
+ * that the note shows. */
+bool elab_counts_fit(Elab *e, const Expr *of, const Type *type,
+                     const Name *dims, int n, const char *help);
 ExprValue elab_argmax(Elab *e, ExprValue val, Name dim);
 ExprValue elab_pad(Elab *e, ExprValue val, Name dim, int64_t before,
                    int64_t after, double value);
@@ -72,6 +77,8 @@ ExprValue elab_slice(Elab *e, ExprValue val, Name dim, int64_t start,
                      int64_t size);
 ExprValue elab_drop(Elab *e, ExprValue val,
                     Name dim); /* a dim of size 1 vanishes */
+/* The index along a dim; i64 where i32 does not hold it. */
+ExprValue elab_positions(Elab *e, Name dim, int64_t size);
 /* With --checked: x where 0 <= index < n, else NaN. Integers have no NaN, so an
  * integer x makes the loss NaN; inside a scan, which adds to no loss, it is not
  * checked. */

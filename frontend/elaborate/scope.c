@@ -294,14 +294,7 @@ static ExprValue unknown_value(Elab *e, const Expr *x) {
 }
 
 static ExprValue mask_position(Elab *e, Name dim) {
-  const Type *type = e->frame->mask_type;
-  int64_t size = type_size(type, dim);
-  Attrs attrs = {0};
-  attrs_name(&attrs, ATTR_dim, dim);
-  attrs_ints(&attrs, ATTR_sizes, &size, 1);
-  ExprValue val = elab_emit(e, OP_iota, NULL, 0, &attrs);
-  val.is_weak = true;
-  return val;
+  return elab_positions(e, dim, type_size(e->frame->mask_type, dim));
 }
 
 ExprValue scope_lookup(Elab *e, const Expr *x) {

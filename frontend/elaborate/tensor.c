@@ -46,6 +46,21 @@ ExprValue elab_mean_all(Elab *e, ExprValue val) {
   return elab_mean(e, val, names, type->rank);
 }
 
+bool elab_counts_fit(Elab *e, const Expr *of, const Type *type,
+                     const Name *dims, int n, const char *help) {
+  const int64_t most = dtype_largest_integer(DT_i32);
+  double count = elab_count(type, dims, n);
+  if (count <= (double)most) return true;
+  Text sizes = text_create(e->arena);
+  type_print(&sizes, type, NULL);
+  Diag *d =
+      diag(e->diags, DIAG_positions, e->at->span, e->at->a->name, "counts",
+           (long long)count, dtype_name(DT_i32), (long long)most);
+  diag_note(d, of->span, "%s is %s", expr_describe(e, of), text_string(&sizes));
+  diag_help(d, "%s", help);
+  return false;
+}
+
 ExprValue elab_argmax(Elab *e, ExprValue val, Name dim) {
   Attrs attrs = {0};
   attrs_name(&attrs, ATTR_dim, dim);
@@ -108,6 +123,17 @@ ExprValue elab_drop(Elab *e, ExprValue val, Name dim) {
 }
 
 /* ---- indices ---- */
+
+ExprValue elab_positions(Elab *e, Name dim, int64_t size) {
+  Attrs attrs = {0};
+  attrs_name(&attrs, ATTR_dim, dim);
+  attrs_ints(&attrs, ATTR_sizes, &size, 1);
+  if (dtype_of_positions(size) != DT_i32)
+    attrs_name(&attrs, ATTR_dtype, name_intern(e->names, dtype_name(DT_i64)));
+  ExprValue val = elab_emit(e, OP_iota, NULL, 0, &attrs);
+  val.is_weak = true;
+  return val;
+}
 
 ExprValue elab_checked(Elab *e, ExprValue x, ExprValue index, int64_t n) {
   if (!e->program->options->checked || !expr_value_is_tensor(x) ||

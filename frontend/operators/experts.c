@@ -258,13 +258,10 @@ ExprValue builtin_balance(BuiltinCall *call) {
   const Name *tokens = gate->over + 1;
   int n_tokens = gate->n_over - 1;
   int64_t n_experts = type_size(elab_type(e, gate->p), gate->experts);
-  Attrs attrs = {0};
-  attrs_name(&attrs, ATTR_dim, gate->experts);
-  attrs_ints(&attrs, ATTR_sizes, &n_experts, 1);
   ExprValue first = elab_drop(
       e, elab_slice(e, gate->choice, gate->choices, 0, 1), gate->choices);
   ExprValue is_first =
-      pointwise2(e, OP_eq, first, elab_emit(e, OP_iota, NULL, 0, &attrs));
+      pointwise2(e, OP_eq, first, elab_positions(e, gate->experts, n_experts));
   DType dtype = elab_type(e, gate->p)->dtype;
   ExprValue share =
       elab_mean(e, elab_cast(e, is_first, dtype), tokens, n_tokens);

@@ -47,11 +47,7 @@ bool loss_check_classes(BuiltinCall *call) {
 }
 
 ExprValue loss_indices(Elab *e, ExprValue x, Name dim) {
-  int64_t size = type_size(elab_type(e, x), dim);
-  Attrs attrs = {0};
-  attrs_name(&attrs, ATTR_dim, dim);
-  attrs_ints(&attrs, ATTR_sizes, &size, 1);
-  return elab_emit(e, OP_iota, NULL, 0, &attrs);
+  return elab_positions(e, dim, type_size(elab_type(e, x), dim));
 }
 
 /* The element of x at y: the sum over V of x where the index is y. */

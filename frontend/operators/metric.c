@@ -27,6 +27,19 @@ ExprValue builtin_perplexity(BuiltinCall *call) {
   return loss_cross_entropy(call, 0, (ExprValue){.kind = EXPR_VALUE_none});
 }
 
+/* Whether i32 holds the number of labels and of classes; else reports it. */
+static bool metric_can_count(BuiltinCall *call) {
+  Elab *e = call->e;
+  const Type *x = elab_type(e, call->args[0]);
+  const Type *y = elab_type(e, call->args[1]);
+  Name names[MAX_RANK];
+  for (int i = 0; i < y->rank; i++) names[i] = y->dims[i].name;
+  return elab_counts_fit(e, call->exprs[1], y, names, y->rank,
+                         "evaluate fewer labels in a batch") &&
+         elab_counts_fit(e, call->exprs[0], x, call->dims[2].names, 1,
+                         "use fewer classes");
+}
+
 /* ---- accuracy ---- */
 
 /* How many logits come before the one at y: they are larger, or equal with a
@@ -68,7 +81,7 @@ ExprValue builtin_accuracy(BuiltinCall *call) {
   Elab *e = call->e;
   int64_t top;
   if (!loss_check_classes(call) || !arg_int(call, 3, 1, &top) ||
-      !arg_ignore(call, 4))
+      !arg_ignore(call, 4) || !metric_can_count(call))
     return POISON;
   ExprValue x = call->args[0], y = call->args[1], ignore = call->args[4];
   Name dim = call->dims[2].names[0];
@@ -150,7 +163,7 @@ ExprValue builtin_classes(BuiltinCall *call) {
   Elab *e = call->e;
   MetricCounts counts = {0};
   if (!is_metric(call) || !loss_check_classes(call) || !arg_ignore(call, 5) ||
-      !arg_average(call, &counts))
+      !arg_average(call, &counts) || !metric_can_count(call))
     return POISON;
   ExprValue y = call->args[1];
   Classes classes = classes_of(call, 5);

@@ -53,8 +53,14 @@ static ExprValue cumulate(BuiltinCall *call, Op op, double neutral) {
       !arg_bool(call, 2, &is_exclusive))
     return POISON;
   ExprValue val = call->args[0];
-  if (elab_type(e, val)->dtype == DT_bool) val = elab_cast(e, val, DT_i32);
   Name dim = call->dims[1].names[0];
+  if (elab_type(e, val)->dtype == DT_bool) {
+    if (op == OP_add &&
+        !elab_counts_fit(e, call->exprs[0], elab_type(e, val), &dim, 1,
+                         "count in i64, as in cumsum(cast(x, i64), D)"))
+      return POISON;
+    val = elab_cast(e, val, DT_i32);
+  }
   int64_t size = type_size(elab_type(e, val), dim);
   if (is_exclusive)
     val = elab_slice(e, elab_pad(e, val, dim, 1, 0, neutral), dim, 0, size);

@@ -14,8 +14,15 @@
 ExprValue builtin_reduce(BuiltinCall *call) {
   Elab *e = call->e;
   if (!arg_tensor(call, 0) || !arg_dims(call, 1, 0, false)) return POISON;
-  if (elab_type(e, call->args[0])->dtype == DT_bool)
+  const Type *type = elab_type(e, call->args[0]);
+  if (type->dtype == DT_bool) {
+    if (call->builtin->op == OP_sum &&
+        !elab_counts_fit(e, call->exprs[0], type, call->dims[1].names,
+                         call->dims[1].n,
+                         "count in i64, as in sum(cast(x, i64), D)"))
+      return POISON;
     call->args[0] = elab_cast(e, call->args[0], DT_i32);
+  }
   return elab_reduce(e, call->builtin->op, call->args[0], call->dims[1].names,
                      call->dims[1].n);
 }

@@ -15,11 +15,7 @@
 #include "ir/ops/grad.h"
 
 static Value attention_position(Graph *graph, Value value, Name dim) {
-  Attrs attrs = {0};
-  int64_t size = type_size(graph_type(graph, value), dim);
-  attrs_name(&attrs, ATTR_dim, dim);
-  attrs_ints(&attrs, ATTR_sizes, &size, 1);
-  return graph_append(graph, OP_iota, NULL, 0, &attrs);
+  return graph_positions(graph, dim, type_size(graph_type(graph, value), dim));
 }
 
 static Value attention_const(Graph *graph, Value like, double value) {

@@ -92,10 +92,7 @@ void decompose_topk(Graph *graph, const Graph *from, int id,
   Name to = node_names(node, ATTR_to, &n)[0];
   int64_t k = node_ints(node, ATTR_sizes, &n)[0];
   int64_t size = type_size(graph_type(graph, inputs[0]), dim);
-  Attrs attrs = {0};
-  attrs_name(&attrs, ATTR_dim, dim);
-  attrs_ints(&attrs, ATTR_sizes, &size, 1);
-  Value position = graph_append(graph, OP_iota, NULL, 0, &attrs);
+  Value position = graph_positions(graph, dim, size);
   Arena *arena = graph->module->arena;
   Value *values = ARENA_ARRAY(arena, Value, k);
   Value *positions = ARENA_ARRAY(arena, Value, k);

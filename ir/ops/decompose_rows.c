@@ -139,11 +139,9 @@ void decompose_rmsnorm(Graph *graph, const Graph *from, int id,
 void decompose_one_hot(Graph *graph, const Graph *from, int id,
                        const Value *inputs, Value *out_results) {
   const Node *node = from->nodes.data[id];
-  Attrs attrs = {0};
   int n;
-  attrs_name(&attrs, ATTR_dim, node_name(node, ATTR_dim));
-  attrs_ints(&attrs, ATTR_sizes, node_ints(node, ATTR_sizes, &n), 1);
-  Value position = graph_append(graph, OP_iota, NULL, 0, &attrs);
+  Value position = graph_positions(graph, node_name(node, ATTR_dim),
+                                   node_ints(node, ATTR_sizes, &n)[0]);
   Value is_here = graph_op2(graph, OP_eq, inputs[0], position);
   out_results[0] = graph_cast(graph, is_here, node->types[0]->dtype);
 }

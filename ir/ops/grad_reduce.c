@@ -52,25 +52,22 @@ void grad_sum(Graph *graph, int id, const Value *cotangents, Value *out) {
   out[0] = grad_broadcast_to(graph, call.g, call.type);
 }
 
-/* The row-major index along the dims `over`, i32. */
-static Value linear_position(const Call *call) {
+/* The row-major index along the dims `over`, which the dtype holds. */
+static Value linear_position(const Call *call, DType dtype) {
   Graph *graph = call->graph;
   Value position = VALUE_NONE;
   int64_t stride = 1;
   for (int i = call->n - 1; i >= 0; i--) {
     int64_t size = type_size(call->type, call->over[i]);
-    Attrs attrs = {0};
-    attrs_name(&attrs, ATTR_dim, call->over[i]);
-    attrs_ints(&attrs, ATTR_sizes, &size, 1);
-    Value along = graph_append(graph, OP_iota, NULL, 0, &attrs);
+    Value along = graph_positions(graph, call->over[i], size);
+    along = graph_cast(graph, along, dtype);
     if (stride > 1) {
-      Value factor = graph_const(graph, DT_i32, (double)stride);
+      Value factor = graph_const(graph, dtype, (double)stride);
       along = graph_op2(graph, OP_mul, along, factor);
     }
     position =
         value_is(position) ? graph_op2(graph, OP_add, position, along) : along;
     stride *= size;
-    ASSERT(stride <= INT32_MAX);
   }
   return position;
 }
@@ -84,12 +81,15 @@ void grad_extremum(Graph *graph, int id, const Value *cotangents, Value *out) {
     out[0] = call.g;
     return;
   }
-  Value position = linear_position(&call);
+  int64_t n = 1; /* and one number more stands for no position */
+  for (int i = 0; i < call.n; i++) n *= type_size(call.type, call.over[i]);
+  DType dtype = dtype_of_positions(n + 1);
+  Value position = linear_position(&call, dtype);
   Value is_equal = graph_op2(graph, OP_eq, call.x, call.y);
   if (dtype_class(call.type->dtype) == CLASS_FLOAT)
     is_equal = graph_op2(graph, OP_or, is_equal,
                          graph_op2(graph, OP_ne, call.x, call.x));
-  Value beyond = graph_const(graph, DT_i32, INT32_MAX);
+  Value beyond = graph_const(graph, dtype, dtype == DT_i32 ? INT32_MAX : n);
   Value candidate = graph_op3(graph, OP_select, is_equal, position, beyond);
   Value first = graph_reduce(graph, OP_min, candidate, call.over, call.n);
   Value is_first = graph_op2(graph, OP_eq, candidate, first);

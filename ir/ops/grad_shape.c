@@ -162,14 +162,11 @@ void grad_update_slice(Graph *graph, int id, const Value *cotangents,
   const Node *node = graph->nodes.data[id];
   const Type *x = node->types[0];
   Name dim = node_name(node, ATTR_dim);
-  int64_t size = type_size(x, dim);
-  Attrs positions = {0}, row = {0};
-  attrs_name(&positions, ATTR_dim, dim);
-  attrs_ints(&positions, ATTR_sizes, &size, 1);
+  Attrs row = {0};
   attrs_name(&row, ATTR_dim, dim);
   Value inputs[] = {cotangents[0], node->inputs[2]};
   out[1] = graph_append(graph, OP_gather, inputs, 2, &row);
-  Value at = graph_append(graph, OP_iota, NULL, 0, &positions);
+  Value at = graph_positions(graph, dim, type_size(x, dim));
   Value at_row = graph_op2(graph, OP_eq, at, node->inputs[2]);
   Value zero = graph_const(graph, x->dtype, 0);
   out[0] = graph_transpose_to(

@@ -143,6 +143,26 @@ void infer_agree(Infer *in, int a, int b, Name dim) {
   if (x != y) infer_mismatch(in, a, b, dim, x, y);
 }
 
+void infer_numbers(Infer *in, const char *what, int64_t n, DType dtype,
+                   const char *note, const char *help) {
+  int64_t most = dtype_largest_integer(dtype);
+  if (in->failed || n - 1 <= most) return;
+  in->failed = true;
+  const char *called = in->call->called ? in->call->called : in->op;
+  Diag *d = diag(in->module->diags, DIAG_positions, in->span, called, what,
+                 (long long)n - 1, dtype_name(dtype), (long long)most);
+  diag_note(d, in->span, "%s", note);
+  diag_help(d, "%s", help);
+}
+
+void infer_positions(Infer *in, Name dim, int64_t n, DType dtype) {
+  const char *note = arena_printf(in->module->arena, "'%s' has %lld elements",
+                                  dim, (long long)n);
+  infer_numbers(in, "positions", n, dtype, note,
+                "split the dimension into two, as in x[N -> (P, Q)], and work "
+                "along one of them after the other");
+}
+
 void infer_want(Infer *in, int operand, const char *wanted) {
   in->failed = true;
   diag(in->module->diags, DIAG_op_dtype, in->span, operand + 1, in->op, wanted,

@@ -57,6 +57,11 @@ void infer_lacks(Infer *in, int operand, Name dim);
 void infer_agree(Infer *in, int a, int b, Name dim);
 void infer_mismatch(Infer *in, int a, int b, Name dim, int64_t size_a,
                     int64_t size_b);
+/* Reports positions 0..n - 1 along a dim that the dtype does not hold. */
+void infer_positions(Infer *in, Name dim, int64_t n, DType dtype);
+/* The same of other numbers: what they are, and texts of a note and a help. */
+void infer_numbers(Infer *in, const char *what, int64_t n, DType dtype,
+                   const char *note, const char *help);
 void infer_want(Infer *in, int operand, const char *wanted);
 void infer_want_real(Infer *in, int operand);
 void infer_want_number(Infer *in, int operand);

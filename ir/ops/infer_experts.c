@@ -15,6 +15,7 @@ int infer_topk(Module *module, const OpCall *call, Span span,
   int64_t size = infer_size(&in, 0, dim), k;
   infer_want_real(&in, 0);
   infer_ints(&in, ATTR_sizes, 1, 1, size, 0, &k);
+  infer_positions(&in, dim, size, DT_i32);
   if (to.n != 1) {
     in.failed = true;
     diag(module->diags, DIAG_op_attr_count, span, "to", in.op, to.n, 1);
@@ -38,6 +39,17 @@ double cost_topk(const Node *node, const Type *const *inputs) {
   return rows * (k * size - k * (k - 1) / 2);
 }
 
+/* Checks that i32 holds a number for each element of the dims. */
+static void number_tokens(Infer *in, NameSpan over) {
+  int64_t n = 1; /* a part of the operand's elements, so it cannot overflow */
+  for (int i = 0; i < over.n; i++) n *= infer_size(in, 0, over.items[i]);
+  infer_numbers(in, "numbers of routed tokens", n, DT_i32,
+                arena_printf(in->module->arena,
+                             "a group has %lld tokens and choices",
+                             (long long)n),
+                "make groups of fewer tokens, as in route(p, E, group = B)");
+}
+
 /* Dims of `to` first: the rows of one expert are then adjacent. */
 static void add_slots(Infer *in, Dims *dims) {
   NameSpan to = infer_names(in, ATTR_to, true);
@@ -53,6 +65,13 @@ static void add_slots(Infer *in, Dims *dims) {
     infer_lacks(in, 0, to.items[i]);
     dims_add(dims, to.items[i], sizes[i]);
   }
+  int64_t slots;
+  if (__builtin_mul_overflow(sizes[0], sizes[1], &slots)) slots = INT64_MAX;
+  infer_numbers(in, "numbers of capacity slots", slots, DT_i32,
+                arena_printf(in->module->arena,
+                             "there are %lld experts with %lld slots each",
+                             (long long)sizes[0], (long long)sizes[1]),
+                "use less capacity, or groups of fewer tokens");
 }
 
 int infer_route(Module *module, const OpCall *call, Span span,
@@ -60,7 +79,7 @@ int infer_route(Module *module, const OpCall *call, Span span,
   Infer in = infer_begin(module, call, span);
   NameSpan over = infer_names(&in, ATTR_over, true);
   infer_want_integer(&in, 0);
-  for (int i = 0; i < over.n; i++) infer_size(&in, 0, over.items[i]);
+  number_tokens(&in, over);
   Dims slots = {0}, dims = {0};
   add_slots(&in, &slots);
   dims_add_type(&dims, call->types[0], (NameSpan){0});
@@ -72,7 +91,7 @@ int infer_route_inverse(Module *module, const OpCall *call, Span span,
   Infer in = infer_begin(module, call, span);
   NameSpan over = infer_names(&in, ATTR_over, true);
   infer_want_integer(&in, 0);
-  for (int i = 0; i < over.n; i++) infer_size(&in, 0, over.items[i]);
+  number_tokens(&in, over);
   Dims dims = {0};
   add_slots(&in, &dims);
   dims_add_type(&dims, call->types[0], over);

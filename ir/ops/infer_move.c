@@ -27,7 +27,9 @@ int infer_iota(Module *module, const OpCall *call, Span span,
   infer_ints(&in, ATTR_sizes, 1, 1, MAX_SIZE, 0, &size);
   Dims dims = {0};
   dims_add(&dims, dim, size);
-  return infer_one(&in, infer_dtype_attr(&in, DT_i32), &dims, out_types);
+  DType dtype = infer_dtype_attr(&in, DT_i32);
+  if (dtype_class(dtype) == CLASS_INT) infer_positions(&in, dim, size, dtype);
+  return infer_one(&in, dtype, &dims, out_types);
 }
 
 /* Adds the dims `to` with `sizes`. */

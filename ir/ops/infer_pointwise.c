@@ -95,7 +95,7 @@ int infer_argmax(Module *module, const OpCall *call, Span span,
                  const Type **out_types) {
   Infer in = infer_begin(module, call, span);
   Name dim = infer_name(&in, ATTR_dim);
-  infer_size(&in, 0, dim);
+  infer_positions(&in, dim, infer_size(&in, 0, dim), DT_i32);
   Dims dims = {0};
   dims_add_type(&dims, call->types[0], (NameSpan){&dim, 1});
   return infer_one(&in, DT_i32, &dims, out_types);

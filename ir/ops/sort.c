@@ -9,7 +9,8 @@
 int infer_sort(Module *module, const OpCall *call, Span span,
                const Type **out_types) {
   Infer in = infer_begin(module, call, span);
-  infer_size(&in, 0, infer_name(&in, ATTR_dim));
+  Name dim = infer_name(&in, ATTR_dim);
+  infer_positions(&in, dim, infer_size(&in, 0, dim), DT_i32);
   Dims dims = {0};
   dims_add_type(&dims, call->types[0], (NameSpan){0});
   out_types[0] = infer_result(&in, call->types[0]->dtype, &dims);

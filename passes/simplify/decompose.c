@@ -90,13 +90,13 @@ static bool scatter_as_select(Rewrite *rewrite, int id) {
   if (node->op != OP_scatter_add || n_over > 0) return false;
   Value *in = rewrite_inputs(rewrite, id);
   Graph *to = rewrite->to;
-  Attrs attrs = {0};
-  attrs_name(&attrs, ATTR_dim, node_name(node, ATTR_dim));
-  attrs_ints(&attrs, ATTR_sizes, node_ints(node, ATTR_sizes, &n), 1);
-  Value position = graph_append(to, OP_iota, NULL, 0, &attrs);
-  if (graph_type(to, in[1])->dtype != DT_i32)
-    position = graph_cast(to, position, graph_type(to, in[1])->dtype);
-  Value is_here = graph_op2(to, OP_eq, in[1], position);
+  Value position = graph_positions(to, node_name(node, ATTR_dim),
+                                   node_ints(node, ATTR_sizes, &n)[0]);
+  /* A narrow index does not hold all positions. */
+  DType dtype = dtype_promote(graph_type(to, in[1])->dtype,
+                              graph_type(to, position)->dtype);
+  Value is_here = graph_op2(to, OP_eq, graph_cast(to, in[1], dtype),
+                            graph_cast(to, position, dtype));
   Value zero = graph_const(to, graph_type(to, in[0])->dtype, 0);
   Value now = graph_op3(to, OP_select, is_here, in[0], zero);
   rewrite_set(rewrite, (Value){id, 0},

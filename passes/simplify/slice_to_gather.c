@@ -99,7 +99,7 @@ static Value gather_element(Rewrite *rewrite, const Unpacking *p, Value value,
     map_put(p->gathered, key, (void *)(intptr_t)(now.node + 1));
     return now;
   }
-  Value index = graph_const(to, DT_i32, (double)at);
+  Value index = graph_const(to, dtype_of_positions(at + 1), (double)at);
   Attrs attrs = {0};
   attrs_name(&attrs, ATTR_dim, dim);
   return graph_append(to, OP_gather,
@@ -136,15 +136,11 @@ static bool pad_as_select(Rewrite *rewrite, int id) {
   if (type_size(from, dim) != 1) return false;
   int n;
   Graph *to = rewrite->to;
-  int64_t size = type_size(node->types[0], dim);
-  Attrs attrs = {0};
-  attrs_name(&attrs, ATTR_dim, dim);
-  attrs_ints(&attrs, ATTR_sizes, &size, 1);
   Value one =
       drop_padded_dim(rewrite, rewrite_get(rewrite, node->inputs[0]), dim);
-  Value index = graph_append(to, OP_iota, NULL, 0, &attrs);
-  Value wanted =
-      graph_const(to, DT_i32, (double)node_ints(node, ATTR_pad, &n)[0]);
+  Value index = graph_positions(to, dim, type_size(node->types[0], dim));
+  Value wanted = graph_const(to, graph_type(to, index)->dtype,
+                             (double)node_ints(node, ATTR_pad, &n)[0]);
   Value is_here = graph_op2(to, OP_eq, index, wanted);
   Value fill = graph_const(to, from->dtype, node_float(node, ATTR_value, 0));
   Value now = graph_op3(to, OP_select, is_here, one, fill);

@@ -223,14 +223,22 @@ static Value permute_shards(const Slide *s, Value value, int64_t shift) {
                             &type, 1, NULL);
 }
 
+/* The dtype of the rows that the shards read, those outside the image too. */
+static DType row_dtype(const Slide *s) {
+  return dtype_of_positions(s->n * s->step + s->width + s->pad);
+}
+
 /* 0, 1, ... along a dim that these axes shard. */
 static Value slide_iota(const Slide *s, Name dim, int64_t n, AxisList split) {
   Partition *p = s->p;
-  Type *type = type_create(p->ctx->module->arena, DT_i32, 1);
+  Type *type = type_create(p->ctx->module->arena, row_dtype(s), 1);
   type->dims[0] = (Dim){dim, n, split};
   Attrs attrs = {0};
   attrs_name(&attrs, ATTR_dim, dim);
   attrs_ints(&attrs, ATTR_sizes, &n, 1);
+  if (type->dtype != DT_i32)
+    attrs_name(&attrs, ATTR_dtype,
+               name_intern(p->ctx->module->names, dtype_name(type->dtype)));
   const Type *types[1] = {type};
   return graph_append_typed(p->rewrite.to, OP_iota, NULL, 0, &attrs, types, 1,
                             NULL);
@@ -242,8 +250,10 @@ static Value row_numbers(const Slide *s, Name dim, int64_t first,
   Graph *to = s->p->rewrite.to;
   Value shard = slide_iota(s, s->shards, s->n, s->axes);
   Value row = slide_iota(s, dim, s->width, 0);
-  shard = slide_op(s, OP_mul, shard, graph_const(to, DT_i32, (double)step));
-  shard = slide_op(s, OP_add, shard, graph_const(to, DT_i32, (double)first));
+  shard =
+      slide_op(s, OP_mul, shard, graph_const(to, row_dtype(s), (double)step));
+  shard =
+      slide_op(s, OP_add, shard, graph_const(to, row_dtype(s), (double)first));
   return slide_op(s, OP_add, shard, row);
 }
 
@@ -253,9 +263,9 @@ static Value fill_outside(const Slide *s, Value rows, double fill) {
   bool ends_inside = (s->n - 1) * s->step - s->pad + s->width <= s->size;
   if (s->pad == 0 && ends_inside) return rows;
   Value number = row_numbers(s, s->dim, -s->pad, s->step);
-  Value low = slide_op(s, OP_ge, number, graph_const(to, DT_i32, 0));
-  Value high =
-      slide_op(s, OP_lt, number, graph_const(to, DT_i32, (double)s->size));
+  Value low = slide_op(s, OP_ge, number, graph_const(to, row_dtype(s), 0));
+  Value high = slide_op(s, OP_lt, number,
+                        graph_const(to, row_dtype(s), (double)s->size));
   return slide_select(s, slide_op(s, OP_and, low, high), rows, fill);
 }
 

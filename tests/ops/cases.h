@@ -54,7 +54,7 @@ static inline bool op_case_takes(const OpCase *item, const char *number) {
   cr_assert(op_find(item->op, &op));
   op_case_text(text, sizeof text, item->attrs, number);
   Attrs attrs = make_attrs(module, text);
-  OpCall call = {op, n, types, &attrs};
+  OpCall call = {op, n, types, &attrs, NULL};
   return op_infer(module, &call, SPAN_NONE, results) >= 0;
 }
 

@@ -329,7 +329,7 @@ static Graph *widened_graph(Module *module, const OpCase *item, Name dim) {
   op_case_text(text, sizeof text, item->attrs, "f32");
   Attrs attrs = make_attrs(module, text);
   cr_assert(op_find(item->op, &op));
-  OpCall call = {op, n, types, &attrs};
+  OpCall call = {op, n, types, &attrs, NULL};
   if (op_infer(module, &call, SPAN_NONE, results) < 0) return NULL;
   Graph *graph = make_graph(module);
   Name none = name_intern(module->names, "");
