@@ -118,32 +118,8 @@ static ExprValue net_input(Elab *e, const FormalParam *param) {
                            false);
 }
 
-static bool declares(const TypeExpr *type, Name name) {
-  for (int i = 0; i < type->n_dims; i++)
-    if (type->dims[i].name == name) return true;
-  return false;
-}
-
-/* Outputs are stored in the order of dims of the declared result, with further
- * ones at the place of `...`. */
-static Value in_declared_order(Elab *e, const TypeExpr *declared, Value value) {
-  if (!declared) return value;
-  const Type *type = graph_type(e->graph, value);
-  Type *order = type_create(e->arena, type->dtype, type->rank);
-  int n = 0;
-  for (int i = 0; i < declared->n_dims; i++) {
-    Name name = declared->dims[i].name;
-    if (name) order->dims[n++] = type->dims[type_find(type, name)];
-    for (int j = 0; j < type->rank && !name; j++)
-      if (!declares(declared, type->dims[j].name))
-        order->dims[n++] = type->dims[j];
-  }
-  return graph_transpose_to(e->graph, value, order);
-}
-
 static void add_results(Elab *e, const Callable *net, ExprValue result,
                         bool is_sample) {
-  const TypeList *types = &net->item->result;
   bool is_list = result.kind == EXPR_VALUE_list;
   for (int i = 0; i < (is_list ? result.list->n : 1); i++) {
     ExprValue val = is_list ? result.list->items[i] : result;
@@ -154,12 +130,12 @@ static void add_results(Elab *e, const Callable *net, ExprValue result,
            "the result of a net", expr_value_describe(e, val));
       return;
     }
-    const TypeExpr *declared = i < types->n ? types->data[i] : NULL;
+    const Type *order = elab_ordered_type(e, val);
     e->graph->path = path;
     if (is_sample && dtype_is_16bit(elab_type(e, val)->dtype))
       val = elab_cast(e, val, DT_f32); /* chances are computed in f32 */
     graph_output(e->graph, ROLE_result, path,
-                 in_declared_order(e, declared, val.tensor));
+                 graph_transpose_to(e->graph, val.tensor, order));
   }
 }
 

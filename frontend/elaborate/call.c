@@ -279,6 +279,15 @@ static bool size_generics(Elab *e, const Call *call, int64_t *sizes) {
   return true;
 }
 
+static const Name *renamed_order(Elab *e, const Name *order, int rank,
+                                 const Name *from, const Name *to, int n) {
+  Name *renamed = arena_copy(e->arena, order, sizeof(Name) * (size_t)rank);
+  for (int i = 0; i < rank; i++)
+    for (int j = 0; j < n; j++)
+      if (order[i] == from[j]) renamed[i] = to[j];
+  return renamed;
+}
+
 /* Renames several dims at once; false after a message. */
 static bool call_rename_dims(Elab *e, const Call *call, ExprValue *val,
                              bool is_entry) {
@@ -314,7 +323,10 @@ static bool call_rename_dims(Elab *e, const Call *call, ExprValue *val,
         return false;
       }
   }
+  const Name *order = val->order;
   if (n > 0) *val = elab_rename(e, *val, from, to, n);
+  if (n > 0 && order)
+    val->order = renamed_order(e, order, type->rank, from, to, n);
   return !expr_value_is_poison(*val);
 }
 
@@ -456,6 +468,33 @@ static bool bind_params(Elab *e, const Call *call) {
   return true;
 }
 
+static bool type_declares(const TypeExpr *type, Name name) {
+  for (int i = 0; i < type->n_dims; i++)
+    if (type->dims[i].name == name) return true;
+  return false;
+}
+
+/* The value in the dtype and with the order that a result declares; further
+ * dims stand where `...` is, in the order that they had. */
+static ExprValue call_declared(Elab *e, const TypeExpr *type, ExprValue val) {
+  const Name *before = val.order;
+  val = elab_typed(e, type, val);
+  if (!expr_value_is_tensor(val)) return val;
+  val.order = before;
+  const Type *has = elab_ordered_type(e, val);
+  Name *order = ARENA_ARRAY(e->arena, Name, has->rank);
+  int n = 0;
+  for (int i = 0; i < type->n_dims; i++) {
+    Name name = type->dims[i].name;
+    if (name) order[n++] = name;
+    for (int j = 0; j < has->rank && !name; j++)
+      if (!type_declares(type, has->dims[j].name))
+        order[n++] = has->dims[j].name;
+  }
+  val.order = order;
+  return val;
+}
+
 static bool call_check_result(Elab *e, const Call *call, ExprValue *result) {
   const TypeList *types = &call->callable->item->result;
   Span place = e->frame->result_span;
@@ -464,7 +503,7 @@ static bool call_check_result(Elab *e, const Call *call, ExprValue *result) {
   if (types->n == 0) return true;
   if (types->n == 1 && !types->is_list) {
     if (!call_check_type(e, types->data[0], *result, what, place)) return false;
-    *result = elab_typed(e, types->data[0], *result);
+    *result = call_declared(e, types->data[0], *result);
     return true;
   }
   if (result->kind != EXPR_VALUE_list || result->list->n != types->n) {
@@ -475,7 +514,7 @@ static bool call_check_result(Elab *e, const Call *call, ExprValue *result) {
   for (int i = 0; i < types->n; i++) {
     ExprValue *item = &result->list->items[i];
     if (!call_check_type(e, types->data[i], *item, what, place)) return false;
-    *item = elab_typed(e, types->data[i], *item);
+    *item = call_declared(e, types->data[i], *item);
   }
   return true;
 }

@@ -174,8 +174,10 @@ static bool inside_scan(Elab *e, const char *text) {
 
 /* ---- outputs ---- */
 
-/* The batch dim first, the others in their order. */
-static const Type *by_record(Elab *e, const Type *type, Name batch) {
+/* The batch dim first, the others in the order of the declared result, else of
+ * the type. */
+static const Type *by_record(Elab *e, ExprValue val, Name batch) {
+  const Type *type = elab_ordered_type(e, val);
   Type *order = type_create(e->arena, type->dtype, type->rank);
   int n = 0;
   order->dims[n++] = type->dims[type_find(type, batch)];
@@ -201,7 +203,7 @@ static bool add_output(Elab *e, Name batch, const char *text, ExprValue val,
     e->graph->path = path;
     graph_output(
         e->graph, ROLE_result, path,
-        graph_transpose_to(e->graph, val.tensor, by_record(e, type, batch)));
+        graph_transpose_to(e->graph, val.tensor, by_record(e, val, batch)));
     return true;
   }
   if (!says) return false;

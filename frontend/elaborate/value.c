@@ -274,6 +274,15 @@ ExprValue expr_value_compute(Elab *e, Op op, const ExprValue *given,
 
 /* ---- texts ---- */
 
+const Type *elab_ordered_type(const Elab *e, ExprValue val) {
+  const Type *type = elab_type(e, val);
+  if (!val.order) return type;
+  Type *ordered = type_create(e->arena, type->dtype, type->rank);
+  for (int i = 0; i < type->rank; i++)
+    ordered->dims[i] = type->dims[type_find(type, val.order[i])];
+  return ordered;
+}
+
 const char *type_describe(Elab *e, const Type *type) {
   Text text = text_create(e->arena);
   text_add(&text, "[");

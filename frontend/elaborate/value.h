@@ -36,6 +36,10 @@ typedef struct ExprValue {
     Value tensor;
     const Gate *gate;
   };
+  /* tensor: all its dims in the order of the result type that a layer or net
+   * declares for it, which files have; NULL: none is declared.  Operators make
+   * new values, so it is lost with the first of them. */
+  const Name *order;
 } ExprValue;
 
 typedef struct ExprValueList {
@@ -96,6 +100,8 @@ bool expr_value_equal(ExprValue a, ExprValue b);
 ExprValue expr_value_whole(ExprValue val);
 /* "an integer", "a tensor [B, T]" */
 const char *expr_value_describe(Elab *e, ExprValue val);
+/* The dims of a tensor in the declared order, else in that of its type. */
+const Type *elab_ordered_type(const Elab *e, ExprValue val);
 /* "'s'" for a name, the source text if it is short, else "this value". */
 const char *expr_describe(Elab *e, const Expr *x);
 /* The same for a message that continues with the value: not "'3' is 3". */
