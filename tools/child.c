@@ -1,8 +1,10 @@
 /*
  * child.c -- runs a program and waits for it, for a limited time.
  *
- * A child leads a process group.  It is asked to end with SIGTERM, and killed
- * with all of its group if that takes long.
+ * A child leads a process group.  It is asked to end with SIGTERM; a second one
+ * tells a launcher to end its ranks at once instead of after their step.  A
+ * child that still runs then is killed with all of its group, and so is one
+ * whose parent is killed: a launcher's ranks notice its death.
  */
 #include "tools/child.h"
 
@@ -18,7 +20,7 @@
 
 extern char **environ;
 
-enum { POLL_MS = 20, GRACE_MS = 8000 };
+enum { POLL_MS = 20, ASK_MS = 200, GRACE_MS = 1200 };
 
 /* Variables of a launcher: a child that has them would join its job. */
 static bool is_of_job(const char *variable) {
@@ -48,9 +50,11 @@ static void redirect(const char *path, int to) {
 }
 
 /* Reached in the child alone. */
-static _Noreturn void become(const char *program, char *const *words,
-                             char *const *environment, const Child *child) {
-  prctl(PR_SET_PDEATHSIG, SIGTERM);
+static _Noreturn void become(pid_t parent, const char *program,
+                             char *const *words, char *const *environment,
+                             const Child *child) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent) _exit(127); /* it was killed before this */
   setpgid(0, 0);
   for (int number = 1; number < 32; number++) signal(number, SIG_DFL);
   redirect(NULL, STDIN_FILENO);
@@ -82,13 +86,22 @@ static void pause_ms(int ms) {
   nanosleep(&time, NULL);
 }
 
+/* Whether it has ended before so much time is over. */
+static bool ends_within(pid_t pid, int64_t ms) {
+  int status;
+  for (int64_t until = child_now_ms() + ms; child_now_ms() < until;) {
+    if (has_ended(pid, &status)) return true;
+    pause_ms(POLL_MS);
+  }
+  return false;
+}
+
 static void end_child(pid_t pid) {
   int status;
   kill(pid, SIGTERM);
-  for (int64_t until = child_now_ms() + GRACE_MS; child_now_ms() < until;) {
-    if (has_ended(pid, &status)) return;
-    pause_ms(POLL_MS);
-  }
+  if (ends_within(pid, ASK_MS)) return;
+  kill(pid, SIGTERM);
+  if (ends_within(pid, GRACE_MS)) return;
   kill(-pid, SIGKILL);
   while (waitpid(pid, &status, 0) < 0 && errno == EINTR) continue;
 }
@@ -102,10 +115,11 @@ int child_run(Arena *arena, const char *program, const Child *child) {
   vec_push(arena, &words, NULL);
   char **environment =
       child->is_alone ? environment_without_job(arena) : environ;
+  if (child->limit_ms <= 0) return CHILD_late;
   int64_t until = child_now_ms() + child->limit_ms;
-  pid_t pid = fork();
+  pid_t parent = getpid(), pid = fork();
   if (pid < 0) return CHILD_failed;
-  if (pid == 0) become(program, words.data, environment, child);
+  if (pid == 0) become(parent, program, words.data, environment, child);
   for (int status;;) {
     if (has_ended(pid, &status)) return exit_code(status);
     bool is_stopped = child->is_stopped && child->is_stopped();

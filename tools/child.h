@@ -12,7 +12,7 @@ typedef struct Child {
   int n_words;
   const char *out, *err; /* files for its standard streams; NULL: /dev/null */
   bool is_alone;         /* it is no rank of the job that this process is in */
-  int64_t limit_ms;      /* then it is ended */
+  int64_t limit_ms;      /* then it is ended; 0: it is not started */
   bool (*is_stopped)(void); /* asked while it runs; then it is ended */
 } Child;
 

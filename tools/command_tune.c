@@ -4,7 +4,8 @@
  *
  * Links come first, because they are quick, then kernels for 1, 2, ... ranks,
  * each probe until the budget for probes is used up: half of it where plans are
- * to be compared, else all.  While there is some left, all probes run again.
+ * to be compared, else all.  Links take half of that at most.  While there is
+ * some left, all probes run again.
  */
 #include "runtime/cuda/describe.h"
 #include "runtime/launch/machine.h"
@@ -96,12 +97,21 @@ static int most_ranks(Tuning *tuning) {
   return 0;
 }
 
+/* Probes that cannot run are left out, as long as there is time for others.
+ * The first time half of what is left is for kernels. */
 static bool measure_links(Tuning *tuning) {
+  int64_t until_ms = tuning->until_ms;
   Probes probes = tune_probes(tuning, tuning->most_ranks);
   const char *why = "there is one core";
   bool is_measured = false;
-  for (int i = 0; tuning->most_ranks > 1 && i < probes.n && !is_measured; i++)
+  tuning->is_late = false;
+  if (!tuning->has_links) tuning->until_ms -= tune_left_ms(tuning) / 2;
+  for (int i = 0; tuning->most_ranks > 1 && i < probes.n && !is_measured &&
+                  !tuning->is_late && !tune_is_stopped();
+       i++)
     is_measured = tune_measure_links(tuning, &probes.data[i], &why);
+  tuning->until_ms = until_ms;
+  if (tuning->is_late) why = "it took longer than half of the budget";
   if (is_measured)
     tune_say(tuning, "measured collectives between %d ranks\n",
              tuning->most_ranks);
@@ -115,7 +125,8 @@ static void measure_kernels(Tuning *tuning, int ranks) {
   for (int i = 0; i < probes.n && !tune_is_stopped() && !tuning->code; i++) {
     const char *why = "the budget is used up";
     int before = tuning->kernels.rows.n;
-    if (child_now_ms() < tuning->until_ms &&
+    tuning->is_late = tuning->is_late || tune_left_ms(tuning) == 0;
+    if (tune_left_ms(tuning) > 0 &&
         tune_measure(tuning, &probes.data[i], &why)) {
       if (tuning->n_measured++ == 0) tuning->code = tune_write_cluster(tuning);
       tune_say(tuning, "measured %s: %d new kernels\n", probes.data[i].what,
@@ -152,7 +163,22 @@ static void measure_links_again(Tuning *tuning) {
     if (!measure_links(tuning)) break;
 }
 
-static int measure(Tuning *tuning) {
+/* A guess at a budget for which one probe can run: the time of a build, steps
+ * at a rate that every machine reaches, and as much for links. */
+static int64_t enough_seconds(const Tuning *tuning, int64_t budget_ms) {
+  enum { START_MS = 2000, BUILD_MS = 10000, ROUND_S = 5 };
+  static const double slow_flops_per_ms = 1e6;
+  const Graph *graph = tuning->model->model->train;
+  double step_ms = 3 * graph_product_flops(graph, tuning->arena) /
+                   slow_flops_per_ms; /* forward and backward */
+  double build_ms = tuning->build_ms ? (double)tuning->build_ms : BUILD_MS;
+  double ms = 3 * (build_ms + START_MS + TUNE_STEPS * step_ms);
+  if (tuning->tool->options.plans.n > 0) ms *= 2;
+  if (ms < 2 * (double)budget_ms) ms = 2 * (double)budget_ms;
+  return ((int64_t)(ms / 1e3) / ROUND_S + 1) * ROUND_S;
+}
+
+static int measure(Tuning *tuning, int64_t budget_ms) {
   tuning->profile = (TuneTable){.header = "path,phase,kernel,cores,ps,runs",
                                 .ending = ".profile",
                                 .has_runs = true};
@@ -161,6 +187,7 @@ static int measure(Tuning *tuning) {
                   .ending = ".kernels.csv"};
   int rank;
   if (!tune_is_job(&rank)) measure_links(tuning); /* a job did */
+  tuning->is_late = false;
   for (int ranks = 1; ranks <= tuning->most_ranks; ranks *= 2)
     measure_kernels(tuning, ranks);
   measure_links_again(tuning);
@@ -170,6 +197,10 @@ static int measure(Tuning *tuning) {
   if (tuning->has_links) return tune_write_cluster(tuning);
   if (tune_is_stopped()) return EXIT_machine;
   message_print("dnnc: error: nothing could be measured\n");
+  if (tuning->is_late)
+    message_print("help: the budget ended before the first probe; --budget "
+                  "%llds should be enough for it\n",
+                  (long long)enough_seconds(tuning, budget_ms));
   return EXIT_machine;
 }
 
@@ -219,7 +250,7 @@ int command_tune(Tool *tool) {
                               : "no links were measured: ",
              tuning.has_links ? "" : why);
   }
-  code = measure(&tuning);
+  code = measure(&tuning, budget);
   tuning.until_ms = begin + budget;
   if (code == EXIT_done) print_result(&tuning);
   if (code == EXIT_done && compares) code = tune_compare(&tuning);

@@ -17,7 +17,7 @@
 /* In the cache, and where others have their folders too. */
 static const char in_cache[] = "run-", in_temporary[] = "dnnc-run-";
 
-static void remove_abandoned(Tool *tool, const char *base, const char *prefix) {
+void tool_clear_abandoned(Tool *tool, const char *base, const char *prefix) {
   DIR *folder = opendir(base);
   if (!folder) return;
   for (struct dirent *entry; (entry = readdir(folder));) {
@@ -37,7 +37,7 @@ const char *tool_scratch_folder(Tool *tool, const char *cache) {
   const char *base = cache, *prefix = cache ? in_cache : in_temporary;
   if (!base) base = getenv("TMPDIR");
   if (!base || base[0] != '/') base = "/tmp";
-  remove_abandoned(tool, base, prefix);
+  tool_clear_abandoned(tool, base, prefix);
   for (;;) {
     char *path = arena_printf(tool->arena, "%s/%sXXXXXX", base, prefix);
     if (!mkdtemp(path)) {

@@ -103,6 +103,8 @@ int tool_build_and_run(Tool *tool);
  * removes those of runs that were killed.  Prints a mistake, NULL then
  * (scratch.c). */
 const char *tool_scratch_folder(Tool *tool, const char *cache);
+/* Removes folders of ours whose names begin so and that no process holds. */
+void tool_clear_abandoned(Tool *tool, const char *base, const char *prefix);
 /* Reads the file that the command line names; prints a mistake, NULL then
  * (print.c). */
 const Source *tool_read_subject(Tool *tool);

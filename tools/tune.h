@@ -64,6 +64,8 @@ typedef struct Tuning {
   /* core_distance_ns: the least so far; while links were measured. */
   int64_t least_apart_ns, links_apart_ns;
   int64_t links_took_ms;
+  int64_t build_ms; /* the longest build of a probe; 0: none has ended */
+  bool is_late;     /* a child was ended because the budget was used up */
   int n_measured, n_rejected;
   int code; /* of writing the cluster, once there are kernels */
 } Tuning;
@@ -79,7 +81,7 @@ void tune_end_as_signalled(void);
 void tune_say(const Tuning *tuning, const char *format, ...) PRINTF_LIKE(2, 3);
 /* So much of the budget is left. */
 bool tune_has_left(const Tuning *tuning, int64_t ms);
-/* How long a child may run: the rest of the budget, at least a second. */
+/* How long a child may run: the rest of the budget. */
 int64_t tune_left_ms(const Tuning *tuning);
 /* Why a child failed: its code, or the first line that it wrote to this file,
  * without "dnnc: error: ". */
@@ -90,6 +92,8 @@ void tune_model_words(const Tuning *tuning, Words *words);
 void tune_build_words(const Tuning *tuning, Words *words);
 
 /* ---- tune_probes.c ---- */
+
+enum { TUNE_STEPS = 3 }; /* of a probe at first */
 
 /* Most important first. */
 Probes tune_probes(Tuning *tuning, int ranks);

@@ -124,7 +124,7 @@ static double kernels_in(const char *text, int steps) {
 }
 
 static bool run_plan(const Tuning *tuning, Compared *plan, int steps,
-                     const char *profile, int64_t limit_ms) {
+                     const char *profile, int64_t until_ms) {
   Words words = {0};
   vec_push(tuning->arena, &words, "run");
   tune_model_words(tuning, &words);
@@ -135,27 +135,26 @@ static bool run_plan(const Tuning *tuning, Compared *plan, int steps,
       "--no-save", "--json",
       "--profile", profile};
   add_words(tuning, &words, more, ARRAY_LENGTH(more) - (profile ? 0 : 2));
-  return run_child(tuning, &words, limit_ms, file_in(tuning, "run.json"),
-                   &plan->why);
+  return run_child(tuning, &words, until_ms - child_now_ms(),
+                   file_in(tuning, "run.json"), &plan->why);
 }
 
 /* First few steps, then as many as its share of the budget allows. */
 static bool measure_plan(const Tuning *tuning, Compared *plan,
-                         int64_t limit_ms) {
+                         int64_t until_ms) {
   const char *profile = file_in(tuning, "plan.profile");
-  int64_t begin = child_now_ms();
-  if (!run_plan(tuning, plan, LEAST_STEPS, profile, limit_ms)) return false;
+  if (!run_plan(tuning, plan, LEAST_STEPS, profile, until_ms)) return false;
   plan->kernels_measured =
       kernels_in(read_text(tuning, profile), LEAST_STEPS - 1);
-  if (!run_plan(tuning, plan, LEAST_STEPS, NULL, limit_ms)) return false;
+  if (!run_plan(tuning, plan, LEAST_STEPS, NULL, until_ms)) return false;
   plan->measured = median_step(read_text(tuning, file_in(tuning, "run.json")));
-  int64_t left = limit_ms - (child_now_ms() - begin);
+  int64_t left = until_ms - child_now_ms();
   double fits = isfinite(plan->measured) && plan->measured > 0
                     ? 0.4e-3 * (double)left / plan->measured
                     : 0;
   if (fits > 2 * LEAST_STEPS) {
     int steps = fits < 200 ? (int)fits : 200;
-    if (!run_plan(tuning, plan, steps, NULL, limit_ms)) return false;
+    if (!run_plan(tuning, plan, steps, NULL, until_ms)) return false;
     plan->measured =
         median_step(read_text(tuning, file_in(tuning, "run.json")));
   }
@@ -237,8 +236,9 @@ int tune_compare(Tuning *tuning) {
   for (int i = 0; i < n && !tune_is_stopped(); i++) {
     plans[i].plan = options->plans.data[i];
     int64_t limit_ms = tune_left_ms(tuning) / (n - i);
+    int64_t until_ms = child_now_ms() + limit_ms;
     if (predict(tuning, &plans[i], limit_ms) &&
-        measure_plan(tuning, &plans[i], limit_ms))
+        measure_plan(tuning, &plans[i], until_ms))
       plans[i].why = NULL;
   }
   if (tune_is_stopped()) return EXIT_machine;

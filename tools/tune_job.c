@@ -19,12 +19,17 @@
 
 enum { POLL_NS = 50000000 };
 
+static const char prefix[] = "dnnc-tune-";
+
+static const char *temporary_folder(void) {
+  const char *base = getenv("TMPDIR");
+  return base && base[0] == '/' ? base : "/tmp";
+}
+
 /* The ranks of a machine have one parent. */
 static const char *job_folder(const Tuning *tuning) {
-  const char *base = getenv("TMPDIR");
-  if (!base || base[0] != '/') base = "/tmp";
-  return arena_printf(tuning->arena, "%s/dnnc-tune-%lld-%lld", base,
-                      (long long)geteuid(), (long long)getppid());
+  return arena_printf(tuning->arena, "%s/%s%lld-%lld", temporary_folder(),
+                      prefix, (long long)geteuid(), (long long)getppid());
 }
 
 static bool is_own_folder(const char *path) {
@@ -45,9 +50,11 @@ static bool wait_for_leader(const Tuning *tuning, const char *folder) {
 
 static bool build_for_job(Tuning *tuning, const char *folder, int world,
                           const char **out_why) {
+  tool_clear_abandoned(tuning->tool, temporary_folder(), prefix);
   codegen_remove_tree(tuning->arena, folder);
   *out_why = "cannot make a folder for temporary files";
   if (mkdir(folder, 0700) != 0) return false;
+  folder_hold(folder, true); /* until this process and its children end */
   Probes probes = tune_probes(tuning, world);
   for (int i = 0; i < probes.n; i++)
     if (tune_build(tuning, &probes.data[i],

@@ -28,10 +28,14 @@ static const char *file_in(const Tuning *tuning, const char *name) {
   return arena_printf(tuning->arena, "%s/%s", tuning->folder, name);
 }
 
+static int64_t greater(int64_t a, int64_t b) {
+  return a > b ? a : b;
+}
+
 /* ---- children ---- */
 
-static bool run_words(const Tuning *tuning, const char *program,
-                      const Words *words, const char **out_why) {
+static bool run_words(Tuning *tuning, const char *program, const Words *words,
+                      const char **out_why) {
   const char *errors = file_in(tuning, "errors");
   int code = child_run(tuning->arena, program,
                        &(Child){.words = words->data,
@@ -41,6 +45,7 @@ static bool run_words(const Tuning *tuning, const char *program,
                                 .limit_ms = tune_left_ms(tuning),
                                 .is_stopped = tune_is_stopped});
   if (code == EXIT_done) return true;
+  if (code == CHILD_late) tuning->is_late = true;
   *out_why = tune_why(tuning, code, errors);
   return false;
 }
@@ -77,12 +82,14 @@ static bool build(Tuning *tuning, const Probe *probe, const char *bundle,
   add_word(tuning, &words, "--plan", plan);
   add_word(tuning, &words, "--kernels", works);
   add_word(tuning, &words, "--output", bundle);
-  return run_words(tuning, NULL, &words, out_why);
+  int64_t begin = child_now_ms();
+  if (!run_words(tuning, NULL, &words, out_why)) return false;
+  tuning->build_ms = greater(tuning->build_ms, child_now_ms() - begin);
+  return true;
 }
 
-static bool run_bundle(const Tuning *tuning, const char *bundle,
-                       const char *option, const char *file, int steps,
-                       const char **out_why) {
+static bool run_bundle(Tuning *tuning, const char *bundle, const char *option,
+                       const char *file, int steps, const char **out_why) {
   Arena *arena = tuning->arena;
   Words words = {0};
   add_word(tuning, &words, option, file);
@@ -238,10 +245,6 @@ bool tune_is_near(const Tuning *tuning, int64_t apart_ns) {
   return apart_ns <= 2 * tuning->least_apart_ns;
 }
 
-static int64_t greater(int64_t a, int64_t b) {
-  return a > b ? a : b;
-}
-
 static bool run_probe(Tuning *tuning, BuiltProbe *probe, const char **out_why) {
   int64_t apart_ns = tune_core_distance(tuning), begin = child_now_ms();
   bool ran = run_bundle(tuning, probe->bundle, "--profile",
@@ -269,13 +272,13 @@ void tune_count_runs(const Tuning *tuning, int *out_near, int *out_far) {
 }
 
 bool tune_measure(Tuning *tuning, const Probe *probe, const char **out_why) {
-  enum { FEW = 3, MANY = 30, LONG_MS = 4000 };
+  enum { MANY = 30, LONG_MS = 4000 };
   Arena *arena = tuning->arena;
   int n = tuning->built.n;
   BuiltProbe built = {
       .bundle = file_in(tuning, arena_printf(arena, "bundle-%d", n)),
       .works = file_in(tuning, arena_printf(arena, "works-%d.csv", n)),
-      .steps = FEW};
+      .steps = TUNE_STEPS};
   if (!build(tuning, probe, built.bundle, built.works, out_why)) return false;
   *out_why = "it is held out";
   if (is_held_out(tuning, built.works)) return false;

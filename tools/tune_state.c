@@ -55,7 +55,7 @@ bool tune_has_left(const Tuning *tuning, int64_t ms) {
 
 int64_t tune_left_ms(const Tuning *tuning) {
   int64_t left = tuning->until_ms - child_now_ms();
-  return left > 1000 ? left : 1000;
+  return left > 0 ? left : 0;
 }
 
 static const char *first_line(const Tuning *tuning, const char *path) {

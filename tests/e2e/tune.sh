@@ -70,13 +70,53 @@ for signal in TERM KILL; do
     fail "files after SIG$signal"
 done
 
+# ---- a budget that is too small, a stop, a folder that is left ----
+begin=$(date +%s%N)
+"$dnnc" tune $model --data "$root" --budget 1s -o small >log 2>&1 && fail "a budget of 1 s"
+ms=$((($(date +%s%N) - begin) / 1000000))
+[ $ms -le 3500 ] || { cat log; fail "a budget of 1 s, and it took $ms ms"; }
+enough=$(sed -n 's/^help: .*--budget \([0-9]*\)s should be enough for it$/\1/p' log)
+[ "${enough:-0}" -gt 1 ] || { cat log; fail "no budget is named that is enough"; }
+"$dnnc" tune $model --data "$root" --budget $((4 * enough))s -o small >log 2>&1 ||
+  { cat log; fail "four times the budget that should be enough"; }
+mkdir -p tmp
+left() { # processes of bundles in tmp
+  local exe
+  for exe in /proc/[0-9]*/exe; do
+    case $(readlink "$exe" 2>/dev/null) in "$work"/tmp/*) echo "$exe" ;; esac
+  done
+}
+for signal in TERM KILL; do
+  for pause in 1 3; do
+    TMPDIR=$work/tmp "$dnnc" tune $model --data "$root" --budget 90s -o stopped >log 2>&1 &
+    pid=$!
+    sleep $pause
+    begin=$(date +%s%N)
+    kill -$signal $pid
+    wait $pid
+    ms=$((($(date +%s%N) - begin) / 1000000))
+    [ $ms -le 3000 ] || fail "SIG$signal, and it took $ms ms"
+    for i in $(seq 20); do
+      [ -z "$(left)" ] && break
+      sleep 0.1
+    done
+    [ -z "$(left)" ] || { left; fail "SIG$signal leaves processes"; }
+    [ $signal = KILL ] || [ -z "$(ls tmp)" ] || { ls tmp; fail "SIG$signal leaves a folder"; }
+  done
+done
+[ "$(ls tmp | wc -l)" = 1 ] || { ls tmp; fail "a killed tune leaves the folder of the one before"; }
+mkdir tmp/dnnc-tune-$(id -u)-1
+TMPDIR=$work/tmp "$dnnc" tune $model --data "$root" --budget 1s -o stopped >log 2>&1
+[ "$(ls tmp)" = dnnc-tune-$(id -u)-1 ] || { ls tmp; fail "the folder of a killed tune stays"; }
+
 # ---- a job ----
 if command -v mpirun >/dev/null; then
   export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
   begin=$SECONDS
-  timeout 120 mpirun -q --oversubscribe --bind-to none -n 2 "$dnnc" tune $model --data "$root" --budget 45s \
+  TMPDIR=$work/tmp timeout 120 mpirun -q --oversubscribe --bind-to none -n 2 "$dnnc" tune $model --data "$root" --budget 45s \
     -o job >log 2>&1 || { cat log; fail "tune under mpirun"; }
   took=$((SECONDS - begin))
+  [ -z "$(ls tmp)" ] || { ls tmp; fail "a job leaves folders"; }
   [ $took -le 65 ] || fail "a budget of 45 s under mpirun, and it took $took s"
   grep -q "measured collectives between the ranks of the job" log || { cat log; fail "links of a job"; }
   [ "$(grep -c '^all_reduce,2,1' job.links.csv)" = 7 ] || { cat job.links.csv; fail "links of a job"; }
