@@ -5,6 +5,10 @@
  * other entry points are computed in full by each rank that runs them, so their
  * results do not depend on the number of ranks; parameters that the plan shards
  * stay sharded there too.
+ *
+ * An evaluation has the micro-batches of training, and the remainder of its
+ * batches the fewest that are equal and no larger, so that neither needs more
+ * memory than a forward pass of training.
  */
 #include "driver/internal.h"
 
@@ -57,17 +61,47 @@ static int64_t entry_point_batch(const Model *model, EntryPointId id) {
   }
 }
 
-/* The plan for this entry point: only training does several micro-batches.  An
- * entry point whose data are not sharded needs a plan where parameters are. */
-static const Plan *entry_point_plan(const Compilation *c, EntryPointId id) {
-  bool is_sharded = entry_point_info(id)->is_sharded;
-  const Plan *plan = is_sharded ? c->model->plan : c->plan;
-  if (!plan || (!is_sharded && !plan_shards_parameters(plan))) return NULL;
-  if (id == ENTRY_train || (is_sharded && plan->microbatches <= 1)) return plan;
-  Plan *own = arena_copy(c->module->arena, plan, sizeof *plan);
+/* The most samples that a rank has at a time in training. */
+static int64_t microbatch_samples(const Model *model, const Plan *plan) {
+  const Mesh *mesh = plan_mesh(plan);
+  const PlanShard *shard = plan_find_shard(plan, plan->batch_dim);
+  int64_t shards = plan->microbatches, batch = model->settings.batch;
+  for (int i = 0; shard && i < shard->n_axes; i++)
+    shards *= mesh->axes[mesh_find(mesh, shard->axes[i])].size;
+  return (batch + shards - 1) / shards;
+}
+
+/* The fewest equal micro-batches of `samples` that have at most `most` each. */
+static int64_t fewest_microbatches(int64_t samples, int64_t most) {
+  int64_t n = (samples + most - 1) / most;
+  while (samples % n != 0) n++;
+  return n;
+}
+
+/* Every rank computes all of the data, in micro-batches that take no more
+ * memory than those of training; parameters stay where they are. */
+static const Plan *replicated_plan(const Compilation *c, EntryPointId id) {
+  const Plan *plan = c->plan;
+  bool is_remainder = id == ENTRY_eval_remainder;
+  int64_t microbatches =
+      is_remainder ? fewest_microbatches(entry_point_batch(c->model, id),
+                                         microbatch_samples(c->model, plan))
+                   : 1;
+  if (!plan_shards_parameters(plan) && microbatches == 1) return NULL;
+  Plan *own = plan_shards_parameters(plan)
+                  ? arena_copy(c->module->arena, plan, sizeof *plan)
+                  : plan_create(c->module, plan->name);
   plan_drop_time(own);
-  own->replicates_data = !is_sharded;
+  own->batch_dim = plan->batch_dim;
+  own->replicates_data = true;
+  plan_set_microbatches(c->module, own, microbatches);
   return own;
+}
+
+/* NULL: the entry point is not partitioned. */
+static const Plan *entry_point_plan(const Compilation *c, EntryPointId id) {
+  if (entry_point_info(id)->is_sharded) return c->model->plan;
+  return c->plan ? replicated_plan(c, id) : NULL;
 }
 
 /* Other entry points than training read averages where training stores them. */

@@ -152,15 +152,6 @@ static void fold_model(StepCompiler *s) {
   s->model->eval = eval;
 }
 
-/* The plan of an evaluation does all micro-batches at once. */
-static const Plan *plan_of_step(const StepCompiler *s, bool is_training) {
-  const Plan *plan = s->model->plan;
-  if (!plan || is_training || plan->microbatches <= 1) return plan;
-  Plan *own = arena_copy(s->arena, plan, sizeof *plan);
-  plan_drop_time(own);
-  return own;
-}
-
 /* The final graph of the folded model; notes where the whole one, if it is
  * compiled, is not its unrolling. */
 static const Graph *folded_graph(const StepCompiler *s, const char *name,
@@ -174,9 +165,8 @@ static const Graph *folded_graph(const StepCompiler *s, const char *name,
     graph = ema_weights_read(&ctx, own_graph(s, graph), trained);
     arena_destroy(ctx.scratch);
   }
-  const Graph *folded =
-      compile_graph(s, graph, plan_of_step(s, is_training), is_training,
-                    s->c->options->level, NULL, NULL);
+  const Graph *folded = compile_graph(s, graph, s->model->plan, is_training,
+                                      s->c->options->level, NULL, NULL);
   if (!whole) return folded;
   const char *fault = unroll_difference(s->arena, whole, folded,
                                         s->out->repeats, s->out->n_repeats);

@@ -89,12 +89,22 @@ static Name path_of_owner(const Partition *p, const GraphInput *input) {
   return slash ? name_intern(p->ctx->module->names, slash + 1) : input->path;
 }
 
+/* Every rank has all of the batch, in micro-batches if there are several. */
+static const Type *place_replicated_data(const Partition *p, Role role,
+                                         const Type *type) {
+  Type *placed = type_copy(p->ctx->module->arena, type);
+  for (int d = 0; role == ROLE_data && d < placed->rank; d++)
+    placed->dims[d].split = add_microbatch_axes(p, 0, placed->dims[d].name);
+  return placed;
+}
+
 static const Type *place_input(Partition *p, const GraphInput *input,
                                const Type *type, Span span) {
   Type *placed = type_copy(p->ctx->module->arena, type);
   const PlanShard *pins[MAX_RANK];
   bool is_of_batch = input->role == ROLE_data || input->role == ROLE_batch_rows;
-  if (p->plan->replicates_data && is_of_batch) return type;
+  if (p->plan->replicates_data && is_of_batch)
+    return place_replicated_data(p, input->role, type);
   Name path = path_of_owner(p, input);
   const PlanPlacement *line = find_input_line(p, input, path);
   for (int d = 0; d < type->rank; d++)

@@ -120,6 +120,10 @@ Value place_by_target(Partition *p, int id, Value value);
 /* The cost of a partitioned graph, before or after `remat`. */
 PlacementCost placement_cost(const PassContext *ctx, const Graph *placed,
                              bool with_remat);
+/* The graph in the placements of the trial; NULL: they are not possible.
+ * Reports nothing; `out_is_quiet`: there was nothing to report. */
+const Graph *partition_quietly(const PassContext *ctx, const Graph *graph,
+                               PinTrial *trial, bool *out_is_quiet);
 /* The cost of the graph in the placements of the trial, which gets its notes;
  * false: they are not possible.  Reports nothing. */
 bool try_placement(const PassContext *ctx, const Graph *graph, PinTrial *trial,

@@ -4,6 +4,10 @@
  * costly pins.
  *
  * Without a pin of a value there is nothing to decide.
+ *
+ * Training does the micro-batches of its plan, or that is a mistake.  An
+ * evaluation does them to save memory alone: where an output of its graph
+ * cannot be added up over them, it does the batch of a rank at once.
  */
 #include "passes/spmd/partition.h"
 
@@ -27,8 +31,26 @@ const Graph *partition_decide(PassContext *ctx, const Graph *graph,
   return placed ? placed : partition_graph(ctx, graph, trial);
 }
 
+/* The graph without the sequential axis. */
+static const Graph *partition_at_once(const PassContext *ctx,
+                                      const Graph *graph) {
+  PassContext own = *ctx;
+  Plan *plan = arena_copy(ctx->scratch, ctx->plan, sizeof *plan);
+  PinTrial trial = {0};
+  plan_drop_time(plan);
+  own.plan = plan;
+  return partition_decide(&own, graph, &trial);
+}
+
 Graph *pass_partition(PassContext *ctx, const Graph *graph) {
   PinTrial trial = {0};
+  if (ctx->plan && ctx->plan->microbatches > 1 && !ctx->is_training) {
+    bool is_quiet;
+    const Graph *divided = partition_quietly(ctx, graph, &trial, &is_quiet);
+    if (!divided) return (Graph *)partition_at_once(ctx, graph);
+    if (is_quiet && !has_constraints(graph)) return (Graph *)divided;
+    trial = (PinTrial){0};
+  }
   const Graph *placed = partition_decide(ctx, graph, &trial);
   bool is_divided =
       ctx->plan && (ctx->plan->ranks > 1 || ctx->plan->microbatches > 1);

@@ -55,11 +55,8 @@ PlacementCost placement_cost(const PassContext *ctx, const Graph *placed,
   return cost;
 }
 
-/* The graph in the placements of the trial; NULL: they are not possible.
- * Reports nothing; `out_is_quiet`: there was nothing to report. */
-static const Graph *partition_quietly(const PassContext *ctx,
-                                      const Graph *graph, PinTrial *trial,
-                                      bool *out_is_quiet) {
+const Graph *partition_quietly(const PassContext *ctx, const Graph *graph,
+                               PinTrial *trial, bool *out_is_quiet) {
   PassContext own = *ctx;
   Diags *diags = ctx->module->diags;
   own.scratch = arena_beside(ctx->scratch);

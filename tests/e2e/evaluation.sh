@@ -62,6 +62,80 @@ check_metrics() {
 check_metrics
 has_mpi && check_metrics --ranks 2
 
+# An evaluation does the micro-batches of training, its remainder the fewest that
+# are equal and no larger; where a metric is no sum over them, the batch at once.
+cat >parts.dnn <<'END'
+dim B = 16, C = 6, K = 5
+net parts(x: [B, C]) -> [B, K] {
+  param w: [C, K]   = normal(1)
+  param scale, shift: [C] = ones
+  state mean: [C]   = zeros
+  state var: [C]    = ones
+  state last: [B, C] = zeros
+  state largest: [] = -inf
+  x = batchnorm(x, B, mean, var, group = 2) * scale + shift + 0.1 * last
+  last = x
+  largest = maximum(largest, max(x))
+  return dot(x, w, C)
+}
+data d {
+  x: [B, C] = csv("parts.csv", 0..5)
+  y: i32[B] = csv("parts.csv", 6)
+  eval = 59
+}
+train {
+  loss      = cross_entropy(parts(d.x), d.y, K, ignore = 3)
+  metrics   = [METRICS]
+  optimizer = adam(lr = 0.01)
+  ema       = 0.9
+  steps     = 4
+}
+END
+seq 1 187 | awk '{ for (i = 1; i < 7; i++) printf "%.3f,", sin($1 * i + i)
+  print $1 % 5 }' >parts.csv
+parts() { # file, metrics, arguments; prints the loss and the metrics
+  local file=$1
+  sed "s/METRICS/$2/" parts.dnn >"$file.dnn"
+  shift 2
+  "$dnnc" run "$file.dnn" --json --no-save "$@" >out.json 2>out.err ||
+    { cat out.err; fail "$file.dnn $*"; }
+  grep '"final"' out.json | sed 's/.*"validation_loss":/"loss":/; s/,"accuracy".*//' |
+    tr -d '{}"' | sed 's/metrics://' | tr ',' '\n'
+}
+loops() { # file, entry point, arguments: micro-batches that it does
+  local file=$1 entry=$2
+  shift 2
+  "$dnnc" ir "$file.dnn" --entry "$entry" --instructions "$@" |
+    sed -n 's/^ *loop microbatches //p'
+}
+alike() { # two files of name:value
+  paste -d: "$1" "$2" | awk -F: '{ d = $2 - $4; if (d < 0) d = -d
+    bad = $1 != $3 || d > 2e-5 * ($2 < 0 ? -$2 : $2); if (bad) { print; exit 1 } }
+    END { exit NR < 2 }'
+}
+sums='accuracy(parts(d.x), d.y, K), mean(pow(parts(d.x), 2)), max(parts(d.x))'
+more="$sums, mean(std(parts(d.x), B))"
+parts sums "$sums" >sums.txt
+parts more "$more" >more.txt
+for way in 2 4 8; do
+  parts sums "$sums" --microbatches $way >got.txt
+  alike sums.txt got.txt || fail "sums in $way micro-batches"
+  parts more "$more" --microbatches $way >got.txt
+  alike more.txt got.txt || fail "a deviation in $way micro-batches"
+  [ "$(loops sums eval --microbatches $way)" = "$way" ] ||
+    fail "an evaluation in $(loops sums eval --microbatches $way) micro-batches"
+  [ -z "$(loops more eval --microbatches $way)" ] ||
+    fail "a deviation does not keep the batch whole"
+done
+# 11 samples of at most 8, 4 or 2 each: the one divisor is 11.
+[ "$(loops sums eval_remainder --microbatches 2)" = 11 ] || fail "a remainder"
+[ -z "$(loops sums eval_remainder)" ] || fail "a remainder of one micro-batch"
+if has_mpi; then
+  parts sums "$sums" --microbatches 2 --ranks 2 >got.txt
+  alike sums.txt got.txt || fail "sums in micro-batches on two ranks"
+fi
+"$dnnc" verify sums.dnn --microbatches 4 >out || { cat out; fail "verify"; }
+
 # Every third step and the last one are printed.
 "$dnnc" run "$root/models/mlp.dnn" --data "$root" H1=16 H2=8 eval_batches=1 \
   --steps 7 --no-save --json --log-every 3 >out || fail "--log-every"

@@ -38,8 +38,14 @@ check() { # tolerance, arguments
 }
 for batch in 1 2 3 4 23; do check 2e-6 train.batch=$batch; done
 check 2e-2 precision.compute=bf16
+# Micro-batches, and a remainder of 3, 5 and 1 samples.
+check 2e-6 train.batch=4 --microbatches 2
+check 2e-6 train.batch=6 --microbatches 3
+check 2e-6 train.batch=22 --microbatches 22
+check 2e-2 train.batch=22 --microbatches 11 precision.compute=bf16
 
 if has_mpi; then
+  check 2e-6 train.batch=12 --microbatches 3 --ranks 2
   for batch in 2 4 6 22; do check 2e-6 train.batch=$batch --ranks 2; done
   check 2e-6 train.batch=3 --ranks 3
 fi
