@@ -129,8 +129,8 @@ void program_add_data(ProgramPrinter *printer) {
     text_printf(out, ", .n_fields = %d, .fields = fields_%d, .eval = ",
                 block->n_fields, i);
     text_add_real(out, block->eval);
-    text_printf(out, ", .sequential = %d, .is_stream = %d},\n",
-                block->is_sequential, block->is_stream);
+    text_printf(out, ", .sequential = %d, .is_stream = %d, .cycles = %d},\n",
+                block->is_sequential, block->is_stream, block->cycles);
   }
   text_add(out, "  {.name = 0}};\n");
 }

@@ -64,7 +64,8 @@ static DnnData data_of(Arena *arena, const DataBlock *block) {
                    .fields = fields,
                    .eval = block->eval,
                    .sequential = block->is_sequential,
-                   .is_stream = block->is_stream};
+                   .is_stream = block->is_stream,
+                   .cycles = block->cycles};
 }
 
 /* Every file that the blocks name is somewhere. */
@@ -104,11 +105,33 @@ static DnnEntryPoint entry_point_of(Arena *arena, const char *name,
       .name = name, .batch = batch, .n_tensors = n, .tensors = tensors};
 }
 
-static Status count_samples(Arena *arena, const DnnProgram *program,
+/* Blocks of unequal length: with the places of both. */
+static void report_lengths(const Compilation *c, const Model *model,
+                           const Data *data, const DnnEntryPoint *entry,
+                           bool is_eval) {
+  DataLengths lengths;
+  if (!data_lengths_differ(data, entry, is_eval, &lengths)) return;
+  const DataBlock *longer = &model->data[lengths.longer];
+  const DataBlock *shorter = &model->data[lengths.shorter];
+  Diag *d =
+      diag(c->module->diags, DIAG_data_lengths, shorter->span, shorter->name,
+           (long long)lengths.n_shorter, is_eval ? "evaluate" : "train on",
+           longer->name, (long long)lengths.n_longer);
+  diag_note(d, longer->span, "'%s' is here", longer->name);
+  diag_help(d, "'cycle = true' in '%s' repeats it until '%s' ends",
+            shorter->name, longer->name);
+}
+
+static Status count_samples(const Compilation *c, const Model *model,
+                            Arena *arena, const DnnProgram *program,
                             const InputSearch *search, int64_t *out_samples) {
   Data *data = NULL;
   Status status = data_open(arena, program, search, 1, &data);
-  if (status.code == STATUS_ok) status = data_check(data);
+  int errors = diags_errors(c->module->diags);
+  for (int i = 0; i < 2 && status.code == STATUS_ok; i++)
+    report_lengths(c, model, data, &program->entry_points[i], i == 1);
+  bool is_told = diags_errors(c->module->diags) > errors;
+  if (status.code == STATUS_ok && !is_told) status = data_check(data);
   *out_samples = status.code == STATUS_ok ? data_eval_samples(data) : 0;
   if (data) data_close(data);
   return status;
@@ -132,7 +155,8 @@ bool driver_count_eval_samples(const Compilation *c, const Model *model,
   InputSearch search = {.folder = c->options->data_folder,
                         .model_dir = program.model_dir,
                         .follows_links = c->options->follows_links};
-  Status status = count_samples(arena, &program, &search, out_samples);
+  Status status =
+      count_samples(c, model, arena, &program, &search, out_samples);
   bool is_good =
       status.code == STATUS_ok ||
       report_uncounted(c, all_are_there(arena, &program, &search), status);

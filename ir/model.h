@@ -50,6 +50,8 @@ typedef struct DataBlock {
   double eval; /* see DnnData */
   bool is_sequential;
   bool is_stream; /* bytes, tokens, or what next() reads: no records */
+  bool cycles;    /* until the longest block ends */
+  Span span;      /* of its name */
 } DataBlock;
 
 /* ---- optimizers.c: the rows of optimizers.def and schedules.def ---- */

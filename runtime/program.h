@@ -292,6 +292,7 @@ typedef struct DnnData {
   double eval;        /* last records if >= 1, last share if < 1, 0: none */
   uint8_t sequential; /* order = sequential */
   uint8_t is_stream;
+  uint8_t cycles; /* until the longest block ends */
 } DnnData;
 
 /* Paths of METRIC or LOSS tensors; count NULL: `sum` is a mean over the

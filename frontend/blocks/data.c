@@ -430,7 +430,7 @@ static bool data_predicts_all(const Elab *e, const DataBlock *block) {
 
 static void data_read_block(Elab *e, const Item *item, DataBlock *out) {
   setting_check_names(e->program, item, "data");
-  *out = (DataBlock){.name = item->name};
+  *out = (DataBlock){.name = item->name, .span = item->name_span};
   out->fields = ARENA_ARRAY(e->arena, DataField, item->n_settings);
   bool is_good = true; /* an error of a type may have been reported before */
   for (int i = 0; i < item->n_settings; i++)
@@ -443,6 +443,7 @@ static void data_read_block(Elab *e, const Item *item, DataBlock *out) {
   is_good = is_good && diags_errors(e->diags) == errors;
   if (is_good) data_find_stream(e, out);
   setting_float(e, item, item->name, "eval", 0, &out->eval);
+  setting_bool(e, item, item->name, "cycle", &out->cycles);
   bool predicts = data_predicts_all(e, out);
   if (predicts) out->eval = 0;
   if (is_good && !predicts && diags_errors(e->diags) == errors)

@@ -155,6 +155,19 @@ bool setting_float(Elab *e, const Item *block, const char *block_name,
   return is_good;
 }
 
+bool setting_bool(Elab *e, const Item *block, const char *block_name,
+                  const char *name, bool *out) {
+  SettingRef ref = setting_find(e, block, block_name, name);
+  if (!ref.is_given) return false;
+  ExprValue val = setting_value(e, &ref);
+  bool is_digit = !ref.value && val.kind == EXPR_VALUE_int &&
+                  (val.integer == 0 || val.integer == 1);
+  if (val.kind == EXPR_VALUE_bool || is_digit)
+    return *out = expr_value_to_double(val) != 0, true;
+  setting_wrong(e, &ref, name, "true or false", val);
+  return false;
+}
+
 bool setting_string(Elab *e, const Item *block, const char *block_name,
                     const char *name, const char **out) {
   SettingRef ref = setting_find(e, block, block_name, name);

@@ -26,6 +26,9 @@ bool setting_int(Elab *e, const Item *block, const char *block_name,
                  const char *name, int64_t least, int64_t *out);
 bool setting_float(Elab *e, const Item *block, const char *block_name,
                    const char *name, double least, double *out);
+/* On the command line 1 and 0 stand for true and false. */
+bool setting_bool(Elab *e, const Item *block, const char *block_name,
+                  const char *name, bool *out);
 bool setting_string(Elab *e, const Item *block, const char *block_name,
                     const char *name, const char **out);
 /* A bare word; NULL where it is absent or wrong. */

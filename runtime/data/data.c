@@ -13,6 +13,8 @@
  *   evaluation           in order, windows side by side, row by row where the
  *                        stream is sequential; or, for a fixed number of
  *                        batches, at random places that never change
+ *   a block that cycles  from its beginning again until the longest block of
+ * the entry point ends, each repetition permuted anew
  *
  * The permutation is a Feistel network over the next power of four, walked
  * along its cycle until it falls below n (Black and Rogaway, 2002).
@@ -295,53 +297,140 @@ static int64_t offsets_in(const Block *block, const Part *part) {
   return part->n - block->lookahead - block->window + 1;
 }
 
+/* `steps`: of an epoch, which ends with the longest block. */
 static int64_t place_of_train(const Block *block, int64_t t, int64_t i,
-                              int64_t batch) {
+                              int64_t batch, int64_t steps) {
   const Part *part = &block->train;
   bool is_stream = block->data->is_stream;
+  int64_t epoch = (t - 1) / steps, step = (t - 1) % steps;
   if (is_stream && block->data->sequential) {
     int64_t each = samples_in(block, part) / batch;
-    return part->first + (i * each + (t - 1) % each) * block->window;
+    return part->first + (i * each + step % each) * block->window;
   }
   if (is_stream)
     return part->first +
            (int64_t)random_below(block->key, (uint64_t)t << 32 | (uint64_t)i,
                                  (uint64_t)offsets_in(block, part));
-  int64_t steps = part->n / batch, epoch = (t - 1) / steps;
-  int64_t at = (t - 1) % steps * batch + i;
+  int64_t at = step * batch + i, repetition = at / part->n;
+  at %= part->n;
+  uint64_t pass = (uint64_t)epoch + ((uint64_t)repetition << 32);
   if (!block->data->sequential)
-    at = (int64_t)permute_record(block->key +
-                                     (uint64_t)epoch * 0x9e3779b97f4a7c15u,
+    at = (int64_t)permute_record(block->key + pass * 0x9e3779b97f4a7c15u,
                                  (uint64_t)at, (uint64_t)part->n);
   return part->first + at;
 }
 
 /* In a sequential stream each batch row reads on from its last window; where
- * the windows cannot be divided evenly, the first rows have one more, which is
- * the remainder of the evaluation. */
+ * the windows of the longest block, `n`, cannot be divided evenly, the first
+ * rows have one more, which is the remainder of the evaluation. */
 static int64_t window_of_lane(const Block *block, int64_t sample, int64_t batch,
-                              bool is_random) {
+                              bool is_random, int64_t n) {
   int64_t windows = samples_in(block, &block->eval);
-  int64_t each = windows / batch, more = windows % batch;
+  int64_t each = n / batch, more = n % batch;
   int64_t row = sample % batch, window = sample / batch;
-  if (!is_random) return row * each + (row < more ? row : more) + window;
+  if (!is_random)
+    return (row * each + (row < more ? row : more) + window) % windows;
   int64_t start = (int64_t)random_below(block->key ^ 0xe7a1, (uint64_t)row,
                                         (uint64_t)windows);
   return (start + window) % windows;
 }
 
 static int64_t place_of_eval(const Block *block, int64_t sample, int64_t batch,
-                             bool is_random) {
+                             bool is_random, int64_t n) {
   const Part *part = &block->eval;
   bool is_stream = block->data->is_stream;
   if (is_stream && block->data->sequential)
     return part->first +
-           window_of_lane(block, sample, batch, is_random) * block->window;
+           window_of_lane(block, sample, batch, is_random, n) * block->window;
   if (is_random)
     return part->first +
            (int64_t)random_below(block->key ^ 0xe7a1, (uint64_t)sample,
                                  (uint64_t)offsets_in(block, part));
+  sample %= samples_in(block, part);
   return part->first + sample * (is_stream ? block->window : 1);
+}
+
+/* ---- lengths ---- */
+
+static int64_t samples_of(const Block *block, bool is_eval) {
+  return samples_in(block, is_eval ? &block->eval : &block->train);
+}
+
+/* The longest block that the entry reads (or the shortest one that does not
+ * cycle); NULL: there is none. */
+static const Block *find_length(const Data *data, const DnnEntryPoint *entry,
+                                bool is_eval, bool is_longest) {
+  const Block *found = NULL;
+  for (int i = 0; entry && i < entry->n_tensors; i++) {
+    const Block *block;
+    if (entry->tensors[i].role != DNN_DATA ||
+        !find_field(data, entry->tensors[i].path, &block) ||
+        (!is_longest && block->data->cycles))
+      continue;
+    int64_t more =
+        found ? samples_of(block, is_eval) - samples_of(found, is_eval) : 0;
+    if (!found || (is_longest ? more > 0 : more < 0)) found = block;
+  }
+  return found;
+}
+
+bool data_lengths_differ(const Data *data, const DnnEntryPoint *entry,
+                         bool is_eval, DataLengths *out) {
+  const Block *longest = find_length(data, entry, is_eval, true);
+  const Block *shortest = find_length(data, entry, is_eval, false);
+  if (!shortest) return false;
+  *out = (DataLengths){.longer = (int)(longest - data->blocks),
+                       .shorter = (int)(shortest - data->blocks),
+                       .n_longer = samples_of(longest, is_eval),
+                       .n_shorter = samples_of(shortest, is_eval)};
+  /* Where a block reserves none, nothing is evaluated. */
+  return out->n_shorter != out->n_longer && (!is_eval || out->n_shorter > 0);
+}
+
+Status data_check_lengths(const Data *data, const DnnEntryPoint *entry,
+                          bool is_eval) {
+  DataLengths lengths;
+  if (!data_lengths_differ(data, entry, is_eval, &lengths)) return STATUS_OK;
+  const char *longer = data->blocks[lengths.longer].data->name;
+  const char *shorter = data->blocks[lengths.shorter].data->name;
+  return status_make(STATUS_invalid,
+                     "'%s' has %lld samples to %s, but '%s' has %lld; 'cycle = "
+                     "true' in '%s' repeats it until '%s' ends",
+                     shorter, (long long)lengths.n_shorter,
+                     is_eval ? "evaluate" : "train on", longer,
+                     (long long)lengths.n_longer, shorter, longer);
+}
+
+/* Windows at random offsets may overlap: a stream that holds one holds a batch,
+ * and its epoch has at least one step. */
+static int64_t steps_of(const Block *block, int64_t batch) {
+  int64_t steps = samples_in(block, &block->train) / batch;
+  if (!block->data->is_stream || block->data->sequential) return steps;
+  if (offsets_in(block, &block->train) < 1) return 0;
+  return steps > 0 ? steps : 1;
+}
+
+int64_t data_steps_per_epoch(const Data *data) {
+  const DnnEntryPoint *train = program_entry_point(data->program, "train");
+  const Block *longest = find_length(data, train, false, true);
+  return longest ? steps_of(longest, train->batch) : 0;
+}
+
+int64_t data_eval_samples(const Data *data) {
+  return data_samples(data, program_entry_point(data->program, "eval"));
+}
+
+/* A block without samples has none for any batch. */
+int64_t data_samples(const Data *data, const DnnEntryPoint *entry) {
+  const Block *longest = find_length(data, entry, true, true);
+  for (int i = 0; longest && i < entry->n_tensors; i++) {
+    const Block *block;
+    if (entry->tensors[i].role == DNN_DATA &&
+        find_field(data, entry->tensors[i].path, &block) &&
+        samples_of(block, true) <= 0)
+      return 0;
+  }
+  return longest ? samples_of(longest, true) : 0;
 }
 
 /* ---- filling ---- */
@@ -354,7 +443,17 @@ typedef struct Fill {
   int64_t t;     /* training: step */
   int64_t first; /* evaluation: sample */
   int64_t n;     /* samples; 0: a full batch */
+  int64_t epoch; /* its steps in training, the samples of an evaluation */
 } Fill;
+
+static Fill fill_of_step(Data *data, Device *device, const DnnEntryPoint *train,
+                         int64_t t) {
+  return (Fill){.data = data,
+                .device = device,
+                .entry = train,
+                .t = t,
+                .epoch = data_steps_per_epoch(data)};
+}
 
 static bool is_storable(DnnDtype dtype) {
   return dtype != DNN_f8e4m3 && dtype != DNN_f8e5m2;
@@ -404,10 +503,11 @@ static Status read_sample(const Fill *fill, const Block *block,
                           const DnnField *field, int64_t i, int64_t items) {
   Data *data = fill->data;
   const Part *part = fill->is_eval ? &block->eval : &block->train;
-  int64_t at = fill->is_eval
-                   ? place_of_eval(block, fill->first + i,
-                                   fill->data->eval_batch, fill->is_random)
-                   : place_of_train(block, fill->t, i, fill->entry->batch);
+  int64_t at =
+      fill->is_eval
+          ? place_of_eval(block, fill->first + i, fill->data->eval_batch,
+                          fill->is_random, fill->epoch)
+          : place_of_train(block, fill->t, i, fill->entry->batch, fill->epoch);
   const DnnField *root = root_field(block->data, field);
   const Reader *reader = part->readers[root - block->data->fields];
   int64_t begin =
@@ -478,32 +578,7 @@ static Status fill_all(const Fill *fill) {
   return write_batch(fill->device, fill->entry, fill->data->batch);
 }
 
-/* ---- sizes ---- */
-
-/* Windows at random offsets may overlap: a stream that holds one holds a batch,
- * and its epoch has at least one step. */
-static int64_t steps_of(const Block *block, int64_t batch) {
-  int64_t steps = samples_in(block, &block->train) / batch;
-  if (!block->data->is_stream || block->data->sequential) return steps;
-  if (offsets_in(block, &block->train) < 1) return 0;
-  return steps > 0 ? steps : 1;
-}
-
-/* The least of what `of` says over the blocks that the entry reads. */
-static int64_t least_of_blocks(const Data *data, const DnnEntryPoint *entry,
-                               bool is_eval) {
-  int64_t result = INT64_MAX;
-  for (int i = 0; entry && i < entry->n_tensors; i++) {
-    const Block *block;
-    if (entry->tensors[i].role != DNN_DATA ||
-        !find_field(data, entry->tensors[i].path, &block))
-      continue;
-    int64_t n = is_eval ? samples_in(block, &block->eval)
-                        : steps_of(block, entry->batch);
-    if (n < result) result = n;
-  }
-  return result == INT64_MAX || result < 0 ? 0 : result;
-}
+/* ---- checks ---- */
 
 /* The block that the entry reads and `is_enough` not, or NULL. */
 static const Block *find_short(const Data *data, const DnnEntryPoint *entry,
@@ -520,6 +595,7 @@ static const Block *find_short(const Data *data, const DnnEntryPoint *entry,
 }
 
 static bool can_train(const Block *block, int64_t batch) {
+  if (block->data->cycles && !block->data->is_stream) return block->train.n > 0;
   return steps_of(block, batch) > 0;
 }
 
@@ -547,25 +623,14 @@ Status data_check(const Data *data) {
                        "(%lld values of a stream, %lld in a sample)",
                        block->data->name, (long long)block->eval.n,
                        (long long)(block->window + block->lookahead));
-  return STATUS_OK;
-}
-
-int64_t data_steps_per_epoch(const Data *data) {
-  return least_of_blocks(data, program_entry_point(data->program, "train"),
-                         false);
-}
-
-int64_t data_eval_samples(const Data *data) {
-  return data_samples(data, program_entry_point(data->program, "eval"));
-}
-
-int64_t data_samples(const Data *data, const DnnEntryPoint *entry) {
-  return least_of_blocks(data, entry, true);
+  TRY(data_check_lengths(data, train, false));
+  return data_check_lengths(data, program_entry_point(data->program, "eval"),
+                            true);
 }
 
 void data_read_ahead(Data *data, Device *device, const DnnEntryPoint *train,
                      int64_t t) {
-  Fill fill = {.data = data, .device = device, .entry = train, .t = t};
+  Fill fill = fill_of_step(data, device, train, t);
   Ahead *ahead = &data->ahead;
   if (!ahead->bytes) {
     int64_t bytes = batch_bytes(train) + 1;
@@ -583,8 +648,8 @@ Status data_fill_train(Data *data, Device *device, const DnnEntryPoint *train,
     TRY(ahead->status);
     return write_batch(device, train, ahead->bytes);
   }
-  return fill_all(
-      &(Fill){.data = data, .device = device, .entry = train, .t = t});
+  Fill fill = fill_of_step(data, device, train, t);
+  return fill_all(&fill);
 }
 
 Status data_fill_eval(Data *data, Device *device, const DnnEntryPoint *entry,
@@ -594,7 +659,8 @@ Status data_fill_eval(Data *data, Device *device, const DnnEntryPoint *entry,
                           .entry = entry,
                           .is_eval = true,
                           .is_random = is_random,
-                          .first = first});
+                          .first = first,
+                          .epoch = data_samples(data, entry)});
 }
 
 Status data_fill_records(Data *data, Device *device, const DnnEntryPoint *entry,
@@ -604,5 +670,6 @@ Status data_fill_records(Data *data, Device *device, const DnnEntryPoint *entry,
                           .entry = entry,
                           .is_eval = true,
                           .first = first,
-                          .n = n});
+                          .n = n,
+                          .epoch = data_samples(data, entry)});
 }

@@ -26,9 +26,22 @@ typedef struct Data Data;
 Status data_open(Arena *arena, const DnnProgram *program,
                  const InputSearch *search, uint64_t seed, Data **out);
 void data_close(Data *data);
-/* There is a batch to train on, and a sample for each evaluation that is asked
- * for. */
+/* There is a batch to train on, a sample for each evaluation that is asked for,
+ * and blocks that are read together have one length. */
 Status data_check(const Data *data);
+/* Blocks that an entry point reads, by their indices in the program: the
+ * longest and one that is shorter and does not cycle. */
+typedef struct DataLengths {
+  int longer, shorter;
+  int64_t n_longer, n_shorter; /* samples */
+} DataLengths;
+/* Whether there are such blocks.  `is_eval`: of their samples for evaluation.
+ */
+bool data_lengths_differ(const Data *data, const DnnEntryPoint *entry,
+                         bool is_eval, DataLengths *out);
+/* The same, as a failure that says so. */
+Status data_check_lengths(const Data *data, const DnnEntryPoint *entry,
+                          bool is_eval);
 /* Steps of an epoch; 0 without training data. */
 int64_t data_steps_per_epoch(const Data *data);
 /* Samples for evaluation; 0: none. */

@@ -84,6 +84,7 @@ static bool is_computed_together(const DnnEntryPoint *entry) {
 
 static Status prepare_prediction(Predict *p) {
   Run *run = p->run;
+  TRY(data_check_lengths(run->data, p->entry, true));
   p->n = data_samples(run->data, p->entry);
   p->n_shares = is_computed_together(p->entry) ? 1 : run->comm->world;
   if (p->n == 0)
