@@ -31,7 +31,9 @@ typedef struct Conversion {
   Module *module;
   const TensorMap *map;
   const Checkpoint *from;
-  int side; /* of the map that `from` has: 0 the left one */
+  int side;       /* of the map that `from` has: 0 the left one */
+  bool takes_raw; /* parameters themselves, also where averages are stored */
+  int n_averages; /* tensors that were read in place of their parameters */
   VEC(StoredTensor) tensors;
   VEC(Made) made; /* of the same index */
   Text misfits;   /* a line for each: missing, extra, differs, twice */

@@ -193,6 +193,29 @@ static const char *name_of(Planner *p, const Instance *instance,
   return rule_name(p->arena, instance->letters, instance->at, term);
 }
 
+/* The moving average of a parameter, as evaluation and sampling take it, else
+ * the tensor itself. A map may name the average, too: either way the parameter
+ * is accounted for. */
+static StoredPlace find_source(Planner *p, const char *name) {
+  enum { PREFIX = sizeof "ema/" - 1 };
+  const Checkpoint *from = p->out->from;
+  StoredPlace named = {0}, average = {0};
+  named.tensor = checkpoint_tensor(from, name, &named.file);
+  if (named.tensor) map_put(p->used, named.tensor, p);
+  if (!named.tensor || !from->is_own) return named;
+  if (strncmp(name, "ema/", PREFIX) == 0) {
+    StoredPlace raw = {0};
+    raw.tensor = checkpoint_tensor(from, name + PREFIX, &raw.file);
+    if (raw.tensor) map_put(p->used, raw.tensor, p);
+    return named;
+  }
+  if (p->out->takes_raw) return named;
+  average.tensor = checkpoint_tensor(
+      from, arena_printf(p->arena, "ema/%s", name), &average.file);
+  p->out->n_averages += average.tensor != NULL;
+  return average.tensor ? average : named;
+}
+
 static bool find_sources(Planner *p, Instance *instance) {
   const MapSide *side = &instance->rule->side[p->out->side];
   bool found_all = true;
@@ -200,11 +223,8 @@ static bool find_sources(Planner *p, Instance *instance) {
   for (int i = 0; i < side->n; i++) {
     const char *name = name_of(p, instance, &side->terms[i]);
     StoredPlace *source = &instance->sources[i];
-    source->tensor = checkpoint_tensor(p->out->from, name, &source->file);
-    if (source->tensor) {
-      map_put(p->used, source->tensor, p);
-      continue;
-    }
+    *source = find_source(p, name);
+    if (source->tensor) continue;
     misfit(p, "missing:", name);
     text_add(&p->out->misfits, "\n");
     found_all = false;

@@ -201,7 +201,8 @@ static int convert(Tool *tool, const TensorMap *map, const Checkpoint *from,
   Conversion conversion = {.module = &tool->module,
                            .map = map,
                            .from = from,
-                           .side = tool->options.reverse};
+                           .side = tool->options.reverse,
+                           .takes_raw = tool->options.raw};
   conversion_plan(&conversion);
   bool has_mistake = tool_report(tool);
   message_print_list(text_string(&conversion.misfits));
@@ -210,6 +211,12 @@ static int convert(Tool *tool, const TensorMap *map, const Checkpoint *from,
                   from->given, tool->options.map, conversion.n_misfits,
                   conversion.n_misfits == 1 ? "" : "s");
   if (has_mistake || conversion.n_misfits > 0) return EXIT_user;
+  if (conversion.n_averages > 0 && !tool->options.quiet)
+    message_print("note: of %d tensor%s of '%s' the moving average%s "
+                  "converted, which 'dnnc eval' uses; --raw takes the "
+                  "parameters themselves\n",
+                  conversion.n_averages, conversion.n_averages == 1 ? "" : "s",
+                  from->given, conversion.n_averages == 1 ? " is" : "s are");
   Status status = check_hashes(tool, from);
   if (status.code == STATUS_ok)
     status = write_output(tool, &conversion, file_bytes);

@@ -34,6 +34,50 @@ for p in -1.0260955536656675 -2.2499350486914227 -2.0260272165469924 -2.42209359
   close "$p" "$got" 1e-5 || fail "logarithm $i is $got, recorded was $p"
 done
 
+# Moving averages, which evaluation uses, are converted; --raw takes the others.
+cat >average.dnn <<'END'
+dim B = 32, P = 64, K = 10
+net digits(x: [B, P]) -> [B, K] {
+  param w: [P, K] = zeros
+  state seen: [] = 0
+  seen = seen + 1
+  return dot(x, w, P)
+}
+data set {
+  x: [B, P] = csv("data/inputs/uci-digits.csv.gz", 0..63) / 16
+  y: i32[B] = csv("data/inputs/uci-digits.csv.gz", 64)
+  eval = 297
+}
+train {
+  loss = cross_entropy(digits(set.x), set.y, K)
+  optimizer = sgd(lr = 0.1)
+  steps = 40
+  save = "average.ckpt"
+}
+END
+loss_of() { # checkpoint, settings: the loss of the evaluation
+  "$dnnc" eval average.dnn --quick --data "$root" --load "$@" --json >eval.json || fail "eval of $1"
+  field validation_loss eval.json
+}
+"$dnnc" run average.dnn --quick --data "$root" ema=0.99 --quiet || fail "training with averages"
+echo '{w,seen} = {w,seen}' >same.map
+printf 'seen = seen\n"ema/w" = w\n' >named.map
+"$dnnc" convert average.ckpt --map same.map -o averages 2>err || { cat err; fail "convert averages"; }
+grep -qF "note: of 1 tensor of 'average.ckpt/step-00000040' the moving average is converted" err || { cat err; fail "averages are not spoken of"; }
+"$dnnc" convert average.ckpt --map same.map -o raw --raw 2>err || { cat err; fail "convert --raw"; }
+grep -q average err | grep -v '^raw' && { cat err; fail "--raw speaks of averages"; }
+"$dnnc" convert average.ckpt --map named.map -o named 2>err || { cat err; fail "a map of the averages"; }
+want=$(loss_of average.ckpt ema=0.99) plain=$(loss_of average.ckpt ema=0)
+[ "$want" != "$plain" ] || fail "averages and parameters evaluate alike"
+for folder in averages named; do
+  [ "$(loss_of $folder ema=0.99)" = "$want" ] && [ "$(loss_of $folder ema=0)" = "$want" ] ||
+    fail "$folder: $(loss_of $folder ema=0.99) in place of $want"
+done
+[ "$(loss_of raw ema=0)" = "$plain" ] || fail "--raw: $(loss_of raw ema=0) in place of $plain"
+# There is nothing to choose where there are no averages.
+"$dnnc" convert raw --map same.map -o raw2 2>err && cmp raw/model.safetensors raw2/model.safetensors || fail "without averages"
+grep -q averages err && { cat err; fail "averages that are not there"; }
+
 # All misfits at once, exit 1, nothing written.
 "$dnnc" convert "$theirs" --map "$map" D=7 -o none 2>err
 [ $? = 1 ] || fail "a misfit is not exit 1"
