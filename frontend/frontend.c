@@ -178,6 +178,11 @@ static Callable *find_net(Build *b, Name name, Span span) {
   return NULL;
 }
 
+static const char *base_name(const char *path) {
+  const char *slash = strrchr(path, '/');
+  return slash ? slash + 1 : path;
+}
+
 static Callable *only_net(Build *b) {
   const FrontendOptions *options = b->program.options;
   if (options->net)
@@ -193,8 +198,8 @@ static Callable *only_net(Build *b) {
   }
   if (n == 1) return found;
   if (n == 0 && has_errors(b)) return NULL; /* one of them may be the net */
-  Diag *d = diag(module_of(b)->diags, DIAG_which_net, SPAN_NONE, options->path,
-                 n ? "several nets" : "no net");
+  Diag *d = diag(module_of(b)->diags, n ? DIAG_which_net : DIAG_no_net,
+                 SPAN_NONE, options->path);
   if (n)
     diag_help(d, "choose one with --net");
   else if (map_size(b->program.nets) > 0)
@@ -203,6 +208,9 @@ static Callable *only_net(Build *b) {
   else if (b->program.plans.n)
     diag_help(d, "a plan stands beside a model: dnnc build MODEL --plan %s",
               options->path);
+  else if (map_size(b->program.layers) > 0)
+    diag_help(d, "a model imports it, as in import \"%s\"",
+              base_name(options->path));
   return NULL;
 }
 
