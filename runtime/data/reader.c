@@ -61,11 +61,15 @@ static int64_t idx_size(const unsigned char *bytes, int64_t n,
   return values;
 }
 
-static Status too_short(const InputFile *file, int64_t wanted) {
+/* The file has as many bytes as its header announces; of a packed one, which
+ * has at least these, files.c looks at the end. */
+static Status check_announced(const InputFile *file, int64_t wanted) {
+  if (file->n == wanted || (file->packed && file->n > wanted)) return STATUS_OK;
   return status_make(STATUS_invalid,
-                     "'%s' is too short: its header announces %lld bytes, but "
+                     "'%s' is too %s: its header announces %lld bytes, but "
                      "%lld are there",
-                     file->path, (long long)wanted, (long long)file->n);
+                     file->path, file->n < wanted ? "short" : "long",
+                     (long long)wanted, (long long)file->n);
 }
 
 static int64_t idx_limit(const unsigned char *bytes, int64_t n) {
@@ -85,10 +89,8 @@ static Status open_idx(Reader *reader) {
   if (values < 0)
     return status_make(STATUS_invalid, "'%s' is not an IDX file",
                        reader->file.path);
-  int64_t wanted = idx_limit(bytes, n);
-  if (reader->file.n < wanted) return too_short(&reader->file, wanted);
   reader->n = values;
-  return STATUS_OK;
+  return check_announced(&reader->file, idx_limit(bytes, n));
 }
 
 /* ---- tokens ---- */
@@ -109,9 +111,7 @@ static Status open_tokens(Reader *reader) {
   reader->header_bytes = TOKEN_HEADER;
   reader->format = (NumberFormat){'u', 2, false};
   reader->n = little_endian(header + 8);
-  int64_t wanted = tokens_limit(header, sizeof header);
-  if (reader->file.n < wanted) return too_short(&reader->file, wanted);
-  return STATUS_OK;
+  return check_announced(&reader->file, tokens_limit(header, sizeof header));
 }
 
 /* ---- arrays: npy and safetensors ---- */

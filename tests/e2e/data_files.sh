@@ -139,6 +139,17 @@ cd "$at" || exit 1
 cp box/m.dnn m.dnn
 sed -i 's/csv("deep\/rows.csv", 0)/idx("many.idx")/; s/i32\[B, T\] = next(x)/i32[B, T] = idx("many.idx")/' m.dnn
 printf '\0\0\10\2\177\377\377\377\0\0\0\10abc' >many.idx
+# The header of a file of tokens fits it.
+sized() { # bytes after the header, of 12 tokens
+  { printf '\210\330\064\001\001\0\0\0\014\0\0\0' && head -c $((1012 + $1)) /dev/zero; } >sized.bin
+}
+tokens=('d.x=tokens("sized.bin")' 'd.y=tokens("sized.bin")')
+sized 26
+build 1 "'sized.bin' is too long: its header announces 1048 bytes, but 1050 are there" "${tokens[@]}"
+sized 22
+build 1 "'sized.bin' is too short: its header announces 1048 bytes, but 1046 are there" "${tokens[@]}"
+sized 24
+build 0 "" "${tokens[@]}"
 build 1 "'many.idx' is too short: its header announces 17179869188 bytes, but 15 are there"
 gzip -k many.idx
 build 1 "'many.idx.gz' unpacks to more than 4096 MiB\|'many.idx.gz' is too short: its header announces 17179869188 bytes, but at most [0-9]* are there" \
