@@ -13,6 +13,7 @@
 #include "frontend/elaborate/frame.h"
 #include "frontend/elaborate/match.h"
 #include "frontend/elaborate/output.h"
+#include "frontend/elaborate/reach.h"
 
 #include <string.h>
 
@@ -613,6 +614,7 @@ static ExprValue run_net(Elab *e, Call *call) {
   const ExprValue *args = arena_copy(e->arena, call->args,
                                      sizeof(ExprValue) * (size_t)call->n_args);
   ExprValue result = call_run(e, call, name_intern(e->names, ""));
+  reach_warn(e, call->callable, args, call->n_args, result);
   vec_push(e->arena, &e->net_calls,
            (NetCall){call->callable, args, call->n_args, result});
   return result;
