@@ -128,7 +128,9 @@ static Status count_samples(const Compilation *c, const Model *model,
   Data *data = NULL;
   Status status = data_open(arena, program, search, 1, &data);
   int errors = diags_errors(c->module->diags);
-  for (int i = 0; i < 2 && status.code == STATUS_ok; i++)
+  bool tells =
+      status.code == STATUS_ok && c->options->data_files == DATA_FILES_checked;
+  for (int i = 0; i < 2 && tells; i++)
     report_lengths(c, model, data, &program->entry_points[i], i == 1);
   bool is_told = diags_errors(c->module->diags) > errors;
   if (status.code == STATUS_ok && !is_told) status = data_check(data);
