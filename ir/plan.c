@@ -72,6 +72,14 @@ const PlanShard *plan_find_shard(const Plan *plan, Name dim) {
   return NULL;
 }
 
+const PlanShard *plan_batch_shard(const Plan *plan) {
+  return plan->batch_dim ? plan_find_shard(plan, plan->batch_dim) : NULL;
+}
+
+const PlanShard *plan_zero_shard(const Plan *plan) {
+  return plan->zero_over.n_axes > 0 ? &plan->zero_over : plan_batch_shard(plan);
+}
+
 static void index_line(Map *map, const PlanPlacement *line) {
   for (int i = 0; i < line->n_paths; i++)
     map_put(map, line->paths[i], (void *)line);

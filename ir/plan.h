@@ -118,6 +118,10 @@ void plan_set_microbatches(Module *module, Plan *plan, int64_t microbatches);
 void plan_index(Arena *arena, Plan *plan);
 /* The last pin that shards this dim by name, or NULL. */
 const PlanShard *plan_find_shard(const Plan *plan, Name dim);
+/* The pin that shards the batch dim, or NULL. */
+const PlanShard *plan_batch_shard(const Plan *plan);
+/* The axes of ZeRO: of its line, else of the batch; NULL: none. */
+const PlanShard *plan_zero_shard(const Plan *plan);
 /* The last pin that places this path, or NULL. */
 const PlanPlacement *plan_find_placement(const Plan *plan, Name path);
 /* The last line about the gradient or the optimizer state of a parameter, or

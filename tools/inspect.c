@@ -67,14 +67,8 @@ static void add_kinds(Arena *arena, Inspection *out) {
 
 /* ---- sharding ---- */
 
-/* Passes rename a dim that stands twice in a type: "T~" is T. */
-static Name written_name(Names *names, Name dim) {
-  size_t n = strcspn(dim, "~");
-  return dim[n] ? name_intern_n(names, dim, n) : dim;
-}
-
 static void count_name(Arena *arena, Inspection *out, const Dim *dim) {
-  Name name = written_name(out->priced->c.module->names, dim->name);
+  Name name = written_dim(out->priced->c.module->names, dim->name);
   for (int i = 0; i < out->names.n; i++) {
     NameRow *row = &out->names.data[i];
     if (row->dim != name || row->axes != dim->split) continue;

@@ -82,7 +82,7 @@ MemoryMoment *memory_over_time(Arena *arena, const Priced *priced, int *out_n);
 /* ---- plan_lines.c: what a line of the plan costs and buys ---- */
 
 typedef struct PlanLine {
-  Span span; /* no source: of no line, as the batch takes open axes */
+  VEC(Span) spans; /* none: of no line, as the batch takes open axes */
   const char *text;
   int64_t n_transfers; /* of a step, for which this line is the reason */
   Bytes sent;          /* by them */
@@ -105,6 +105,10 @@ enum { MOST_TRIED_LINES = 10 };
  * says.  That takes long for a large model, so it says on a terminal how far it
  * is. */
 PlanLines plan_lines_of(Tool *tool, const Priced *priced);
+/* Appends the rows of these lines, without figures (plan_line_rows.c). */
+void plan_lines_add(Arena *arena, const Span *spans, int n, PlanLines *out);
+/* Returns the time of the step beside the waits of its lines. */
+Ps plan_lines_rest(const PlanLines *lines, Ps step);
 
 /* ---- inspect.c ---- */
 

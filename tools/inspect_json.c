@@ -154,9 +154,9 @@ static void add_lines(Text *out, const Inspection *in) {
     const PlanLine *line = &in->lines.lines.data[i];
     text_add(out, i ? ",\n{\"text\":" : "\n{\"text\":");
     text_add_json(out, line->text);
-    if (line->span.source) {
+    if (line->spans.n > 0) {
       int row, column;
-      span_locate(line->span, &row, &column);
+      span_locate(line->spans.data[0], &row, &column);
       add_integer(out, "line", row);
     }
     add_integer(out, "transfers", line->n_transfers);
@@ -174,6 +174,8 @@ static void add_lines(Text *out, const Inspection *in) {
     text_add(out, "}");
   }
   text_add(out, "]");
+  add_integer(out, "kernels_ps",
+              plan_lines_rest(&in->lines, in->priced->price.step));
 }
 
 static void add_bar(Text *out, const TimelineBar *bar) {

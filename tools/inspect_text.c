@@ -135,6 +135,11 @@ static void print_lines(Text *out, const Inspection *in) {
     else
       text_add(out, "\n");
   }
+  Ps step = in->priced->price.step;
+  text_printf(out, "  %-44s %9s %14s %14s\n", "kernels, of no line", "", "",
+              inspect_ms(out->arena, plan_lines_rest(&in->lines, step)));
+  text_printf(out, "  %-44s %9s %14s %14s\n", "step", "", "",
+              inspect_ms(out->arena, step));
 }
 
 void inspect_print(Text *out, const Inspection *in) {

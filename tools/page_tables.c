@@ -243,6 +243,12 @@ void page_lines(Text *out, const Inspection *in) {
   begin_table(out, heads, ARRAY_LENGTH(heads));
   for (int i = 0; i < in->lines.lines.n; i++)
     add_line(out, i, &in->lines.lines.data[i]);
+  text_add(out, "<tr>");
+  name_cell(out, "kernels, of no line");
+  text_add(out, "<td colspan=\"3\"></td>");
+  time_cell(out, "kernels_ps",
+            plan_lines_rest(&in->lines, in->priced->price.step));
+  text_add(out, "<td colspan=\"2\"></td></tr>\n");
   end_table(out);
 }
 

@@ -4,7 +4,7 @@
  *     shard H, F over tensor   384 transfers, 1584 ms exposed    the line costs
  *                              + 240 s, + 900 GB without it      and buys
  *
- * A line costs what its collectives take (show_collectives.c finds the line
+ * A line costs what its collectives take (collective_pins.c finds the line
  * behind each), and what it buys is the difference to the same plan without it.
  * That plan is compiled and priced in a process of its own: its messages are
  * not for the user, and whatever happens to it, the others are priced.
@@ -24,13 +24,21 @@ enum { MOST_AT_A_TIME = 8 };
 /* ---- what lines cost ---- */
 
 static void add_lines(Arena *arena, const Ast *ast, PlanLines *out) {
+  VEC(Span) spans = {0};
   for (int i = 0; i < ast->n_items; i++) {
     const Item *item = &ast->items[i];
     for (int k = 0; item->kind == ITEM_plan && k < item->n_pins; k++)
-      vec_push(arena, &out->lines,
-               (PlanLine){.span = item->pins[k].span,
-                          .text = span_text(arena, item->pins[k].span)});
+      vec_push(arena, &spans, item->pins[k].span);
   }
+  plan_lines_add(arena, spans.data, spans.n, out);
+}
+
+static bool has_pin(const PlanLine *line, Span pin) {
+  for (int i = 0; i < line->spans.n; i++) {
+    Span span = line->spans.data[i];
+    if (span.begin <= pin.begin && pin.begin < span.end) return true;
+  }
+  return false;
 }
 
 /* The last row is for what is of no line of the plan. */
@@ -38,11 +46,8 @@ static PlanLine *find_line(const PlanLines *lines, const char *plan, Span pin) {
   int rest = lines->lines.n - 1;
   if (!pin.source || strcmp(pin.source->path, plan) != 0)
     return &lines->lines.data[rest];
-  for (int i = 0; i < rest; i++) {
-    Span span = lines->lines.data[i].span;
-    if (span.begin <= pin.begin && pin.begin < span.end)
-      return &lines->lines.data[i];
-  }
+  for (int i = 0; i < rest; i++)
+    if (has_pin(&lines->lines.data[i], pin)) return &lines->lines.data[i];
   return &lines->lines.data[rest];
 }
 
@@ -59,7 +64,8 @@ static void add_costs(Tool *tool, const Priced *p, PlanLines *lines) {
         &p->nodes[is_queue ? sent->instruction : wait->instruction];
     intptr_t row = (intptr_t)map_get(seen, at->node);
     if (!row) {
-      Span pin = collective_pin(tool->arena, p->c.plan, at->node);
+      Span pin =
+          collective_pins(tool->arena, p->c.plan, at->graph, at->id).first;
       row = find_line(lines, plan, pin) - lines->lines.data + 1;
       map_put(seen, at->node, (void *)row);
     }
@@ -75,7 +81,7 @@ static int compare_lines(const void *a, const void *b) {
   const PlanLine *x = a, *y = b;
   if (x->exposed != y->exposed) return x->exposed < y->exposed ? 1 : -1;
   if (x->busy != y->busy) return x->busy < y->busy ? 1 : -1;
-  return (x->span.begin > y->span.begin) - (x->span.begin < y->span.begin);
+  return strcmp(x->text, y->text); /* however the file orders them */
 }
 
 /* ---- what they buy ---- */
@@ -85,15 +91,19 @@ typedef struct Tried {
   Bytes peak;
 } Tried;
 
-/* The plan without the line, which becomes blanks. */
-static const Source *plan_without(Arena *arena, const Source *source,
-                                  Span line) {
-  char *text = arena_strdup(arena, source->text);
+static void blank_line(char *text, Span line) {
   uint32_t end = line.end;
   while (text[end] == ' ') end++;
   if (text[end] == ';') line.end = end + 1;
   for (uint32_t i = line.begin; i < line.end; i++)
     if (text[i] != '\n') text[i] = ' ';
+}
+
+/* The plan without the lines of a row, which become blanks. */
+static const Source *plan_without(Arena *arena, const Source *source,
+                                  const PlanLine *line) {
+  char *text = arena_strdup(arena, source->text);
+  for (int i = 0; i < line->spans.n; i++) blank_line(text, line->spans.data[i]);
   Source *out = ARENA_NEW(arena, Source);
   *out = (Source){source->path, text, source->n};
   return out;
@@ -150,7 +160,7 @@ static bool begin_trial(Tool *tool, const Source *source, PlanLine *line,
     fclose(out->messages);
     return false;
   }
-  const Source *plan = plan_without(tool->arena, source, line->span);
+  const Source *plan = plan_without(tool->arena, source, line);
   fflush(stdout);
   fflush(stderr);
   out->child = fork();
@@ -215,6 +225,11 @@ static void try_lines(Tool *tool, const Priced *p, const Source *source,
       is_begun[slot] = begin_trial(tool, source, &lines[i], &trials[slot]);
   }
   show_progress(n, n);
+}
+
+Ps plan_lines_rest(const PlanLines *lines, Ps step) {
+  for (int i = 0; i < lines->lines.n; i++) step -= lines->lines.data[i].exposed;
+  return step;
 }
 
 PlanLines plan_lines_of(Tool *tool, const Priced *p) {

@@ -8,9 +8,8 @@
  *
  * The rows are the collectives of the graph that codegen gets.  The bytes are
  * the payload that the run counts (comm_payload): those of operands or
- * results, whichever are larger.  A plan has no line for each collective; the
- * pins behind one are the lines that name its axes: the line of its value, else
- * that of ZeRO, else those of dims.
+ * results, whichever are larger.  collective_pins.c finds the lines of the plan
+ * behind each.
  */
 #include <stdio.h>
 #include <string.h>
@@ -22,8 +21,7 @@ typedef struct CollectiveRow {
   const Node *node;
   const char *axes;
   int64_t bytes, times;
-  Span pin;             /* no source: none is written */
-  const char *pin_text; /* all of them */
+  CollectivePins pins;
 } CollectiveRow;
 
 typedef struct CollectiveRows {
@@ -31,55 +29,6 @@ typedef struct CollectiveRows {
   const Plan *plan;
   VEC(CollectiveRow) list;
 } CollectiveRows;
-
-/* ---- pins ---- */
-
-static bool shard_names_axis(const PlanShard *shard, const Name *axes, int n) {
-  for (int i = 0; i < shard->n_axes; i++)
-    for (int k = 0; k < n; k++)
-      if (shard->axes[i] == axes[k]) return true;
-  return false;
-}
-
-static void add_pin(CollectiveRow *row, Text *text, Span span) {
-  const char *line = span.source ? span_text(text->arena, span) : NULL;
-  if (!line || strstr(text_string(text), line)) return;
-  if (!row->pin.source) row->pin = span;
-  text_printf(text, "%s%s", text->n ? "; " : "", line);
-}
-
-static void find_pins(Arena *arena, const Plan *plan, CollectiveRow *row,
-                      const Name *axes, int n) {
-  const PlanPlacement *placement = plan_find_placement(plan, row->node->path);
-  Text text = text_create(arena);
-  for (int i = 0; placement && i < placement->n_shards; i++)
-    if (shard_names_axis(&placement->shards[i], axes, n))
-      add_pin(row, &text, placement->span);
-  bool moves =
-      row->node->op == OP_all_gather || row->node->op == OP_reduce_scatter;
-  if (!text.n && plan->zero > 0 && moves &&
-      (plan->zero_over.n_axes == 0 ||
-       shard_names_axis(&plan->zero_over, axes, n)))
-    add_pin(row, &text, plan->zero_over.span);
-  bool is_found = text.n > 0;
-  for (int i = 0; !is_found && i < plan->shards.n; i++)
-    if (shard_names_axis(&plan->shards.data[i], axes, n))
-      add_pin(row, &text, plan->shards.data[i].span);
-  is_found = text.n > 0;
-  for (int i = 0; !is_found && i < plan->placements.n; i++)
-    for (int k = 0; k < plan->placements.data[i].n_shards; k++)
-      if (shard_names_axis(&plan->placements.data[i].shards[k], axes, n))
-        add_pin(row, &text, plan->placements.data[i].span);
-  row->pin_text = text.n ? text_string(&text) : "the batch takes open axes";
-}
-
-Span collective_pin(Arena *arena, const Plan *plan, const Node *node) {
-  int n = 0;
-  const Name *axes = node_names(node, ATTR_axes, &n);
-  CollectiveRow row = {.node = node};
-  if (plan) find_pins(arena, plan, &row, axes, n);
-  return row.pin;
-}
 
 /* ---- rows ---- */
 
@@ -116,7 +65,7 @@ static void add_collectives(CollectiveRows *rows, const Graph *graph,
                          .axes = axes_text(rows->arena, axes, count),
                          .bytes = payload_bytes(graph, node),
                          .times = n};
-    find_pins(rows->arena, rows->plan, &row, axes, count);
+    row.pins = collective_pins(rows->arena, rows->plan, graph, id);
     vec_push(rows->arena, &rows->list, row);
   }
 }
@@ -149,8 +98,8 @@ static void print_rows(Text *out, const CollectiveRows *rows) {
                 (long long)row->times, phase_name(row->node->phase),
                 place_of(out->arena, row->node->span),
                 row->node->path ? row->node->path : "",
-                place_of(out->arena, row->pin), row->pin.source ? ": " : "",
-                row->pin_text);
+                place_of(out->arena, row->pins.first),
+                row->pins.first.source ? ": " : "", row->pins.text);
   }
   text_printf(out, "%d collectives, %lld bytes a step on each rank\n",
               rows->list.n, (long long)total_bytes(rows));
@@ -177,9 +126,9 @@ static void add_rows_json(Text *out, const CollectiveRows *rows) {
                 phase_name(row->node->phase));
     text_add_json(out, row->node->path ? row->node->path : "");
     add_place(out, "model", row->node->span);
-    add_place(out, "plan", row->pin);
+    add_place(out, "plan", row->pins.first);
     text_add(out, ",\"pin\":");
-    text_add_json(out, row->pin_text);
+    text_add_json(out, row->pins.text);
     text_add(out, "}");
   }
   text_printf(out, "],\"bytes_per_step\":%lld", (long long)total_bytes(rows));

@@ -124,9 +124,20 @@ int show_compiled(Tool *tool);
 /* The collectives of a training step (show_collectives.c): a table, or fields
  * of a JSON object. */
 void show_collectives(Text *out, const Compilation *c, bool is_json);
-/* The line of the plan or the model that is the reason for a collective; no
- * source: there is none, as the batch takes open axes (show_collectives.c). */
-Span collective_pin(Arena *arena, const Plan *plan, const Node *node);
+
+/* ---- collective_pins.c ---- */
+
+/* The lines of the plan or the model that are the reason for a collective. */
+typedef struct CollectivePins {
+  Span first;       /* no source: there is none, as the batch takes open axes */
+  const char *text; /* all of them */
+} CollectivePins;
+
+/* Passes rename a dim that stands twice in a type: "T~" is T. */
+Name written_dim(Names *names, Name dim);
+CollectivePins collective_pins(Arena *arena, const Plan *plan,
+                               const Graph *graph, int id);
+
 /* `dnnc show PLAN --model MODEL --cluster FILE` (show_step.c); returns an exit
  * code. */
 int show_step(Tool *tool);

@@ -37,29 +37,21 @@ struct ZeroShard {
   AxisSet axes;   /* that it has for this reason */
 };
 
-static AxisList batch_list(const Partition *p) {
-  const Plan *plan = p->plan;
+static AxisList rank_axes(const Partition *p, const PlanShard *shard) {
   AxisList list = 0;
-  const PlanShard *batch =
-      plan->batch_dim ? plan_find_shard(plan, plan->batch_dim) : NULL;
-  for (int i = 0; batch && i < batch->n_axes; i++) {
-    int axis = mesh_find(p->mesh, batch->axes[i]);
+  for (int i = 0; shard && i < shard->n_axes; i++) {
+    int axis = mesh_find(p->mesh, shard->axes[i]);
     if (!p->mesh->axes[axis].is_sequential) list = axis_list_append(list, axis);
   }
   return list;
 }
 
 AxisSet batch_axes(const Partition *p) {
-  return axis_list_set(batch_list(p));
+  return axis_list_set(rank_axes(p, plan_batch_shard(p->plan)));
 }
 
 static AxisList zero_axes(const Partition *p) {
-  const PlanShard *over = &p->plan->zero_over;
-  AxisList list = 0;
-  if (over->n_axes == 0) return batch_list(p);
-  for (int i = 0; i < over->n_axes; i++)
-    list = axis_list_append(list, mesh_find(p->mesh, over->axes[i]));
-  return list;
+  return rank_axes(p, plan_zero_shard(p->plan));
 }
 
 static bool prefers_largest(const Partition *p) {

@@ -120,6 +120,7 @@ assert max(sum(v for k, v in m.items() if k != "time_ps") for m in moments) == s
 lane = shown["timelines"][0]["lanes"][0]["bars"]
 assert lane[0]["begin_ps"] == 0 and lane[-1]["end_ps"] == step
 assert all(a["end_ps"] == b["begin_ps"] for a, b in zip(lane, lane[1:]))
+assert sum(line["exposed_ps"] for line in shown["lines"]) + shown["kernels_ps"] == step
 assert sum(line["exposed_ps"] for line in shown["lines"]) == sum(
     round(1e12 * shown["terms"][t]) for t in
     ("all_gather", "reduce_scatter", "all_reduce", "all_to_all", "permute"))
@@ -152,6 +153,53 @@ END
 show gpt ring4 >words 2>message || fail "show ring4"
 grep -q "shard T over seq .*  no plan: 'attention = ring' cannot hold" words && ! grep -q error message ||
   { cat words message; fail "a line that another one needs"; }
+# A plan has one table, however it is spelt: axes of ZeRO written out or not, lines in any order, ranges folded or not.
+cat >folded.plan <<'END'
+mesh { data = 2; tensor = 2 }
+plan {
+  zero = 3
+  shard B over data
+  shard H, F, V over tensor
+  shard x[0]: B over data, T over tensor
+  shard block[0..1].attn.wo: H over tensor
+}
+END
+cat >written.plan <<'END'
+mesh { data = 2; tensor = 2 }
+plan {
+  shard block[1].attn.wo: H over tensor
+  shard x[0]: B over data, T over tensor
+  shard H, F, V over tensor; shard block[0].attn.wo: H over tensor
+  shard B over data
+  zero = 3 over data
+}
+END
+for plan in folded written; do
+  "$dnnc" show $plan.plan --model "$systems/gpt.dnn" --cluster two.cluster --json --collectives >$plan.json ||
+    fail "show $plan"
+done
+python3 - <<'END' || fail "the tables of two spellings"
+import json
+def tables(name):
+    shown = json.load(open(name))
+    for row in shown["lines"] + shown["collectives"]:
+        for key in ("line", "plan_line", "plan_file"):
+            row.pop(key, None)
+    text = json.dumps([shown["lines"], shown["collectives"]]).replace("zero = 3 over data", "zero = 3")
+    return text.replace("block[0..1].attn.wo", "block[*].attn.wo"), shown
+folded, shown = tables("folded.json")
+written, _ = tables("written.json")
+for i in (0, 1):
+    written = written.replace(f"shard block[{i}].attn.wo", "shard block[*].attn.wo")
+assert folded == written
+causes = {}
+for row in shown["collectives"]:
+    causes.setdefault(row["axes"], set()).add(row["pin"].split(":")[0])
+assert "zero = 3" not in causes["tensor"] and "zero = 3" in causes["data"], causes
+of = {line["text"]: line for line in shown["lines"]}
+assert of["shard H, F, V over tensor"]["exposed_ps"] > of["zero = 3"]["exposed_ps"] > 0, of
+assert of["shard block[0..1].attn.wo: H over tensor"]["transfers"] > 0, of
+END
 show mlp data --what-if link.node=2x --without launch --collectives >words || fail "options of show"
 grep -q '^operator  *axes' words && ! grep -q '  launch ' words || fail "options of show"
 wrong "what a step costs depends on the machines" "$dnnc" show "$plans/data.plan" \
