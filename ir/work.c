@@ -81,6 +81,34 @@ static int64_t dim_product(const Type *type, const Type *other, bool is_there,
   return n;
 }
 
+/* Returns the role of a dim in a product: batch, k, m or n. */
+static int dim_role(Name dim, const Type *a, const Type *b, const Name *over,
+                    int n_over) {
+  enum { IN_A = 1, IN_B = 2, OVER = 4 };
+  for (int i = 0; i < n_over; i++)
+    if (over[i] == dim) return OVER;
+  return (type_find(a, dim) >= 0 ? IN_A : 0) |
+         (type_find(b, dim) >= 0 ? IN_B : 0);
+}
+
+/* A row is what the innermost dims of one role have. */
+static bool has_unaligned_rows(const WorkCall *call, const Type *type) {
+  enum { ALIGNED_BYTES = 16 };
+  int n, role = -1;
+  const Name *over = node_names(call->node, ATTR_over, &n);
+  int64_t row = 1;
+  for (int d = type->rank - 1; d >= 0; d--) {
+    if (type->dims[d].size == 1) continue;
+    int of =
+        dim_role(type->dims[d].name, call->inputs[0], call->inputs[1], over, n);
+    if (role >= 0 && of != role) break;
+    role = of;
+    row *= type->dims[d].size;
+  }
+  return row < type_elements(type) &&
+         row * dtype_size_bytes(type->dtype) % ALIGNED_BYTES != 0;
+}
+
 static void dot_shape(const WorkCall *call, Work *out) {
   const Type *a = call->inputs[0], *b = call->inputs[1];
   int n;
@@ -90,6 +118,9 @@ static void dot_shape(const WorkCall *call, Work *out) {
   out->n = dim_product(b, a, false, call, ATTR_over);
   out->k = 1;
   for (int i = 0; i < n; i++) out->k *= type_size(a, over[i]);
+  out->has_unaligned_rows = has_unaligned_rows(call, a) ||
+                            has_unaligned_rows(call, b) ||
+                            has_unaligned_rows(call, call->results[0]);
 }
 
 static int64_t quotient(double flops, double of) {

@@ -20,6 +20,8 @@ typedef struct Work {
   /* A contraction is `batch` products of [m, k] and [k, n]; others have 0.
    * Attention is two products: k is the sum of both. */
   int64_t batch, m, n, k;
+  bool has_unaligned_rows; /* a matmul: those of an operand or of the result are
+                              no multiple of 16 bytes */
   double flops;
   double padding; /* those of them that multiply a convolution's padding */
   int64_t read, written; /* bytes */

@@ -40,6 +40,7 @@ typedef struct DeviceRates {
   double flops[N_DTYPES]; /* peak of products a second; 0: lacks the dtype */
   double bandwidth;       /* peak, bytes a second */
   double sustained, memory_share, attention, attention_grad; /* of peak */
+  double unaligned; /* of peak; 0: such products are as fast as others */
   int64_t tile_k;
   Ps launch;
   Ps collective;        /* a transfer of nothing */

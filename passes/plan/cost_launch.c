@@ -42,15 +42,18 @@ bool cost_counts(const CostModel *model, CostTerm term) {
 
 typedef struct RateRow {
   const char *device;
-  int sustained, tile_k, bandwidth, attention, attention_grad, launch_ns;
-  int collective_ns, transport, interference;
+  int sustained, tile_k, unaligned, bandwidth, attention, attention_grad;
+  int launch_ns, collective_ns, transport, interference;
 } RateRow;
 
 static const RateRow rate_rows[] = {
-#define RATE(device, sustained, tile_k, bandwidth, attention, attention_grad,  \
-             launch_ns, collective_ns, transport, interference, source)        \
-  {#device,        sustained, tile_k,        bandwidth, attention,             \
-   attention_grad, launch_ns, collective_ns, transport, interference},
+#define RATE(device, sustained, tile_k, unaligned, bandwidth, attention,       \
+             attention_grad, launch_ns, collective_ns, transport,              \
+             interference, source)                                             \
+  {                                                                            \
+      #device,       sustained, tile_k,         unaligned,                     \
+      bandwidth,     attention, attention_grad, launch_ns,                     \
+      collective_ns, transport, interference},
 #include "passes/plan/rates.def"
 };
 
@@ -70,6 +73,7 @@ bool cost_rates_of(const char *preset, DeviceRates *rates) {
     const RateRow *row = &rate_rows[i];
     if (strcmp(row->device, preset) != 0) continue;
     rates->sustained = row->sustained / 1000.0;
+    rates->unaligned = row->unaligned / 1000.0;
     rates->memory_share = row->bandwidth / 1000.0;
     rates->attention = row->attention / 1000.0;
     rates->attention_grad = row->attention_grad / 1000.0;
@@ -161,6 +165,17 @@ static double tiled_time(const CostModel *model, const Work *work,
   return seconds;
 }
 
+/* Libraries have no fast kernel for such rows, whatever their tiles. */
+static double unaligned_time(const CostModel *model, const Work *work) {
+  double share = model->rates.unaligned;
+  if (!work->has_unaligned_rows || !dtype_is_16bit(work->dtype) || share <= 0 ||
+      !cost_counts(model, COST_alignment))
+    return 0;
+  double flops = 2 * (double)work->batch * (double)work->m * (double)work->n *
+                 (double)work->k;
+  return flops / (peak_of(model, work->dtype) * share);
+}
+
 static double product_time(const CostModel *model, const Work *work) {
   enum { MOST_PARTS = 16, LEAST_K = 512 };
   double best = -1;
@@ -173,6 +188,8 @@ static double product_time(const CostModel *model, const Work *work) {
     }
   }
   double moved = bytes_time(model, (double)(work->read + work->written));
+  double slow = unaligned_time(model, work);
+  if (slow > best) best = slow;
   return best > moved ? best : moved;
 }
 
