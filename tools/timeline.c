@@ -126,6 +126,31 @@ typedef struct Repeat {
   int64_t last; /* the largest index */
 } Repeat;
 
+/* Each iteration reads what the one before has computed.  Calls of one layer at
+ * several places have such paths, too. */
+static bool follows_itself(Arena *arena, const Priced *p,
+                           const Repeat *repeat) {
+  Names *names = p->c.module->names;
+  const Graph *graph = p->c.model->train;
+  bool *reads = ARENA_ARRAY(arena, bool, repeat->last + 1);
+  for (int id = 0; id < graph->nodes.n; id++) {
+    const Node *node = graph->nodes.data[id];
+    Name name;
+    int64_t index, before;
+    if (!path_iteration(names, graph_path(graph, id), &name, &index) ||
+        name != repeat->name || index > repeat->last)
+      continue;
+    for (int i = 0; i < node->n_inputs; i++)
+      if (path_iteration(names, graph_path(graph, node->inputs[i].node), &name,
+                         &before) &&
+          name == repeat->name && before == index - 1)
+        reads[index] = true;
+  }
+  for (int64_t i = 1; i <= repeat->last; i++)
+    if (!reads[i]) return false;
+  return true;
+}
+
 static Repeat most_costly_repeat(Arena *arena, const Priced *p,
                                  const PricedClass *class) {
   VEC(Repeat) repeats = {0};
@@ -148,7 +173,8 @@ static Repeat most_costly_repeat(Arena *arena, const Priced *p,
     if (index > repeat->last) repeat->last = index;
   }
   for (int i = 0; i < repeats.n; i++)
-    if (repeats.data[i].last >= 2 && repeats.data[i].time > best.time)
+    if (repeats.data[i].last >= 2 && repeats.data[i].time > best.time &&
+        follows_itself(arena, p, &repeats.data[i]))
       best = repeats.data[i];
   return best;
 }

@@ -291,6 +291,33 @@ page gpt sequence_zero3
 page moe experts_tensor --what-if link.node=0.1x --lines 1
 page gpt sequence_zero3 L=6 --lines 0
 grep -q 'block\[2\], one of 6: backward pass' page.html || fail "one block of a repeat"
+# Calls of a layer at several places are no repeat, however costly.
+cat >calls.dnn <<'END'
+dim B = 16, P = 512, Q = P, K = 8
+layer linear(x: [B, P]) {
+  param w: [P, Q] = he_uniform(P)
+  y = dot(x, w, P)
+  return y[Q -> P]
+}
+layer block(x: [B, P]) {
+  param g: [P] = ones
+  return x + relu(x * g)
+}
+net calls(x: [B, P]) -> [B, K] {
+  param w: [P, K] = he_uniform(P)
+  x = relu(linear(x))
+  repeat i in 4 { x = block(x) }
+  x = relu(linear(x))
+  repeat i in 3 { x = x * i }
+  x = relu(linear(x))
+  return dot(x, w, P)
+}
+data d { x: [B, P] = synthetic(); y: i32[B] = synthetic(K) }
+train { loss = cross_entropy(calls(d.x), d.y, K); optimizer = sgd(lr = 0.01); steps = 1 }
+END
+printf 'mesh { data = 4 }\nplan { shard B over data }\n' >four.plan
+"$dnnc" show four.plan --model calls.dnn --cluster two.cluster --html calls.html --lines 0 >words || fail "calls"
+grep -q 'block\[[0-9]\], one of 4' calls.html && ! grep -q 'linear\[[0-9]\], one of' calls.html || fail "a repeat of calls"
 # Every box of the graph is drawn once, edges join boxes, and times add up.
 python3 - <<'END' || fail "the graph"
 import json, re
