@@ -107,7 +107,8 @@ static Map *find_placements(const PassContext *ctx, const Mesh *mesh,
   return instead;
 }
 
-/* A trial that differs from the plan in this pin saves bytes. */
+/* A trial that differs from the plan in this pin saves bytes, at least half a
+ * percent of all. */
 static bool saves_bytes(const PassContext *ctx, const Graph *graph,
                         const CostlyPin *pin, PinTrial *trial,
                         int64_t *out_bytes) {
@@ -116,7 +117,7 @@ static bool saves_bytes(const PassContext *ctx, const Graph *graph,
   choose_completion(ctx, graph, trial);
   if (!try_placement(ctx, graph, trial, true, &cost)) return false;
   *out_bytes = cost.bytes;
-  return cost.bytes < pin->bytes;
+  return pin->bytes - cost.bytes > pin->bytes / 200;
 }
 
 /* Whether another placement of the pin's values saves bytes. */

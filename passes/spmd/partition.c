@@ -61,21 +61,23 @@ static AxisList add_microbatch_axes(const Partition *p, AxisList list,
   return list;
 }
 
-/* The warning about padding, once for each line and size. */
+/* The warning about padding, once for each line and size; none where it rounds
+ * to nothing. */
 static void warn_of_padding(Partition *p, Name name, const Dim *dim,
                             Span place) {
   int64_t shards = axis_list_shards(dim->split, p->mesh);
   int64_t each = (dim->size + shards - 1) / shards;
   if (!p->ctx->is_training || each * shards == dim->size) return;
+  int64_t all = each * shards;
+  int64_t waste = (100 * (all - dim->size) + all / 2) / all;
+  int64_t empty = shards - (dim->size + each - 1) / each;
+  if (waste == 0 && empty == 0) return;
   Name key =
       name_format(p->ctx->module->names, "%s:%ld", name, (long)dim->size);
   if (map_has(p->warned, key)) return;
   map_put(p->warned, key, (void *)key);
-  int64_t all = each * shards;
-  int64_t waste = (100 * (all - dim->size) + all / 2) / all;
   Diag *d = diag(p->ctx->module->diags, DIAG_shard_padding, place, name,
                  (long)dim->size, (long)shards, (long)each, (long)waste);
-  int64_t empty = shards - (dim->size + each - 1) / each;
   if (empty > 0) diag_help(d, "ranks without an element: %ld", (long)empty);
 }
 
