@@ -67,12 +67,19 @@ bool driver_load_curves(Module *module, const Cluster *cluster,
   return is_right;
 }
 
-bool driver_check_ranks(Module *module, const Cluster *cluster, int64_t ranks) {
+bool driver_check_ranks(Module *module, const Cluster *cluster, int64_t ranks,
+                        const char *asker) {
   int64_t most = cluster_ranks(cluster);
   if (ranks <= most) return true;
-  diag(module->diags, DIAG_cluster_ranks, SPAN_NONE, (long long)ranks,
+  diag(module->diags, DIAG_cluster_ranks, SPAN_NONE, asker, (long long)ranks,
        cluster->name, (long long)most);
   return false;
+}
+
+bool driver_check_compiled_ranks(const Compilation *c) {
+  bool is_option = c->options->ranks == c->ranks;
+  return driver_check_ranks(c->module, c->cluster, c->ranks,
+                            is_option ? "--ranks" : "the plan");
 }
 
 const char *driver_cluster_target(const Cluster *cluster, int64_t ranks) {

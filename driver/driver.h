@@ -156,8 +156,11 @@ const Cluster *driver_load_cluster(Module *module, const char *path);
 /* The curves that a cluster file names; false after mistakes. */
 bool driver_load_curves(Module *module, const Cluster *cluster,
                         const char *cluster_path, Curves *out);
-/* Whether it has so many ranks; else a mistake. */
-bool driver_check_ranks(Module *module, const Cluster *cluster, int64_t ranks);
+/* Whether it has so many ranks; else a mistake that names who asks for them. */
+bool driver_check_ranks(Module *module, const Cluster *cluster, int64_t ranks,
+                        const char *asker);
+/* The same of the ranks that are compiled. */
+bool driver_check_compiled_ranks(const Compilation *c);
 /* The back end of the devices of its first ranks (0: of all); NULL: they have
  * different ones. */
 const char *driver_cluster_target(const Cluster *cluster, int64_t ranks);

@@ -17,7 +17,7 @@ CompileResult driver_load(Module *module, const CompileOptions *options,
   if (options->cluster) {
     out->cluster = driver_load_cluster(module, options->cluster);
     if (!out->cluster ||
-        !driver_check_ranks(module, out->cluster, options->ranks))
+        !driver_check_ranks(module, out->cluster, options->ranks, "--ranks"))
       return COMPILE_mistake;
   }
   Status status = driver_read_target(out);

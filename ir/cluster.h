@@ -66,6 +66,8 @@ typedef struct ClusterDevice {
 
 /* FLOP/s of matmuls in this dtype; 0: the device has none. */
 int64_t device_flops(const ClusterDevice *device, DType dtype);
+/* The bytes that an arena may have: the memory without `reserve`; 0 or more. */
+int64_t device_usable_memory(const ClusterDevice *device);
 
 typedef struct DeviceConstant {
   int preset;

@@ -50,6 +50,12 @@ int64_t device_flops(const ClusterDevice *device, DType dtype) {
   }
 }
 
+int64_t device_usable_memory(const ClusterDevice *device) {
+  int64_t memory = device->values[DEVICE_memory];
+  int64_t reserve = device->values[DEVICE_reserve];
+  return reserve < memory ? memory - reserve : 0;
+}
+
 int device_preset_count(void) {
   return N_PRESETS;
 }

@@ -1,9 +1,10 @@
 /*
  * command_simulate.c -- implements `dnnc simulate`: a pipeline schedule as a
- * list of actions is run on the simulator; simulate_model.c prices a model.
+ * list of actions is run on the simulator, or a training step of a model is
+ * priced.
  */
 #include "passes/plan/schedule_list.h"
-#include "tools/tools.h"
+#include "tools/inspect.h"
 
 #include <string.h>
 
@@ -107,6 +108,31 @@ static int simulate_list(Tool *tool) {
   if (result.is_stuck) return report_deadlock(tool, list, &result);
   Text out = text_create(tool->arena);
   (tool->options.json ? print_list_json : print_list)(&out, list, &result);
+  tool_print(&out);
+  return EXIT_done;
+}
+
+static int simulate_model(Tool *tool) {
+  Priced priced;
+  const char *trace = tool->options.trace;
+  int code = tool_price(tool, trace != NULL, &priced);
+  if (code != EXIT_done) return code;
+  if (trace) {
+    Status status = trace_step(tool->arena, &priced, trace);
+    if (status.code != STATUS_ok) return tool_fail(status);
+  }
+  Inspection rates = {.priced = &priced};
+  if (!inspect_rates(&rates)) return EXIT_user;
+  Text out = text_create(tool->arena);
+  if (tool->options.json) {
+    text_add(&out, "{");
+    priced_print_json(&out, &priced);
+    inspect_print_rates_json(&out, &rates);
+    text_add(&out, "}\n");
+  } else {
+    priced_print(&out, &priced);
+    inspect_print_rates(&out, &rates);
+  }
   tool_print(&out);
   return EXIT_done;
 }

@@ -21,7 +21,7 @@ const char *inspect_ms(Arena *arena, Ps time) {
   return arena_printf(arena, "%.3f ms", (double)time * 1e-9);
 }
 
-static bool measure_flops(Inspection *out) {
+bool inspect_rates(Inspection *out) {
   const Priced *p = out->priced;
   const Model *model = p->c.model;
   const Graph *trained =
@@ -37,6 +37,9 @@ static bool measure_flops(Inspection *out) {
   double seconds = (double)p->price.step * 1e-12;
   if (seconds > 0 && out->peak_flops > 0)
     out->mfu = out->flops / (seconds * out->peak_flops);
+  out->samples = model->settings.batch;
+  out->items = out->samples * model->items_per_sample;
+  out->has_tokens = model->items_are_tokens;
   return true;
 }
 
@@ -162,10 +165,7 @@ int inspect(Tool *tool, const Priced *p, Inspection *out) {
   Arena *arena = tool->arena;
   *out = inspect_memory(arena, p);
   out->plan = tool->options.plan;
-  if (!measure_flops(out)) return EXIT_user;
-  out->samples = p->c.model->settings.batch;
-  out->items = out->samples * p->c.model->items_per_sample;
-  out->has_tokens = p->c.model->items_are_tokens;
+  if (!inspect_rates(out)) return EXIT_user;
   out->paths = paths_of(arena, p, true);
   paths_sort(&out->paths);
   out->single = paths_of(arena, p, false);

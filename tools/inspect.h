@@ -156,6 +156,12 @@ typedef struct Inspection {
 /* Exit code; mistakes are printed. */
 int inspect(Tool *tool, const Priced *priced, Inspection *out);
 
+/* FLOPs, MFU, samples and items of a step, from `priced`.  false: a mistake was
+ * printed. */
+bool inspect_rates(Inspection *out);
+void inspect_print_rates(Text *out, const Inspection *inspection);
+/* Fields of an object, each after a comma. */
+void inspect_print_rates_json(Text *out, const Inspection *inspection);
 /* What MFU is here, in words. */
 const char *inspect_mfu_formula(void);
 /* 0 to 1 */

@@ -22,16 +22,8 @@ static void add_integer(Text *out, const char *key, int64_t value) {
   text_printf(out, ",\"%s\":%lld", key, (long long)value);
 }
 
-static void add_head(Text *out, const Inspection *in) {
-  const Priced *p = in->priced;
-  double seconds = (double)p->price.step * 1e-12;
-  text_add(out, "\"model\":");
-  text_add_json(out, p->c.model->name);
-  add_string(out, "plan", in->plan);
-  add_string(out, "cluster", p->cluster->name);
-  add_string(out, "device", priced_devices(out->arena, p));
-  add_integer(out, "n_ranks", p->c.ranks);
-  add_integer(out, "step_ps", p->price.step);
+void inspect_print_rates_json(Text *out, const Inspection *in) {
+  double seconds = (double)in->priced->price.step * 1e-12;
   add_integer(out, "samples", in->samples);
   add_integer(out, "items", in->items);
   add_real(out, "samples_per_s",
@@ -43,6 +35,18 @@ static void add_head(Text *out, const Inspection *in) {
   add_real(out, "peak_flops", in->peak_flops);
   add_real(out, "mfu", in->mfu);
   add_string(out, "mfu_formula", inspect_mfu_formula());
+}
+
+static void add_head(Text *out, const Inspection *in) {
+  const Priced *p = in->priced;
+  text_add(out, "\"model\":");
+  text_add_json(out, p->c.model->name);
+  add_string(out, "plan", in->plan);
+  add_string(out, "cluster", p->cluster->name);
+  add_string(out, "device", priced_devices(out->arena, p));
+  add_integer(out, "n_ranks", p->c.ranks);
+  add_integer(out, "step_ps", p->price.step);
+  inspect_print_rates_json(out, in);
   add_integer(out, "peak_bytes", p->peak);
   add_integer(out, "memory_bytes", p->memory);
   add_integer(out, "launches", p->price.n_launches);

@@ -10,7 +10,7 @@ static const char *bytes_text(const Text *out, Bytes bytes) {
   return text_quantity(out->arena, (double)bytes, "B");
 }
 
-static void print_rates(Text *out, const Inspection *in) {
+void inspect_print_rates(Text *out, const Inspection *in) {
   double seconds = (double)in->priced->price.step * 1e-12;
   if (seconds <= 0) return;
   text_printf(
@@ -144,7 +144,7 @@ static void print_lines(Text *out, const Inspection *in) {
 
 void inspect_print(Text *out, const Inspection *in) {
   priced_print(out, in->priced);
-  print_rates(out, in);
+  inspect_print_rates(out, in);
   print_paths(out, in);
   print_kinds(out, in);
   print_names(out, in);

@@ -18,8 +18,7 @@
 
 static bool check_model(const Compilation *c) {
   if (c->trained)
-    return driver_check_ranks(c->module, c->cluster, c->ranks) &&
-           driver_check_one_target(c);
+    return driver_check_compiled_ranks(c) && driver_check_one_target(c);
   message_print("dnnc: error: '%s' has no train block\n", c->model->name);
   return false;
 }
@@ -310,9 +309,8 @@ static void note_cores(const Priced *p) {
 static Bytes least_memory(const Priced *p) {
   Bytes least = p->pinned > 0 ? p->pinned : INT64_MAX;
   for (int i = 0; i < p->price.n_classes; i++) {
-    const ClusterGroup *group = p->price.classes[i].group;
-    if (group->device->values[DEVICE_memory] < least)
-      least = group->device->values[DEVICE_memory];
+    Bytes usable = device_usable_memory(p->price.classes[i].group->device);
+    if (usable < least) least = usable;
   }
   return least;
 }

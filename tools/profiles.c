@@ -129,7 +129,7 @@ static bool choose_model(Tool *tool, const Compilation *c, Pacing *pacing) {
   }
   if (!tool_cost_model(tool, c->cluster, c->ranks, &pacing->model))
     return false;
-  driver_check_ranks(c->module, c->cluster, c->ranks);
+  driver_check_compiled_ranks(c);
   return !tool_report(tool);
 }
 

@@ -46,8 +46,8 @@ static void show_cluster_json(Text *out, const Cluster *cluster,
 int show_cluster(Tool *tool) {
   const Cluster *cluster =
       driver_load_cluster(&tool->module, tool->options.subject);
-  if (!cluster ||
-      !driver_check_ranks(&tool->module, cluster, tool->options.ranks))
+  if (!cluster || !driver_check_ranks(&tool->module, cluster,
+                                      tool->options.ranks, "--ranks"))
     return EXIT_user;
   char hash[33];
   cluster_hash(tool->arena, cluster, hash);

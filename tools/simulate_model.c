@@ -1,7 +1,6 @@
 /*
- * simulate_model.c -- implements `dnnc simulate MODEL --cluster FILE`: how long
- * a training step of the model takes on the cluster under its plan, by part,
- * and whether it fits.
+ * simulate_model.c -- prints how long a training step of a model takes on a
+ * cluster under its plan, by part, how sure that is, and whether it fits.
  */
 #include "tools/priced.h"
 
@@ -40,7 +39,7 @@ void priced_print_profile_json(Text *out, const Priced *priced) {
 
 /* The bytes that a rank of this class may use. */
 static Bytes memory_of(const Priced *s, const PriceClass *class) {
-  Bytes memory = class->group->device->values[DEVICE_memory];
+  Bytes memory = device_usable_memory(class->group->device);
   return s->pinned > 0 && s->pinned < memory ? s->pinned : memory;
 }
 
@@ -55,10 +54,16 @@ static Bytes missing_bytes(const Priced *s) {
 
 static void print_memory(Text *out, const Priced *s, const PriceClass *class) {
   Bytes memory = memory_of(s, class);
-  text_printf(out, "memory: %s of %s%s: ",
+  Bytes reserve = class->group->device->values[DEVICE_reserve];
+  text_printf(out, "memory: %s of %s",
               text_quantity(out->arena, (double)s->peak, "B"),
-              text_quantity(out->arena, (double)memory, "B"),
-              memory == s->pinned ? ", which the plan allows" : "");
+              text_quantity(out->arena, (double)memory, "B"));
+  if (memory == s->pinned)
+    text_add(out, ", which the plan allows");
+  else if (reserve > 0)
+    text_printf(out, ", without %s of driver and communication library",
+                text_quantity(out->arena, (double)reserve, "B"));
+  text_add(out, ": ");
   if (s->peak <= memory)
     text_add(out, "fits\n");
   else
@@ -74,11 +79,32 @@ static void print_class(Text *out, const Priced *s, const PriceClass *class) {
   print_memory(out, s, class);
 }
 
+/* A device of the ranks of which no run is published; NULL: there is none. */
+static const char *unchecked_device(const Priced *s) {
+  for (int i = 0; i < s->price.n_classes; i++) {
+    const char *device = s->price.classes[i].group->device->name;
+    if (cost_published_runs(device) == 0) return device;
+  }
+  return NULL;
+}
+
+static void print_head(Text *out, const Priced *s) {
+  const char *unchecked = unchecked_device(s);
+  PriceErrors errors = cost_errors();
+  text_printf(out, "%s on %d ranks of %s (%s): a step takes %s (estimate; ",
+              s->c.model->name, s->c.ranks, s->cluster->name,
+              priced_devices(out->arena, s), milliseconds(out, s->price.step));
+  if (unchecked)
+    text_printf(out, "no published run of %s)\n", unchecked);
+  else
+    text_printf(out,
+                "mean error %.1f %%, largest %.1f %%, on %d published runs)\n",
+                100 * errors.mean, 100 * errors.largest, errors.runs);
+}
+
 void priced_print(Text *out, const Priced *s) {
   const Price *price = &s->price;
-  text_printf(out, "%s on %d ranks of %s (%s): a step takes %s (estimate)\n",
-              s->c.model->name, s->c.ranks, s->cluster->name,
-              priced_devices(out->arena, s), milliseconds(out, price->step));
+  print_head(out, s);
   for (int part = 0; part < N_COST_PARTS; part++)
     if (price->parts[part] > 0)
       text_printf(out, "  %-16s %14s %6.1f %%  %s\n",
@@ -99,13 +125,24 @@ static void print_json_class(Text *out, const Priced *s, int i) {
   const PriceClass *class = &s->price.classes[i];
   text_printf(out,
               "%s{\"class\":%d,\"device\":\"%s\",\"ranks\":%d,"
-              "\"peak_bytes\":%lld,\"memory_bytes\":%lld,\"compute_s\":",
+              "\"peak_bytes\":%lld,\"memory_bytes\":%lld,"
+              "\"reserve_bytes\":%lld,\"compute_s\":",
               i ? "," : "", i, class->group->device->name, class->ranks,
-              (long long)s->peak, (long long)memory_of(s, class));
+              (long long)s->peak, (long long)memory_of(s, class),
+              (long long)class->group->device->values[DEVICE_reserve]);
   text_add_real(out, (double)class->compute * 1e-12);
   text_add(out, ",\"exposed_comm_s\":");
   text_add_real(out, (double)class->exposed * 1e-12);
   text_add(out, "}");
+}
+
+static void print_errors_json(Text *out) {
+  PriceErrors errors = cost_errors();
+  text_add(out, ",\"mean_error\":");
+  text_add_real(out, errors.mean);
+  text_add(out, ",\"largest_error\":");
+  text_add_real(out, errors.largest);
+  text_printf(out, ",\"published_runs\":%d", errors.runs);
 }
 
 void priced_print_json(Text *out, const Priced *s) {
@@ -126,22 +163,6 @@ void priced_print_json(Text *out, const Priced *s) {
               (long long)price->sent);
   for (int i = 0; i < price->n_classes; i++) print_json_class(out, s, i);
   text_add(out, "]");
+  if (!unchecked_device(s)) print_errors_json(out);
   priced_print_profile_json(out, s);
-}
-
-int simulate_model(Tool *tool) {
-  Priced priced;
-  const char *trace = tool->options.trace;
-  int code = tool_price(tool, trace != NULL, &priced);
-  if (code != EXIT_done) return code;
-  if (trace) {
-    Status status = trace_step(tool->arena, &priced, trace);
-    if (status.code != STATUS_ok) return tool_fail(status);
-  }
-  Text out = text_create(tool->arena);
-  if (tool->options.json) text_add(&out, "{");
-  (tool->options.json ? priced_print_json : priced_print)(&out, &priced);
-  if (tool->options.json) text_add(&out, "}\n");
-  tool_print(&out);
-  return EXIT_done;
 }

@@ -145,8 +145,6 @@ int show_step(Tool *tool);
 /* `dnnc show FILE.cluster` (show_cluster.c); returns an exit code. */
 int show_cluster(Tool *tool);
 
-/* `dnnc simulate MODEL` (simulate_model.c); returns an exit code. */
-int simulate_model(Tool *tool);
 /* The memory of a rank by kind (show_memory.c): a table, or a field of a JSON
  * object. */
 void show_memory(Text *out, const Compilation *c, bool is_json);

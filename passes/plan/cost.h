@@ -67,6 +67,16 @@ bool cost_counts(const CostModel *model, CostTerm term);
 /* The shares of a preset of rates.def, into `rates`; false: it has none. */
 bool cost_rates_of(const char *preset, DeviceRates *rates);
 
+/* How far steps are from those of published runs. */
+typedef struct PriceErrors {
+  double mean, largest;
+  int runs;
+} PriceErrors;
+
+PriceErrors cost_errors(void);
+/* How many of these runs are of this preset. */
+int cost_published_runs(const char *preset);
+
 /* The model of a device: its constants, and the rates of the preset of its
  * name, else of the first one of its back end. */
 void cost_model_of(const ClusterDevice *device, CostModel *model);

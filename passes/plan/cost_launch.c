@@ -87,6 +87,33 @@ bool cost_rates_of(const char *preset, DeviceRates *rates) {
   return false;
 }
 
+typedef struct PublishedRow {
+  const char *device;
+  int runs;
+} PublishedRow;
+
+static const PublishedRow published_rows[] = {
+#define PUBLISHED(device, runs) {#device, runs},
+#include "passes/plan/rates.def"
+};
+
+int cost_published_runs(const char *preset) {
+  for (int i = 0; i < ARRAY_LENGTH(published_rows); i++)
+    if (strcmp(published_rows[i].device, preset) == 0)
+      return published_rows[i].runs;
+  return 0;
+}
+
+PriceErrors cost_errors(void) {
+  PriceErrors errors = {
+#define ERRORS(mean, largest) mean / 1000.0, largest / 1000.0, 0
+#include "passes/plan/rates.def"
+  };
+  for (int i = 0; i < ARRAY_LENGTH(published_rows); i++)
+    errors.runs += published_rows[i].runs;
+  return errors;
+}
+
 static const char *first_of_target(const char *target) {
   for (int i = 0; i < ARRAY_LENGTH(rate_rows); i++) {
     int preset = device_preset_find(rate_rows[i].device);

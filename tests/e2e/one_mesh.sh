@@ -4,7 +4,13 @@
 . "$(dirname "$0")/lib.sh"
 csv=$root/../shared/data/published/one-mesh.csv
 [ -r "$csv" ] || skip "needs one-mesh.csv of the published data"
-python3 "$root/benchmarks/one_mesh.py" "$dnnc" "$csv" || fail "an error is too large"
+python3 "$root/benchmarks/one_mesh.py" "$dnnc" "$csv" >table || { cat table; fail "an error is too large"; }
+cat table
+# What `dnnc simulate` says of itself (passes/plan/rates.def) is today's.
+errors=$(sed -n 's/^mean error \(.*\)$/\1/p' table)
+"$dnnc" simulate "$root/models/mlp.dnn" --cluster "$root/models/h100x256.cluster" --ranks 1 >words || fail "simulate"
+grep -q "(estimate; mean error $errors, on $(grep -c ' GB' table) published runs)" words ||
+  { head -n 1 words; fail "ERRORS of rates.def is not $errors"; }
 [ -r "$(dirname "$dnnc")/libdriver.a" ] || skip "the fit needs the archives of a build"
 python3 "$root/benchmarks/one_mesh.py" --fit "$dnnc" "$csv" ||
   fail "a row left out is too far off"

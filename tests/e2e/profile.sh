@@ -142,7 +142,7 @@ wrong "wrong.profile:2:11: error" --paced wrong.profile
 wrong "cannot open 'missing.profile'" --paced missing.profile
 wrong "not supported yet: a paced run on the 2 groups" --paced one.profile \
   --cluster "$root/models/islands.cluster" --target cpu
-wrong "is more than cluster 'one' has" --paced one.profile --cluster one.cluster --ranks 3
+wrong "more than cluster 'one' has" --paced one.profile --cluster one.cluster --ranks 3
 cluster 1
 run --steps 1 --paced part.profile --cluster one.cluster --quiet ||
   fail "formulas for what the profile lacks"

@@ -31,7 +31,8 @@ simulate() { # LINK OPTION...
 }
 value() { field "$1" out.json; }
 simulate 1GB/s >words || fail "a model"
-grep -q '^mlp on 2 ranks of two (one_core): a step takes [0-9.]* ms (estimate)$' words &&
+grep -q '^mlp on 2 ranks of two (one_core): a step takes [0-9.]* ms (estimate; no published run of one_core)$' words &&
+  grep -q '^[0-9.]* [kM]*samples a second, MFU [0-9.]* %$' words && grep -q '^MFU: FLOPs of' words &&
   grep -q '^memory: .*: fits$' words || { cat words; fail "words of a model"; }
 simulate 1MB/s --json >out.json || fail "JSON of a model"
 python3 - <<'END' || { cat out.json; fail "parts"; }
@@ -93,8 +94,29 @@ wrong() { # MESSAGE COMMAND...
 wrong "no term 'al_reduce'" simulate 1GB/s --without al_reduce
 wrong "help: did you mean 'all_reduce'" simulate 1GB/s --without al_reduce
 wrong "name them with --cluster" "$dnnc" simulate "$root/models/mlp.dnn"
-wrong "is more than cluster 'two' has" "$dnnc" simulate "$root/models/mlp.dnn" \
+wrong "more than cluster 'two' has" "$dnnc" simulate "$root/models/mlp.dnn" \
   --cluster two.cluster --ranks 3
+
+# How fast and how well used.
+python3 - <<'END' || { cat out.json; fail "rates"; }
+import json
+out = json.load(open("out.json"))
+assert abs(out["samples_per_s"] * out["step_s"] - out["samples"]) < 1e-6 * out["samples"]
+assert abs(out["mfu"] - out["flops"] / out["peak_flops"] / out["step_s"]) < 1e-9 and out["mfu_formula"]
+END
+# An arena may not have the bytes of the driver.
+reserved() { # BYTES
+  sed -i "s/memory = 1GiB[^}]*}/memory = 1GiB; reserve = $1 }/" two.cluster
+  "$dnnc" simulate "$root/models/mlp.dnn" --cluster two.cluster --json >out.json || fail "reserve = $1"
+}
+simulate 1GB/s >/dev/null || fail "two.cluster"
+reserved 100MB
+[ "$(value fits)" = true ] && [ "$(value memory_bytes)" = 973741824 ] || { cat out.json; fail "a reserve"; }
+reserved 1GiB
+[ "$(value fits)" = false ] && [ "$(value memory_bytes)" = 0 ] || { cat out.json; fail "all is reserved"; }
+"$dnnc" simulate "$root/models/mlp.dnn" --cluster "$root/models/h100x256.cluster" --ranks 1 >words || fail "an H100"
+grep -q '(estimate; mean error [0-9.]* %, largest [0-9.]* %, on [0-9]* published runs)$' words &&
+  grep -q '^memory: .*, without 1.68 GB of driver and communication library: fits$' words || { cat words; fail "an H100"; }
 
 # A plan that does not fit is priced too, by the memory of the device or a pin of the plan.
 printf 'mesh { data = 2 }\nplan { memory = 1MB }\n' >pin.plan
@@ -106,6 +128,13 @@ done
 simulate 1GB/s --plan pin.plan >words || fail "a pin"
 grep -q '^memory: .* of 1.00 MB, which the plan allows: does not fit, .* are missing$' words ||
   { cat words; fail "words of a pin"; }
+# A warning says how much is lost, and there is none where that rounds to nothing.
+printf 'mesh { data = 2 }\nplan {\n shard H1 over data\n}\n' >uneven.plan
+padding() { simulate 1GB/s --plan uneven.plan "H1=$1" 2>&1 | grep -c "is padding"; }
+[ "$(padding 25)" = 1 ] && [ "$(padding 1001)" = 0 ] || fail "a warning about padding"
+printf 'mesh { data = 8 }\nplan { shard B over data }\n' >eight.plan
+"$dnnc" simulate "$root/models/mlp.dnn" --cluster two.cluster --plan eight.plan 2>message && fail "a plan for more ranks"
+grep -q "the plan asks for 8 ranks, more than cluster 'two' has, which are 2" message || { cat message; fail "more ranks"; }
 "$dnnc" build "$root/models/mlp.dnn" --plan pin.plan -o pin.bundle 2>message && fail "a build over the pin"
 
 # Without a plan and --ranks: data parallelism over all ranks of the cluster.
