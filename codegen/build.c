@@ -57,11 +57,10 @@ static bool is_bundle(Arena *arena, const char *path) {
          !strncmp(bytes, MANIFEST_BEGIN, strlen(MANIFEST_BEGIN));
 }
 
-static Status check_bundle_path(const Build *build) {
+Status codegen_check_bundle(Arena *scratch, const char *path) {
   struct stat info;
-  const char *path = build->options->out_dir;
-  if (lstat(path, &info) != 0) return STATUS_OK;
-  if (S_ISDIR(info.st_mode) && is_bundle(build->arena, path)) return STATUS_OK;
+  if (lstat(path, &info) != 0) return file_check_output(path);
+  if (S_ISDIR(info.st_mode) && is_bundle(scratch, path)) return STATUS_OK;
   return status_make(STATUS_invalid,
                      "'%s' exists and is not a bundle; remove it or give "
                      "another path with -o",
@@ -325,7 +324,7 @@ static Status build_all(Build *build) {
       ARENA_ARRAY(build->arena, LaunchList, program->n_entry_points);
   DeviceCode device = {0};
   const char *object;
-  TRY(check_bundle_path(build));
+  TRY(codegen_check_bundle(build->arena, build->options->out_dir));
   TRY(select_all(build, set, lists));
   select_plain(build, set);
   TRY(make_folders(build));

@@ -200,6 +200,9 @@ int codegen_message_kind(Op op);
  * false: there is none. */
 bool codegen_group(const Mesh *mesh, AxisList list, DnnGroup *out);
 
+/* Finds before the work begins what would make codegen_build fail: no folder to
+ * write to, or something else in the place of the bundle. */
+Status codegen_check_bundle(Arena *scratch, const char *path);
 /* Removes a bundle that codegen_build made; leaves any other folder alone. */
 void codegen_remove_bundle(Arena *scratch, const char *path);
 /* Removes a folder and everything in it; does not follow links. */

@@ -398,8 +398,16 @@ int folder_hold(const char *path, bool by_children);
  * NUL after it. */
 Status file_read(Arena *arena, const char *path, size_t limit,
                  const char **out_bytes, size_t *out_n);
-/* Writes beside, syncs, renames: `path` is complete or unchanged. */
+/* Writes beside, syncs, renames: the regular file that `path` leads to is
+ * complete or unchanged.  A pipe or a device is written into. */
 Status file_replace(const char *path, const void *bytes, size_t n);
+/* Finds before the work begins what would make file_replace fail: no folder, or
+ * one that cannot be written. */
+Status file_check_output(const char *path);
+/* Likewise for files in a folder that file_make_dirs will make. */
+Status file_check_folder(const char *path);
+/* The file that the links of `path` lead to, which need not be there. */
+Status file_link_target(Arena *arena, const char *path, const char **out);
 Status file_make_dirs(const char *path);
 bool file_exists(const char *path);
 /* The path of the file in the same folder whose name is nearest; NULL: none. */

@@ -94,19 +94,6 @@ static const char *find_compiler(Arena *arena) {
   return NULL;
 }
 
-static const char *default_bundle(Tool *tool) {
-  const char *slash = strrchr(tool->options.subject, '/');
-  const char *base = slash ? slash + 1 : tool->options.subject;
-  size_t length = strlen(base);
-  if (length > 4 && !strcmp(base + length - 4, ".dnn")) length -= 4;
-  return arena_printf(tool->arena, "%.*s.bundle", (int)length, base);
-}
-
-/* A path that begins with '-' is an option to a compiler or to mpirun. */
-static const char *not_an_option(Tool *tool, const char *path) {
-  return path[0] == '-' ? arena_printf(tool->arena, "./%s", path) : path;
-}
-
 /* ---- building ---- */
 
 static void show_progress(void *user, int done, int total) {
@@ -171,8 +158,7 @@ static void report_build(Tool *tool, const Compilation *c, const char *bundle,
 int command_build(Tool *tool) {
   Compilation c;
   BuildReport report = {0};
-  const char *bundle = not_an_option(
-      tool, tool->options.output ? tool->options.output : default_bundle(tool));
+  const char *bundle = tool_bundle_path(tool);
   int code = tool_compile(tool, &c);
   if (code != EXIT_done) return code;
   hold_signals();
@@ -287,9 +273,9 @@ static bool check_not_in_job(const Tool *tool) {
 int tool_build_and_run(Tool *tool) {
   Compilation c;
   BuildReport report = {0};
-  const char *bundle = NULL, *folder = NULL;
-  if (tool->options.output && !is_reading(tool))
-    bundle = not_an_option(tool, tool->options.output);
+  const char *folder = NULL;
+  const char *bundle =
+      tool->options.command == COMMAND_run ? tool_bundle_path(tool) : NULL;
   if (tool->options.partial && !tool->options.load) {
     fprintf(stderr, "dnnc: error: --partial needs --load PATH, the "
                     "checkpoint whose names may differ\n");

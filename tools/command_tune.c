@@ -69,15 +69,6 @@ static int load(Tuning *tuning, Compilation *model) {
   return code;
 }
 
-static const char *result_name(Tool *tool) {
-  if (tool->options.output) return tool->options.output;
-  const char *slash = strrchr(tool->options.subject, '/');
-  const char *base = slash ? slash + 1 : tool->options.subject;
-  size_t length = strlen(base);
-  if (length > 4 && !strcmp(base + length - 4, ".dnn")) length -= 4;
-  return arena_printf(tool->arena, "%.*s.tuned", (int)length, base);
-}
-
 /* ---- measuring ---- */
 
 /* The ranks that this machine has a device for. */
@@ -228,7 +219,7 @@ int command_tune(Tool *tool) {
   int64_t budget = read_budget(&tool->options), begin = child_now_ms();
   if (!budget) return EXIT_user;
   Tuning tuning = {
-      .tool = tool, .arena = tool->arena, .name = result_name(tool)};
+      .tool = tool, .arena = tool->arena, .name = tool_tuned_name(tool)};
   int code = load(&tuning, &model);
   if (code != EXIT_done) return code;
   tuning.most_ranks = most_ranks(&tuning);

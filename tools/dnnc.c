@@ -85,7 +85,8 @@ static int tool_main(Tool *tool, int argc, char **argv) {
     tool_print(&text);
     return EXIT_done;
   }
-  int code = run_command(tool);
+  int code = tool_check_outputs(tool);
+  if (code == EXIT_done) code = run_command(tool);
   tool_report(tool); /* what no command has printed */
   return code;
 }

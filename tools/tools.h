@@ -94,6 +94,18 @@ void tool_print(Text *text); /* to standard output, checked */
 bool tool_read_bytes(Tool *tool, const char *option, const char *text,
                      int64_t *out);
 
+/* ---- outputs.c ---- */
+
+/* Prints what would keep a command from writing its files, and returns the exit
+ * code. */
+int tool_check_outputs(Tool *tool);
+/* The bundle that -o names, or the one beside; of run without -o NULL. */
+const char *tool_bundle_path(Tool *tool);
+/* The beginning of the names of the files of `dnnc tune`. */
+const char *tool_tuned_name(Tool *tool);
+/* The name of a model file without its folder and ending. */
+const char *tool_base_name(Arena *arena, const char *path);
+
 /* ---- what commands share ---- */
 
 /* Compiles to a bundle (a temporary one without -o) and runs it

@@ -17,7 +17,8 @@ static void dump_graph(Tool *tool, const WatchedPass *pass, Text *text) {
   Status status = file_make_dirs(folder);
   if (status.code == STATUS_ok)
     status = file_replace(path, text_string(text), text->n);
-  if (status.code != STATUS_ok) tool_fail(status);
+  if (status.code != STATUS_ok && diags_errors(tool->module.diags) == 0)
+    diag(tool->module.diags, DIAG_dump_failed, SPAN_NONE, status.message);
 }
 
 static void after_pass(void *user, const WatchedPass *pass) {

@@ -24,12 +24,10 @@
 #include "runtime/exec/exec.h"
 
 #include <errno.h>
-#include <libgen.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 enum { LAST_STEPS = 63, PS_PER_NS = 1000 };
 
@@ -165,16 +163,11 @@ void profiler_end_step(Profiler *profiler) {
 
 Status profiler_check(const char *path) {
   struct stat info;
-  char copy[4096];
-  if (strlen(path) >= sizeof copy)
-    return status_make(STATUS_invalid, "the name of the profile is too long");
   if (stat(path, &info) == 0 && !S_ISREG(info.st_mode))
     return status_make(STATUS_invalid,
                        "'%s' is %s; a profile is written to a file", path,
                        S_ISDIR(info.st_mode) ? "a folder" : "no file");
-  snprintf(copy, sizeof copy, "%s", path);
-  if (access(dirname(copy), W_OK) == 0) return STATUS_OK;
-  return status_errno(errno, "cannot write '%s'", path);
+  return file_check_output(path);
 }
 
 typedef struct KeptStep {

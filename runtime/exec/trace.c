@@ -147,13 +147,14 @@ static Status trace_name(const char *path, const Comm *comm, char name[4096]) {
   return status_make(STATUS_invalid, "the name of the trace is too long");
 }
 
-/* Opening a pipe would wait for a reader. */
+/* Opening a pipe would wait for a reader, and ranks write one after the other.
+ */
 Status trace_check(const char *path, const Comm *comm) {
   char name[4096];
   struct stat info;
   TRY(trace_name(path, comm, name));
   if (stat(name, &info) != 0 || S_ISREG(info.st_mode) || S_ISCHR(info.st_mode))
-    return STATUS_OK;
+    return file_check_output(name);
   return status_make(STATUS_invalid,
                      "'%s' is %s; a timeline is written to a file", name,
                      S_ISFIFO(info.st_mode)  ? "a pipe"

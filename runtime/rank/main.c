@@ -310,7 +310,9 @@ static bool wants_profile(const RunOptions *options) {
 
 static Status check_profiles(const Run *run) {
   const char *const paths[] = {run->options.profile, run->options.transfers};
-  if (run->comm->rank != 0 || !wants_profile(&run->options)) return STATUS_OK;
+  if (run->comm->rank != 0) return STATUS_OK;
+  if (run->options.links) TRY(file_check_output(run->options.links));
+  if (!wants_profile(&run->options)) return STATUS_OK;
   for (int i = 0; i < ARRAY_LENGTH(paths); i++)
     if (paths[i]) TRY(profiler_check(paths[i]));
   return STATUS_OK;

@@ -7,7 +7,8 @@
  * `csv(...)` of a data block reads it.
  *
  * The bytes go to a temporary file in the same folder, which replaces the
- * requested one at the end: no reader finds half of it.
+ * requested one at the end: no reader finds half of it.  Where that is a link,
+ * the file that it leads to is replaced.
  */
 #include "runtime/rank/resultfile.h"
 
@@ -41,7 +42,7 @@ typedef struct Array {
 } Array;
 
 struct ResultFile {
-  const char *path;
+  const char *path, *target; /* as given; after all links */
   char *temporary;
   Format format;
   int fd; /* -1: ended */
@@ -81,22 +82,6 @@ static size_t folder_length(const char *path) {
   return slash ? (size_t)(slash - path) + 1 : 0;
 }
 
-static Status check_folder(const char *path) {
-  Status status = STATUS_OK;
-  size_t n = folder_length(path);
-  char *folder = n ? strndup(path, n) : strdup(".");
-  struct stat info;
-  if (!folder) return status_make(STATUS_io, "no memory for a path");
-  if (stat(folder, &info) != 0)
-    status = status_make(STATUS_invalid,
-                         "cannot write '%s': no folder '%s'; make it first",
-                         path, folder);
-  else if (access(folder, W_OK | X_OK) != 0)
-    status = status_errno(errno, "cannot write '%s'", path);
-  free(folder);
-  return status;
-}
-
 Status result_check_path(const char *path) {
   Format format;
   struct stat info;
@@ -108,7 +93,7 @@ Status result_check_path(const char *path) {
   if (stat(path, &info) == 0 && !S_ISREG(info.st_mode))
     return status_make(STATUS_invalid,
                        "'%s' is no regular file, so it is not replaced", path);
-  return check_folder(path);
+  return file_check_output(path);
 }
 
 /* ---- failures ---- */
@@ -263,9 +248,10 @@ Status result_open(Arena *arena, const char *path, const ResultArray *arrays,
   TRY(check_arrays(file));
   file->text = ARENA_ARRAY(arena, char, TABLE_BYTES);
   file->cast = ARENA_ARRAY(arena, double, CAST_VALUES);
-  size_t n = folder_length(path);
-  file->temporary = arena_printf(arena, "%.*s.%s.%d.tmp", (int)n, path,
-                                 path + n, (int)getpid());
+  TRY(file_link_target(arena, path, &file->target));
+  size_t n = folder_length(file->target);
+  file->temporary = arena_printf(arena, "%.*s.%s.%d.tmp", (int)n, file->target,
+                                 file->target + n, (int)getpid());
   unlink(file->temporary);
   file->fd = open(file->temporary,
                   O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
@@ -355,7 +341,7 @@ Status result_finish(ResultFile *file) {
   if (fsync(file->fd) != 0) return cannot_write(file, errno);
   int fd = file->fd;
   file->fd = -1;
-  if (close(fd) != 0 || rename(file->temporary, file->path) != 0) {
+  if (close(fd) != 0 || rename(file->temporary, file->target) != 0) {
     int error = errno;
     unlink(file->temporary);
     return status_errno(error, "cannot write '%s'", file->path);

@@ -90,7 +90,7 @@ says "# No GPU: cuDeviceTotalMem_v2: CUDA_ERROR" gpu.cluster "a driver that fail
 # A file is replaced or left alone.
 cp gpu.cluster before
 DNN_MOCK_NAME=one "$dnnc" cluster detect -o nowhere/gpu.cluster 2>err
-[ $? = 3 ] || { cat err; fail "no folder"; }
+[ $? = 1 ] || { cat err; fail "no folder"; }
 SLURM_JOB_NODELIST='[' DNN_MOCK_NAME=one "$dnnc" cluster detect -o gpu.cluster 2>err && fail "a wrong job"
 cmp -s gpu.cluster before || fail "a mistake changed the file"
 

@@ -148,7 +148,8 @@ ln -s nowhere both/model.safetensors.index.json && index_is "a link to nowhere" 
 echo '{}' >both/model.safetensors.index.json && index_is "of nothing" "it has no 'weight_map'"
 if [ "$(id -u)" = 0 ] && command -v setpriv >/dev/null; then
   touch both/model.safetensors.index.json && chmod 0 both/model.safetensors.index.json && chmod 755 .
-  setpriv --reuid 65534 --clear-groups "$dnnc" convert both --map one.map -o none --quiet 2>err
+  mkdir open && chmod 777 open
+  setpriv --reuid 65534 --clear-groups "$dnnc" convert both --map one.map -o open/none --quiet 2>err
   [ $? = 3 ] || { cat err; fail "an index without permission: not exit 3"; }
   grep -q "model.safetensors.index.json': cannot open: Permission denied" err || { cat err; fail "an index without permission"; }
   rm both/model.safetensors.index.json

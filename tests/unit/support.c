@@ -7,6 +7,7 @@
 
 #include <criterion/criterion.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <float.h>
 #include <math.h>
 #include <setjmp.h>
@@ -605,6 +606,14 @@ Test(file, replace_and_read) {
   cr_assert_str_eq(missing.message,
                    "cannot open '/nowhere/f': No such file or directory");
   cr_assert_eq(file_replace("/nowhere/f", "x", 1).code, STATUS_io);
+  cr_assert_eq(file_check_output("/nowhere/f").code, STATUS_invalid);
+  cr_assert_eq(file_check_output(deep).code, STATUS_invalid);
+  cr_assert_eq(file_check_output(path).code, STATUS_ok);
+  cr_assert_eq(file_check_folder(deep).code, STATUS_ok);
+  cr_assert_eq(file_check_folder(arena_printf(arena, "%s/n/m", deep)).code,
+               STATUS_ok);
+  cr_assert_eq(file_check_folder(arena_printf(arena, "%s/n", path)).code,
+               STATUS_io);
   cr_assert_eq(file_make_dirs(path).code, STATUS_io);
   unlink(path);
   unlink(fifo);
@@ -613,6 +622,63 @@ Test(file, replace_and_read) {
     cr_assert_eq(rmdir(arena_printf(arena, "%s/%s", folder, parts[i])), 0,
                  "a temporary file was left behind");
   cr_assert_eq(rmdir(folder), 0);
+  memory_destroy(memory);
+}
+
+static bool is_kind(const char *path, mode_t kind) {
+  struct stat info;
+  return lstat(path, &info) == 0 && (info.st_mode & S_IFMT) == kind;
+}
+
+static void expect_bytes(Arena *arena, const char *path, const char *wanted) {
+  const char *bytes;
+  size_t n;
+  cr_assert_eq(file_read(arena, path, 99, &bytes, &n).code, STATUS_ok);
+  cr_expect_str_eq(bytes, wanted);
+}
+
+/* Devices are reached through links: were a link replaced, the device of the
+ * machine would still be there. */
+Test(file, replace_leaves_the_kind_of_a_file) {
+  Memory *memory;
+  Arena *arena = new_arena(&memory);
+  char folder[] = "/tmp/dnnc-file-XXXXXX";
+  cr_assert(mkdtemp(folder) && chdir(folder) == 0);
+  cr_assert(mkdir("deep", 0700) == 0);
+  cr_assert(symlink("deep/link", "outer") == 0);
+  cr_assert(symlink("../end", "deep/link") == 0);
+  for (int i = 0; i < 2; i++) { /* nothing is there, then a file */
+    const char *text = i == 0 ? "new" : "old";
+    cr_assert_eq(file_check_output("outer").code, STATUS_ok);
+    cr_assert_eq(file_replace("outer", text, 3).code, STATUS_ok);
+    cr_assert(is_kind("outer", S_IFLNK) && is_kind("deep/link", S_IFLNK));
+    cr_assert(is_kind("end", S_IFREG));
+    expect_bytes(arena, "end", text);
+  }
+  cr_assert(symlink("/dev/full", "full") == 0);
+  Status full = file_replace("full", "x", 1);
+  cr_assert_eq(full.code, STATUS_io);
+  cr_assert_str_eq(full.message,
+                   "cannot write 'full': No space left on device");
+  cr_assert(is_kind("full", S_IFLNK) && is_kind("/dev/full", S_IFCHR));
+  cr_assert(symlink("circle", "circle") == 0);
+  cr_assert_eq(file_check_output("circle").code, STATUS_io);
+  cr_assert_eq(file_replace("circle", "x", 1).code, STATUS_io);
+  cr_assert(symlink("missing/file", "astray") == 0);
+  cr_assert_eq(file_check_output("astray").code, STATUS_invalid);
+
+  char read_back[3];
+  cr_assert_eq(mkfifo("pipe", 0600), 0);
+  int reader = open("pipe", O_RDONLY | O_NONBLOCK);
+  cr_assert_eq(file_check_output("pipe").code, STATUS_ok);
+  cr_assert_eq(file_replace("pipe", "abc", 3).code, STATUS_ok);
+  cr_assert(read(reader, read_back, 3) == 3 && !memcmp(read_back, "abc", 3));
+  cr_assert(is_kind("pipe", S_IFIFO));
+  close(reader);
+  static const char *const made[] = {"outer",  "deep/link", "end", "full",
+                                     "circle", "astray",    "pipe"};
+  for (int i = 0; i < ARRAY_LENGTH(made); i++) cr_expect(unlink(made[i]) == 0);
+  cr_expect(rmdir("deep") == 0 && rmdir(folder) == 0, "a file was left behind");
   memory_destroy(memory);
 }
 
