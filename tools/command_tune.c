@@ -55,6 +55,16 @@ static int hold_out(Tuning *tuning, const char *plan) {
   return EXIT_done;
 }
 
+/* A mistake in a plan to be compared is told before hours of measuring. */
+static int check_plan(Tuning *tuning, const char *plan) {
+  Tool *tool = tuning->tool;
+  Compilation c;
+  tool->options.plan = plan;
+  int code = tool_load(tool, &c);
+  tool->options.plan = NULL;
+  return code;
+}
+
 static int load(Tuning *tuning, Compilation *model) {
   Tool *tool = tuning->tool;
   int code = tool_load(tool, model);
@@ -66,6 +76,8 @@ static int load(Tuning *tuning, Compilation *model) {
   }
   for (int i = 0; i < tool->options.hold_out.n && code == EXIT_done; i++)
     code = hold_out(tuning, tool->options.hold_out.data[i]);
+  for (int i = 0; i < tool->options.plans.n && code == EXIT_done; i++)
+    code = check_plan(tuning, tool->options.plans.data[i]);
   return code;
 }
 

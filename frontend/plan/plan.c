@@ -18,6 +18,14 @@
 
 /* ---- where the lines come from ---- */
 
+/* A file is for this net.  A model may have plans of its other nets. */
+static void report_other(PinReader *r, const Item *item) {
+  if (!r->request->file && map_has(r->e->program->nets, item->name)) return;
+  Diag *d = diag(r->e->diags, DIAG_plan_other, item->name_span, item->name,
+                 r->model->name);
+  diag_help(d, "'plan { ... }', without a name, is for any net");
+}
+
 static void plan_add_block(PinReader *r, const Item *item, const Item **mesh) {
   if (item->kind != ITEM_plan) {
     if (strcmp(item->block, "mesh") == 0) *mesh = item;
@@ -25,9 +33,8 @@ static void plan_add_block(PinReader *r, const Item *item, const Item **mesh) {
   }
   if (!item->name || item->name == r->model->name)
     vec_push(r->e->arena, &r->blocks, item);
-  else if (r->request->file)
-    diag(r->e->diags, DIAG_plan_other, item->name_span, item->name,
-         r->model->name);
+  else
+    report_other(r, item);
 }
 
 /* Those of the file; NULL mesh: it has none. */
