@@ -206,6 +206,8 @@ const StoredTensor *checkpoint_tensor_for(const Checkpoint *checkpoint,
 Status checkpoint_match(Arena *arena, const Checkpoint *checkpoint,
                         const DnnProgram *program, MatchKind match,
                         Text *out_list);
+/* All tensors have hashes: files of dnnc whose names are not damaged. */
+bool checkpoint_has_hashes(const Checkpoint *checkpoint);
 /* The hashes of what the program takes agree.  *out_unhashed: how many of
  * these tensors have none, as in files of other tools. */
 Status checkpoint_verify(Arena *arena, const Checkpoint *checkpoint,

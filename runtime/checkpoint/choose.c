@@ -5,7 +5,9 @@
  * from another run.  If that one is incomplete, the newest complete one of the
  * same run follows, then any complete one; if `latest` names no checkpoint that
  * exists, the newest complete one.  A warning names every checkpoint that was
- * skipped.  All of a checkpoint is checked, hashes included, before it is
+ * skipped.  One of another model or optimizer is an error: whoever steps back
+ * over it would lose what was trained, and say of the older one that it is the
+ * latest.  All of a checkpoint is checked, hashes included, before it is
  * chosen; the second reading, which fills the arena, usually comes from the
  * file cache.
  */
@@ -117,19 +119,26 @@ typedef struct Try {
   MatchKind match;
 } Try;
 
-/* `list` receives a line for each tensor that does not match. */
-static Status check_checkpoint(Arena *scratch, const Checkpoint *checkpoint,
-                               const DnnProgram *program, MatchKind match,
-                               Text *list) {
-  bool is_resume = match == MATCH_resume;
-  int unhashed = 0;
-  if (is_resume && !checkpoint->is_own)
+/* Prints a line for each tensor that does not match. */
+static Status match_checkpoint(Arena *scratch, const Checkpoint *checkpoint,
+                               const Try *try) {
+  Text list = text_create(scratch);
+  if (try->match == MATCH_resume && !checkpoint->is_own)
     return status_make(STATUS_invalid,
                        "'%s' does not say that dnnc wrote it; --load takes its "
                        "parameters",
                        checkpoint->given);
-  TRY(checkpoint_match(scratch, checkpoint, program, match, list));
-  TRY(checkpoint_verify(scratch, checkpoint, program, is_resume, &unhashed));
+  Status status =
+      checkpoint_match(scratch, checkpoint, try->program, try->match, &list);
+  message_print_list(text_string(&list));
+  return status;
+}
+
+static Status verify_checkpoint(Arena *scratch, const Checkpoint *checkpoint,
+                                const Try *try) {
+  int unhashed = 0;
+  TRY(checkpoint_verify(scratch, checkpoint, try->program,
+                        try->match == MATCH_resume, &unhashed));
   if (unhashed > 0)
     message_print(
         "note: '%s' has no hashes of %d tensors: damaged values would not "
@@ -143,15 +152,19 @@ static Status check_checkpoint(Arena *scratch, const Checkpoint *checkpoint,
   return STATUS_OK;
 }
 
-/* `says`: list on standard error what does not match. */
-static Status try_open(const Try *try, const char *path, bool says,
-                       Checkpoint *out) {
+/* *out_is_other: what fails is no damage, the checkpoint is of another model or
+ * optimizer.  A damaged name has no hash. */
+static Status try_open(const Try *try, const char *path, Checkpoint *out,
+                       bool *out_is_other) {
+  *out_is_other = false;
   Status status = checkpoint_open(try->arena, path, out);
   if (status.code != STATUS_ok || !try->program) return status;
   Arena *scratch = arena_create(try->memory);
-  Text list = text_create(scratch);
-  status = check_checkpoint(scratch, out, try->program, try->match, &list);
-  if (says) message_print_list(text_string(&list));
+  status = match_checkpoint(scratch, out, try);
+  if (status.code == STATUS_ok)
+    status = verify_checkpoint(scratch, out, try);
+  else
+    *out_is_other = out->is_own && checkpoint_has_hashes(out);
   if (status.code != STATUS_ok) checkpoint_close(out);
   arena_destroy(scratch);
   return status;
@@ -163,13 +176,14 @@ static Status try_all(const Try *try, const char *folder, const Steps *steps,
   for (int i = 0; i < steps->n; i++) {
     const char *path = arena_printf(try->arena, "%s/step-%08lld", folder,
                                     (long long)steps->data[i]);
-    Status status = try_open(try, path, i == 0, out);
+    bool is_other;
+    Status status = try_open(try, path, out, &is_other);
     if (status.code == STATUS_ok) {
       if (i > 0 || steps->is_second)
         message_print("warning: taking '%s'\n", path);
       return STATUS_OK;
     }
-    if (steps->n == 1) return status;
+    if (is_other || steps->n == 1) return status;
     message_print("warning: skipped a checkpoint: %s\n", status.message);
     if (i == 0) first = status;
   }
@@ -193,9 +207,10 @@ Status checkpoint_find(Memory *memory, Arena *arena, const char *folder,
 static Status locate_checkpoint(const Try *try, const char *path,
                                 Checkpoint *out) {
   Steps steps;
+  bool is_other;
   TRY(list_steps(try->arena, path, &steps));
   return steps.n > 0 ? try_all(try, path, &steps, out)
-                     : try_open(try, path, true, out);
+                     : try_open(try, path, out, &is_other);
 }
 
 Status checkpoint_locate(Memory *memory, Arena *arena, const char *path,

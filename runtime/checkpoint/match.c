@@ -71,8 +71,13 @@ typedef struct Match {
   bool is_resume, is_part;
   const char **paths; /* of all tensors of the program, sorted */
   int n_found, n_missing, n_extra, n_differ;
+  int n_update; /* of the last three: what the update keeps for itself */
   Text *list;
 } Match;
+
+static bool belongs_to_update(const DnnTensor *tensor) {
+  return !is_wanted(tensor, false);
+}
 
 static void check_tensor(Match *found, const DnnTensor *tensor) {
   const StoredFile *file;
@@ -81,6 +86,8 @@ static void check_tensor(Match *found, const DnnTensor *tensor) {
   bool is_equal = stored && same_type(stored, tensor, found->is_resume);
   Text *list = found->list;
   found->n_found += is_equal;
+  if (!is_equal && is_wanted(tensor, found->is_resume))
+    found->n_update += belongs_to_update(tensor);
   if (!stored && is_wanted(tensor, found->is_resume)) {
     found->n_missing++;
     text_printf(list, "missing:  %s ", tensor->path);
@@ -101,17 +108,36 @@ static int by_text(const void *a, const void *b) {
   return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* Optimizer state has a slash in its name, paths have none; with another
- * optimizer it is no mistake. */
+/* Optimizer state has a slash in its name, paths have none.  Whoever begins
+ * anew needs none of it. */
 static void check_extra(Match *found, const StoredTensor *stored) {
   if (bsearch(&stored->name, found->paths, (size_t)found->program->n_tensors,
               sizeof *found->paths, by_text))
     return;
-  if (found->checkpoint->is_own && strchr(stored->name, '/')) return;
+  if (found->checkpoint->is_own && strchr(stored->name, '/')) {
+    if (!found->is_resume) return;
+    found->n_update++;
+  }
   found->n_extra++;
   text_printf(found->list, "extra:    %s ", stored->name);
   add_type(found->list, stored->dtype, stored->rank, stored->size);
   text_add(found->list, "\n");
+}
+
+static Status match_result(const Match *found) {
+  int n = found->n_missing + found->n_extra + found->n_differ;
+  if (n == 0 || (found->is_part && found->n_found > 0)) return STATUS_OK;
+  bool is_update = n == found->n_update;
+  return status_make(
+      STATUS_invalid, "'%s' %s: %d missing, %d extra, %d of another type%s%s",
+      found->checkpoint->given,
+      is_update ? "has the state of another optimizer"
+                : "does not match the model",
+      found->n_missing, found->n_extra, found->n_differ,
+      is_update ? "" : " (dnnc convert changes names and layouts)",
+      found->is_resume
+          ? "\nhelp: --load PATH takes the parameters alone and starts anew"
+          : "");
 }
 
 Status checkpoint_match(Arena *arena, const Checkpoint *checkpoint,
@@ -130,13 +156,7 @@ Status checkpoint_match(Arena *arena, const Checkpoint *checkpoint,
     check_tensor(&found, &program->tensors[i]);
   for (int i = 0; i < checkpoint->n_places; i++)
     check_extra(&found, checkpoint->places[i].tensor);
-  if (found.n_missing + found.n_extra + found.n_differ == 0) return STATUS_OK;
-  if (found.is_part && found.n_found > 0) return STATUS_OK;
-  return status_make(
-      STATUS_invalid,
-      "'%s' does not match the model: %d missing, %d extra, %d of "
-      "another type (dnnc convert changes names and layouts)",
-      checkpoint->given, found.n_missing, found.n_extra, found.n_differ);
+  return match_result(&found);
 }
 
 /* ---- hashes ---- */
@@ -179,6 +199,14 @@ Status checkpoint_check_hash(const Checkpoint *checkpoint,
                      "'%s/%s': tensor '%s' is damaged (its hash is not the one "
                      "in the header)",
                      checkpoint->path, file->name, stored->name);
+}
+
+bool checkpoint_has_hashes(const Checkpoint *checkpoint) {
+  for (int i = 0; i < checkpoint->n_places; i++)
+    if (!expected_hash(checkpoint->places[i].file,
+                       checkpoint->places[i].tensor->name))
+      return false;
+  return true;
 }
 
 Status checkpoint_verify(Arena *arena, const Checkpoint *checkpoint,

@@ -91,4 +91,53 @@ gzip -c other.csv >packed.csv.gz
 "$dnnc" run rows.dnn 'set.x=csv("packed.csv.gz", 0..1)' 'set.y=csv("packed.csv.gz", 2)' --quiet --steps 1 save=packed.ckpt >out 2>err ||
   { cat err; fail "a packed file"; }
 grep -aq "\"data:packed.csv.gz\":\"$(stat -c %s packed.csv.gz) " packed.ckpt/step-*/*.safetensors || fail "not the file on disk"
+
+# Another optimizer, more or less of its state, and another model: errors that name
+# the difference, although an older checkpoint would do; nothing is stepped back.
+cat >own.dnn <<'END'
+dim B = 4, P = 2, Q = 3
+net f(x: [B, P]) -> [B, Q] {
+  param w: [P, Q] = normal(1)
+  return dot(x, w, P)
+}
+data set { x: [B, P] = synthetic() }
+train { loss = mse(f(set.x), 0 * f(set.x)); optimizer = adam(lr = 0.01); steps = 8; save = "own.ckpt"; save_every = 2 }
+END
+sed 's/adam(lr = 0.01)/sgd(lr = 0.01)/; s/steps = 8/steps = 10/' own.dnn >sgd.dnn
+sed 's/P, Q\] = normal/Q, P] = normal/; s/steps = 8/steps = 10/' own.dnn >turned.dnn
+differs() { # MESSAGE LINE COMMAND...
+  local message=$1 line=$2
+  shift 2
+  "$dnnc" "$@" --quiet >out 2>err
+  [ $? = 1 ] || { cat err; fail "$*: not exit 1"; }
+  grep -qF "$message" err || { cat err; fail "$*: message"; }
+  grep -qF "$line" err || { cat err; fail "$*: the difference"; }
+  ! grep -q 'skipped a checkpoint' err || { cat err; fail "$*: looked at another one"; }
+  [ "$(cat own.ckpt/latest)" = "$newest" ] || fail "$*: latest has moved"
+}
+help="help: --load PATH takes the parameters alone and starts anew"
+"$dnnc" run own.dnn --quiet >out 2>err || { cat err; fail "a run with adam"; }
+newest=step-00000008
+differs "error: 'own.ckpt/$newest' has the state of another optimizer: 0 missing, 2 extra" \
+  "extra:    adam.m/w f32[2, 3]" run sgd.dnn --resume
+grep -qx "$help" err || { cat err; fail "another optimizer: no help"; }
+"$dnnc" run sgd.dnn --load own.ckpt --no-save --quiet >out 2>err || { cat err; fail "--load into another optimizer"; }
+"$dnnc" run sgd.dnn --load own.ckpt save=other.ckpt --quiet >out 2>err || { cat err; fail "a run with sgd"; }
+cp -r other.ckpt/step-00000010 own.ckpt/ && cp other.ckpt/latest own.ckpt/
+newest=step-00000010
+differs "error: 'own.ckpt/$newest' has the state of another optimizer: 2 missing, 0 extra" \
+  "missing:  adam.v/w f32[2, 3]" run own.dnn --resume steps=12
+rm -r own.ckpt/step-00000010 other.ckpt
+"$dnnc" run turned.dnn save=other.ckpt --quiet >out 2>err || { cat err; fail "a run of another model"; }
+cp -r other.ckpt/step-00000010 own.ckpt/ && cp other.ckpt/latest own.ckpt/
+for words in "run own.dnn --resume steps=12" "run own.dnn --load own.ckpt --no-save" \
+  "predict own.dnn --load own.ckpt -o p.npy" "eval own.dnn --load own.ckpt set.eval=0.5"; do
+  # shellcheck disable=SC2086
+  differs "error: 'own.ckpt/$newest' does not match the model: 0 missing, 0 extra, " \
+    "differs:  w is f32[3, 2], the model has f32[2, 3]" $words
+done
+# One that is torn still has an older one in its place.
+truncate -s -4 own.ckpt/$newest/*.safetensors
+"$dnnc" run own.dnn --resume steps=12 --no-save --quiet >out 2>err || { cat err; fail "a torn checkpoint"; }
+grep -qx "warning: taking 'own.ckpt/step-00000008'" err || { cat err; fail "the older one"; }
 exit 0

@@ -694,6 +694,63 @@ Test(choose, a_latest_that_is_missing_hides_nothing) {
   stage_close(&stage);
 }
 
+/* Older ones are the model's own, and nobody may step back to them. */
+Test(choose, another_model_or_optimizer_is_an_error) {
+  static const DnnRole roles[] = {DNN_PARAM, DNN_OPTIMIZER_STATE};
+  static const char *const names[] = {"m.x", "adam.v/m.w"};
+  static const char *const words[] = {
+      "step-00000008' does not match the model: 1 missing, 1 extra, 0 of "
+      "another type (dnnc convert changes names and layouts)\nhelp: --load "
+      "PATH "
+      "takes the parameters alone and starts anew",
+      "step-00000008' has the state of another optimizer: 1 missing, 1 extra, "
+      "0 of another type\nhelp: --load PATH takes the parameters alone and "
+      "starts anew"};
+  freopen("/dev/null", "w", stderr);
+  for (int i = 0; i < ARRAY_LENGTH(roles); i++) {
+    Stage stage;
+    int64_t step;
+    bool found;
+    stage_open(&stage);
+    DnnTensor *tensor = &stage.toy.persistent[i == 0 ? 0 : 2], own = *tensor;
+    cr_assert_eq(stage_save(&stage, 7).code, STATUS_ok);
+    *tensor = toy_tensor(names[i], roles[i], DNN_f32, i == 0 ? 4 : 5,
+                         i == 0 ? AT_w : AT_m);
+    cr_assert_eq(stage_save(&stage, 8).code, STATUS_ok);
+    *tensor = own;
+    Status status = stage_find(&stage, &step, &found);
+    cr_assert(!found && status.code == STATUS_invalid);
+    cr_expect(strstr(status.message, words[i]), "%s", status.message);
+    Checkpoint checkpoint;
+    status = checkpoint_locate(stage.memory, stage.arena, stage.save,
+                               &stage.toy.program, MATCH_full, &checkpoint);
+    /* The parameters alone are there under the other optimizer. */
+    cr_expect_eq(status.code == STATUS_ok, i == 1, "%s", status.message);
+    if (status.code == STATUS_ok) {
+      cr_expect_eq(checkpoint.step, 8);
+      checkpoint_close(&checkpoint);
+    }
+    stage_close(&stage);
+  }
+}
+
+/* State that the program no longer keeps would be lost without a word. */
+Test(choose, state_that_no_tensor_takes_is_an_error) {
+  Stage stage;
+  int64_t step;
+  bool found;
+  stage_open(&stage);
+  freopen("/dev/null", "w", stderr);
+  cr_assert_eq(stage_save(&stage, 7).code, STATUS_ok);
+  stage.toy.persistent[2] = stage.toy.persistent[4];
+  stage.toy.program.n_tensors--;
+  Status status = stage_find(&stage, &step, &found);
+  cr_assert(!found && status.code == STATUS_invalid);
+  cr_expect(strstr(status.message, "another optimizer: 0 missing, 1 extra"),
+            "%s", status.message);
+  stage_close(&stage);
+}
+
 /* The one that `latest` names is damaged: an older one of its run, and where
  * there is none, a newer one. */
 Test(choose, what_is_damaged_is_replaced) {
