@@ -242,6 +242,9 @@ CompileResult driver_verify(Compilation *c, uint64_t seed, VerifyReport *out) {
               .seed = seed,
               .report = out};
   CompileResult result = compile_steps(&v, &steps);
+  /* The program that is played may be refused where the whole one is not. */
+  if (result == COMPILE_mistake && diags_errors(c->module->diags) == 0)
+    c->module->diags = module->diags;
   if (result != COMPILE_done) return result;
   out->not_played = steps.not_played;
   out->has_single_elements = steps.has_single_elements;

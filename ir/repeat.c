@@ -139,20 +139,73 @@ static bool is_read_from_ends(const Blocks *b) {
 
 /* ---- plans ---- */
 
-static int count_paths(const PlanPlacement *pin, Name name, int index) {
-  int n = 0, at;
-  for (int i = 0; i < pin->n_paths; i++)
-    n += after_block(name, pin->paths[i], &at) && at == index;
-  return n;
+/* The words of a plan about each block of a run: a sum of hashes, because the
+ * order of paths means nothing. */
+typedef struct PlanWords {
+  const Repeat *repeat;
+  uint64_t *of_block; /* by index - repeat->first */
+} PlanWords;
+
+/* `words`: what is said of the path, the same for the same line. */
+static void add_words(PlanWords *out, const char *path, uint64_t words) {
+  int index;
+  const Repeat *repeat = out->repeat;
+  const char *rest = after_block(repeat->name, path, &index);
+  if (!rest || index < repeat->first || index > repeat->last) return;
+  const char *block = rest;
+  while (*block != '[') block--;
+  block -= strlen(repeat->name);
+  words = hash_bytes(path, (size_t)(block - path), words);
+  out->of_block[index - repeat->first] +=
+      hash_bytes(rest, strlen(rest) + 1, words);
 }
 
-static bool is_placed_alike(const Plan *plan, const Repeat *repeat) {
-  for (int p = 0; plan && p < plan->placements.n; p++) {
-    const PlanPlacement *pin = &plan->placements.data[p];
-    int n = count_paths(pin, repeat->name, repeat->first + 1);
-    for (int i = repeat->first + 2; i < repeat->last; i++)
-      if (count_paths(pin, repeat->name, i) != n) return false;
+/* Placements of values, gradients and optimizer state, or how operators
+ * compute. */
+static void add_lines(PlanWords *out, const PlanPlacement *lines, int n,
+                      uint64_t kind) {
+  for (int i = 0; i < n; i++) {
+    uint64_t line[] = {kind, (uint64_t)i};
+    for (int k = 0; k < lines[i].n_paths; k++)
+      add_words(out, lines[i].paths[k], hash_bytes(line, sizeof line, 1));
   }
+}
+
+static void add_saving(PlanWords *out, const Map *saving) {
+  for (int i = 0; i < map_size(saving); i++) {
+    const PlanSaving *line = map_value_at(saving, i);
+    add_words(out, map_key_at(saving, i), line->is_recomputed ? 2 : 3);
+  }
+}
+
+/* Which lines about names place the dims of generic layers. */
+static void add_reached(PlanWords *out, const Plan *plan) {
+  for (int i = 0; i < map_size(plan->reached); i++) {
+    const PlanReached *reached = map_value_at(plan->reached, i);
+    for (int d = 0; d < reached->n; d++) {
+      const PlanShard *line = reached->lines[d];
+      uint64_t words[] = {4, (uint64_t)d, reached->is_batch[d],
+                          line ? (uint64_t)(line - plan->shards.data) + 1 : 0};
+      add_words(out, map_key_at(plan->reached, i),
+                hash_bytes(words, sizeof words, 1));
+    }
+  }
+}
+
+/* All that a plan says of a path, so that what it says of one block alone is
+ * not lost when the run is folded.  The first and the last block count: where
+ * they differ, so do those beside them. */
+static bool is_planned_alike(Arena *scratch, const Plan *plan,
+                             const Repeat *repeat) {
+  int n = repeat->last - repeat->first + 1;
+  PlanWords words = {repeat, ARENA_ARRAY(scratch, uint64_t, n)};
+  if (!plan) return true;
+  add_lines(&words, plan->placements.data, plan->placements.n, 5);
+  add_lines(&words, plan->operators.data, plan->operators.n, 6);
+  if (plan->saving) add_saving(&words, plan->saving);
+  if (plan->reached) add_reached(&words, plan);
+  for (int i = 1; i < n; i++)
+    if (words.of_block[i] != words.of_block[0]) return false;
   return true;
 }
 
@@ -208,7 +261,8 @@ int graph_repeats(const Graph *graph, const Plan *plan, Repeat *out) {
       continue;
     }
     Repeat repeat = read_run(&blocks, &id);
-    if (is_repeat(&blocks) && is_placed_alike(plan, &repeat)) out[n++] = repeat;
+    if (is_repeat(&blocks) && is_planned_alike(scratch, plan, &repeat))
+      out[n++] = repeat;
   }
   arena_destroy(scratch);
   return n;

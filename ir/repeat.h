@@ -16,8 +16,8 @@ typedef struct Repeat {
   int first, last;
 } Repeat;
 
-/* The runs of at least five blocks, in order, whose middle a plan (or NULL)
- * places alike; returns how many.  `out` has room for MOST_REPEATS. */
+/* The runs of at least five blocks, in order, of each of which a plan (or NULL)
+ * says the same; returns how many.  `out` has room for MOST_REPEATS. */
 enum { MOST_REPEATS = 8 };
 int graph_repeats(const Graph *graph, const Plan *plan, Repeat *out);
 /* The graph without the blocks between the second and the last of a run. */

@@ -207,6 +207,7 @@ static int run_bundle(Tool *tool, const Compilation *c, const char *bundle) {
                           .start_timeout_s = tool->options.start_timeout >= 0
                                                  ? tool->options.start_timeout
                                                  : START_TIMEOUT_S};
+  tool->has_started_ranks = true;
   return launch_ranks(&launch);
 }
 

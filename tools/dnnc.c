@@ -11,6 +11,29 @@
 #include <string.h>
 #include <unistd.h>
 
+/* Standard error with a note of what was written to it. */
+static bool has_complained;
+
+static ssize_t write_complaint(void *cookie, const char *text, size_t n) {
+  (void)cookie;
+  has_complained = true;
+  ssize_t done = write(STDERR_FILENO, text, n);
+  return done < 0 ? 0 : done; /* as fopencookie wants it */
+}
+
+static void watch_complaints(void) {
+  FILE *watched =
+      fopencookie(NULL, "w", (cookie_io_functions_t){.write = write_complaint});
+  if (!watched) return;
+  setvbuf(watched, NULL, _IONBF, 0);
+  stderr = watched;
+}
+
+/* Ranks are processes of their own, which say themselves why they end. */
+static bool has_said_why(const Tool *tool) {
+  return has_complained || tool->has_started_ranks || tool_has_printed();
+}
+
 static void out_of_memory(void *user) {
   static const char message[] = "dnnc: error: out of memory\n";
   Tool *tool = user;
@@ -97,6 +120,7 @@ int main(int argc, char **argv) {
   if (rank >= 0) return rank;
   file_fill_standard_streams();
   file_let_writes_fail();
+  watch_complaints();
   setlocale(LC_ALL, "C");
   tool.memory = memory_create(out_of_memory, &tool);
   const char *fail = getenv("DNNC_FAIL_ALLOC"); /* tests: "n" or "n+" */
@@ -110,6 +134,7 @@ int main(int argc, char **argv) {
     fprintf(stderr, "dnnc: error: standard output could not be written\n");
     code = EXIT_machine;
   }
+  ASSERT(code == EXIT_done || has_said_why(&tool));
   memory_destroy(tool.memory);
   return code;
 }

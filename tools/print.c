@@ -21,7 +21,15 @@ int tool_fail(Status status) {
   return status.code == STATUS_invalid ? EXIT_user : EXIT_machine;
 }
 
+/* The one mutable object of this file; it says what dnnc.c asserts. */
+static bool has_printed;
+
+bool tool_has_printed(void) {
+  return has_printed;
+}
+
 void tool_print(Text *text) {
+  has_printed = true;
   fwrite(text_string(text), 1, text->n, stdout);
 }
 

@@ -50,6 +50,7 @@ typedef struct Tool {
   Options options;
   const char *cache; /* folder of the cache, looked for once */
   bool knows_cache;
+  bool has_started_ranks;
   const Source *plan_text; /* instead of the plan file's; NULL: as it is */
 } Tool;
 
@@ -90,6 +91,7 @@ bool tool_report(Tool *tool);
 /* Prints what failed and returns the exit code. */
 int tool_fail(Status status);
 void tool_print(Text *text); /* to standard output, checked */
+bool tool_has_printed(void);
 /* Reads a size with the units of the language ("25MB"); prints a mistake. */
 bool tool_read_bytes(Tool *tool, const char *option, const char *text,
                      int64_t *out);

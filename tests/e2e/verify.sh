@@ -43,6 +43,30 @@ END
   fail "more ranks than heads"
 grep -q "^refused.plan:4:.*: error: " message || { cat message; fail "no error"; }
 
+# Lines about some of the blocks: these are not equal, so all of them are played.
+blocks() { # FOLDED LINE...: whether eight blocks are played as three
+  local folded=$1
+  shift
+  printf 'mesh { tensor = 2 }\nplan {\n' >blocks.plan
+  printf '  %s\n' "$@" >>blocks.plan
+  echo '}' >>blocks.plan
+  "$dnnc" verify "$root/models/chargpt.dnn" --plan blocks.plan L=8 T=8 --json >out.json 2>err ||
+    { cat out.json err; fail "blocks: $*"; }
+  [ "$(field equal out.json)" = true ] || { cat out.json; fail "blocks: $*: not equal"; }
+  grep -q '"blocks":"block\[0..7\]"' out.json
+  [ $? = "$folded" ] || { cat out.json; fail "blocks: $*: which are played"; }
+}
+hidden="shard F over tensor"
+blocks 0 "$hidden" "remat block"
+blocks 0 "$hidden" "remat block" "keep block.mlp"
+blocks 1 "$hidden" "remat block[7]"
+blocks 1 "$hidden" "remat block[0..3]"
+blocks 1 "$hidden" "remat block" "keep block[5]"
+blocks 1 "shard block[2].mlp.w1, block[3].mlp.w2: F over tensor"
+blocks 1 'shard block[2].mlp!dot[0]: F over tensor'
+blocks 1 "shard grad.block[2].mlp.w1: F over tensor"
+blocks 1 "shard optimizer.block[2].mlp.w1: F over tensor"
+
 # LLaMA 405B on 2,048 ranks, with tensor, ring and ZeRO-3 in one plan.  It took
 # 35 s of CPU time; the sizes that are played grow with what the plan shards, so
 # a placement that is worse shows here.
