@@ -14,7 +14,9 @@
  * banks.  In the forward pass the values are fetched while scores are computed,
  * and the next keys while the values are used.
  *
- * Probabilities are powers of two of scores times log2(e).  lse is in base e.
+ * Probabilities are powers of two.  The maximum is subtracted from a score
+ * before the product with scale log2(e), which would turn the lowest scores
+ * into -inf; a positive scale keeps the order of scores.  lse is in base e.
  */
 #include "codegen/cuda/attention.h"
 
@@ -22,8 +24,8 @@ enum { WARPS = 4, MAX_HEAD = 128, NARROW_HEAD = 64 };
 
 bool attention_fits_tensor_cores(const Shape *shape) {
   return dtype_is_16bit(shape->dtype) && shape->has_unit_heads &&
-         shape->d_k % 8 == 0 && shape->d_v % 8 == 0 && shape->d_k <= MAX_HEAD &&
-         shape->d_v <= MAX_HEAD;
+         shape->scale > 0 && shape->d_k % 8 == 0 && shape->d_v % 8 == 0 &&
+         shape->d_k <= MAX_HEAD && shape->d_v <= MAX_HEAD;
 }
 
 static bool is_narrow(const Shape *shape) {
@@ -56,8 +58,10 @@ static void tensor_sizes(Text *text, const Shape *shape, bool is_grad) {
               shape->d_k <= NARROW_HEAD,
               is_grad ? "KEYS + TILES > PAIR ? KEYS + TILES : PAIR"
                       : "ROWS > TILES ? ROWS : TILES");
+  text_add(text, "  const float to_log2 = ");
+  cuda_constant(text, DT_f32, shape->scale * 1.44269504088896341);
+  text_add(text, ";\n");
   text_add(text,
-           "  const float log2_e = 1.44269504088896341f;\n"
            "  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;\n"
            "  const int g_row_of = lane / 4, pair_of = lane % 4 * 2;\n"
            "  const int a_row = lane % 16, a_column = lane / 16 * 8;\n"
@@ -188,7 +192,6 @@ static const char forward[] =
     "      const int key = k0 + 8 * j + pair_of + e % 2;\n"
     "      const int row = first@ + 16 * (warp * M + i) + g_row_of + e / 2 * "
     "8;\n"
-    "      s[i][j][e] *= scale * log2_e;\n"
     "      if (is_edge && (key >= T_K || (CAUSAL && key > row)))\n"
     "        s[i][j][e] = -(float)DNN_INF;\n"
     "    }\n"
@@ -198,10 +201,11 @@ static const char forward[] =
     "        top = fmaxf(top, fmaxf(s[i][j][2 * h], s[i][j][2 * h + 1]));\n"
     "      top = dnn_quad_max(top);\n"
     "      const float base = top == -(float)DNN_INF ? 0.0f : top;\n"
-    "      const float shrink = exp2f(m[i][h] - base);\n"
+    "      const float shrink = exp2f((m[i][h] - base) * to_log2);\n"
     "      float part = 0.0f;\n"
     "      DNN_EACH_OF(j, N) DNN_EACH_OF(e, 2) {\n"
-    "        s[i][j][2 * h + e] = exp2f(s[i][j][2 * h + e] - base);\n"
+    "        s[i][j][2 * h + e] = exp2f((s[i][j][2 * h + e] - base) * "
+    "to_log2);\n"
     "        part += s[i][j][2 * h + e];\n"
     "      }\n"
     "      m[i][h] = top;\n"
@@ -240,7 +244,7 @@ static const char forward[] =
     "                       DNN_PACK(sum[i][j][2 * h] * share,\n"
     "                                sum[i][j][2 * h + 1] * share));\n"
     "      if (pair_of == 0)\n"
-    "        lse[row * lse_row] = logf(total) + m[i][h] * (1.0f / log2_e);\n"
+    "        lse[row * lse_row] = logf(total) + m[i][h] * scale;\n"
     "    }\n"
     "  }\n";
 
@@ -267,7 +271,7 @@ static const char query[] =
     "  DNN_EACH_OF(h, 2) {\n"
     "    const int row = 16 * warp + g_row_of + 8 * h;\n"
     "    delta[h] = s_delta[row];\n"
-    "    x_lse[h] = first + row < T_Q ? lse[(first + row) * lse_row] * log2_e\n"
+    "    x_lse[h] = first + row < T_Q ? lse[(first + row) * lse_row] / scale\n"
     "                                 : 0.0f;\n"
     "  }\n"
     "  const int end = CAUSAL && first@ + 64 < T_K ? first@ + 64 : T_K;\n"
@@ -295,7 +299,7 @@ static const char query[] =
     "    DNN_EACH_OF(j, N) DNN_EACH_OF(e, 4) {\n"
     "      const int key = k0 + 8 * j + pair_of + e % 2;\n"
     "      const int row = first@ + 16 * warp + g_row_of + e / 2 * 8;\n"
-    "      float p = exp2f(s[j][e] * (scale * log2_e) - x_lse[e / 2]);\n"
+    "      float p = exp2f((s[j][e] - x_lse[e / 2]) * to_log2);\n"
     "      if (is_edge && (key >= T_K || (CAUSAL && key > row))) p = 0.0f;\n"
     "      s[j][e] = p * (dp[j][e] - delta[e / 2]);\n"
     "    }\n"
@@ -350,7 +354,7 @@ static const char key_loop[] =
     "    DNN_DELTA(s_delta, g, o, g_row, o_row, q0, B, T_Q, D_V);\n"
     "    if (threadIdx.x < B)\n"
     "      s_lse[threadIdx.x] = q0 + (int)threadIdx.x < T_Q\n"
-    "          ? lse[(q0 + (int)threadIdx.x) * lse_row] * log2_e : 0.0f;\n"
+    "          ? lse[(q0 + (int)threadIdx.x) * lse_row] / scale : 0.0f;\n"
     "    DNN_EACH_OF(j, N) DNN_EACH_OF(e, 4) s[j][e] = dp[j][e] = 0.0f;\n"
     "    dnn_cp_async_wait();\n"
     "    __syncthreads();\n"
@@ -385,7 +389,7 @@ static const char key_loop[] =
     "        DNN_EACH_OF(e, 2) {\n"
     "          const int query = 8 * j + pair_of + e, i = h % 2 * 2 + e;\n"
     "          const int key = first + 16 * warp + g_row_of + h % 2 * 8;\n"
-    "          p[e] = exp2f(s[j][i] * (scale * log2_e) - s_lse[query]);\n"
+    "          p[e] = exp2f((s[j][i] - s_lse[query]) * to_log2);\n"
     "          if (is_edge && key > q0@ + query) p[e] = 0.0f;\n"
     "          ds[e] = p[e] * (dp[j][i] - s_delta[query]);\n"
     "        }\n"

@@ -3,11 +3,12 @@
  * one_hot in simpler operators.
  *
  * A row of -inf has the maximum -inf, and -inf - -inf is NaN.  The maximum is
- * therefore raised to the lowest finite number: exp gives 0 for all of the row,
- * and since the sum of any other row is at least exp(0) = 1, the sum may be
- * raised to 1 to divide by.  The maximum of a logsumexp is lowered to the
- * highest finite number likewise, so that infinity gives infinity, as in
- * PyTorch; a softmax of it is NaN.  These clamps are guards (rows_guard).
+ * therefore raised to the lowest finite number of its dtype, which alters no
+ * other row: exp gives 0 for all of a row of -inf, and since the sum of any
+ * other row is at least exp(0) = 1, the sum may be raised to 1 to divide by.
+ * The maximum of a logsumexp is lowered to the greatest finite number likewise,
+ * so that infinity gives infinity, as in PyTorch; a softmax of it is NaN.
+ * These clamps are guards (rows_guard).
  */
 #include <float.h>
 
@@ -17,11 +18,13 @@ static Value row_const(Graph *graph, Value like, double value) {
   return graph_const(graph, graph_type(graph, like)->dtype, value);
 }
 
-/* The lowest finite number that every float dtype but those of 8 bits holds. */
-static double row_lowest(DType dtype) {
-  return dtype_size_bytes(dtype) < 4 && dtype != DT_bf16 ? -65504.0
-                                                         : -FLT_MAX / 2;
-}
+/* The greatest finite number of a float dtype. */
+static const double greatest[N_DTYPES] = {
+#define DTYPE(name, bytes, class, c, safetensors, npy, digits, least, most,    \
+              ...)                                                             \
+  [DT_##name] = (double)(most),
+#include "support/dtype.def"
+};
 
 typedef struct Row {
   Value shifted; /* x - max, at most 0 */
@@ -38,10 +41,10 @@ Value rows_guard(Graph *graph, Op op, Value x, double bound) {
 static Row row_exp(Graph *graph, Value x, const Name *over, int n,
                    bool is_finite) {
   Row row;
-  double lowest = row_lowest(graph_type(graph, x)->dtype);
+  double most = greatest[graph_type(graph, x)->dtype];
   Value max = graph_reduce(graph, OP_max, x, over, n);
-  row.max = rows_guard(graph, OP_maximum, max, lowest);
-  if (is_finite) row.max = rows_guard(graph, OP_minimum, row.max, -lowest);
+  row.max = rows_guard(graph, OP_maximum, max, -most);
+  if (is_finite) row.max = rows_guard(graph, OP_minimum, row.max, most);
   row.shifted = graph_op2(graph, OP_sub, x, row.max);
   row.exp = graph_op1(graph, OP_exp, row.shifted);
   row.sum = graph_reduce(graph, OP_sum, row.exp, over, n);
@@ -63,6 +66,13 @@ void rows_softmax(Graph *graph, Value x, const Name *over, int n,
     Value log = graph_op1(graph, OP_log, row.sum);
     *out_logsumexp = graph_op2(graph, OP_add, log, row.max);
   }
+}
+
+void rows_weights(Graph *graph, Value x, const Name *over, int n,
+                  Value *out_exp, Value *out_sum) {
+  Row row = row_exp(graph, x, over, n, true);
+  *out_exp = row.exp;
+  *out_sum = at_least_one(graph, row.sum);
 }
 
 void decompose_softmax(Graph *graph, const Graph *from, int id,

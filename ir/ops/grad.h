@@ -32,5 +32,8 @@ Value rows_guard(Graph *graph, Op op, Value x, double bound);
 /* softmax and logsumexp of the same rows; either may be NULL. */
 void rows_softmax(Graph *graph, Value x, const Name *over, int n,
                   Value *out_softmax, Value *out_logsumexp);
+/* exp(x - max) and its sum, at least 1, as logsumexp has them. */
+void rows_weights(Graph *graph, Value x, const Name *over, int n,
+                  Value *out_exp, Value *out_sum);
 
 #endif

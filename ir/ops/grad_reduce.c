@@ -3,7 +3,7 @@
  *
  * With means and sums over the dims `over` and y the result:
  *
- *     sum          g, broadcast          logsumexp    g exp(x - y)
+ *     sum          g, broadcast          logsumexp    g softmax(x)
  *     max, min     g at the first one    log_softmax  g - exp(y) sum(g)
  *     softmax      y (g - sum(g y))      rmsnorm      r (g - y mean(g y))
  *     layernorm    r (g - mean(g) - y mean(g y)), r = 1 / sqrt(var + eps)
@@ -99,8 +99,9 @@ void grad_extremum(Graph *graph, int id, const Value *cotangents, Value *out) {
 
 void grad_logsumexp(Graph *graph, int id, const Value *cotangents, Value *out) {
   Call call = reduce_call(graph, id, cotangents);
-  Value share = graph_op1(graph, OP_exp, row_sub(&call, call.x, call.y));
-  out[0] = row_mul(&call, share, call.g);
+  Value exp, sum;
+  rows_weights(graph, call.x, call.over, call.n, &exp, &sum);
+  out[0] = row_mul(&call, exp, graph_op2(graph, OP_div, call.g, sum));
 }
 
 void grad_softmax(Graph *graph, int id, const Value *cotangents, Value *out) {
