@@ -6,6 +6,8 @@
 #include "frontend/elaborate/scan.h"
 #include "frontend/operators/operators.h"
 
+#include <math.h>
+
 /* Losses are f32 throughout, also of 16-bit values. */
 static void loss_to_f32(BuiltinCall *call, int at) {
   Elab *e = call->e;
@@ -146,47 +148,56 @@ static ExprValue mean_kept(Elab *e, ExprValue each, ExprValue y,
 
 /* ---- cross entropy ---- */
 
+/* A factor times log p, where 0 of -inf is 0, as 0 log 0 in kl. */
+static ExprValue weighted_log(Elab *e, ExprValue factor, ExprValue logp) {
+  ExprValue is_zero = pointwise2(e, OP_eq, factor, expr_value_float(0));
+  ExprValue is_none = pointwise2(e, OP_eq, logp, expr_value_float(-INFINITY));
+  ExprValue skips = pointwise2(e, OP_and, is_zero, is_none);
+  logp = pointwise3(e, OP_select, skips, expr_value_float(0), logp);
+  return pointwise2(e, OP_mul, factor, logp);
+}
+
+/* log_softmax subtracts the maximum of a row before it adds the log of the sum,
+ * which is lost in a logsumexp of large logits. */
 ExprValue loss_cross_entropy(BuiltinCall *call, double smooth,
                              ExprValue weight) {
   Elab *e = call->e;
   ExprValue x = call->args[0], y = call->args[1], ignore = call->args[3];
   Name dim = call->dims[2].names[0];
-  ExprValue logsum = elab_reduce(e, OP_logsumexp, x, &dim, 1);
-  ExprValue target = loss_gather(e, x, y, dim);
+  ExprValue logp = elab_reduce(e, OP_log_softmax, x, &dim, 1);
+  ExprValue target = loss_gather(e, logp, y, dim);
   if (smooth > 0) { /* separate statements: C does not order arguments */
-    ExprValue rest = pointwise2(e, OP_mul, elab_mean(e, x, &dim, 1),
+    ExprValue rest = pointwise2(e, OP_mul, elab_mean(e, logp, &dim, 1),
                                 expr_value_float(smooth));
     target = pointwise2(e, OP_mul, target, expr_value_float(1 - smooth));
     target = pointwise2(e, OP_add, target, rest);
   }
-  ExprValue each = pointwise2(e, OP_sub, logsum, target);
+  ExprValue each = pointwise1(e, OP_neg, target);
   each = elab_checked(e, each, y, type_size(elab_type(e, x), dim));
   return ignore.kind == EXPR_VALUE_int ? mean_kept(e, each, y, ignore, weight)
                                        : elab_mean_all(e, each);
 }
 
 /* Each label contributes (1 - s) w[y] loss[y] + s / V sum over k of w[k]
- * loss[k], where loss[k] is logsum - x[k].  The sum over all labels is
- * divided by the sum of w[y]. */
+ * loss[k], where loss[k] is -logp[k].  The sum over all labels is divided by
+ * the sum of w[y]. */
 static ExprValue weighted_cross_entropy(BuiltinCall *call, double smooth,
                                         ExprValue weight) {
   Elab *e = call->e;
   ExprValue x = call->args[0], y = call->args[1];
   Name dim = call->dims[2].names[0];
   int64_t size = type_size(elab_type(e, x), dim);
-  ExprValue logsum = elab_reduce(e, OP_logsumexp, x, &dim, 1);
+  ExprValue logp = elab_reduce(e, OP_log_softmax, x, &dim, 1);
   ExprValue own = loss_gather(e, weight, y, dim);
-  ExprValue each = pointwise2(
-      e, OP_mul, own, pointwise2(e, OP_sub, logsum, loss_gather(e, x, y, dim)));
+  ExprValue each = weighted_log(e, own, loss_gather(e, logp, y, dim));
   if (smooth > 0) {
-    ExprValue losses =
-        pointwise2(e, OP_mul, weight, pointwise2(e, OP_sub, logsum, x));
-    ExprValue all = elab_reduce(e, OP_sum, losses, &dim, 1);
+    ExprValue all =
+        elab_reduce(e, OP_sum, weighted_log(e, weight, logp), &dim, 1);
     all = pointwise2(e, OP_mul, all, expr_value_float(smooth / (double)size));
     each = pointwise2(e, OP_mul, each, expr_value_float(1 - smooth));
     each = pointwise2(e, OP_add, each, all);
   }
-  each = elab_checked(e, each, y, size);
+  each = elab_checked(e, pointwise1(e, OP_neg, each), y, size);
   return mean_kept(e, each, y, call->args[3], own);
 }
 
@@ -203,8 +214,7 @@ static ExprValue soft_cross_entropy(BuiltinCall *call, double smooth,
   }
   if (weight.kind != EXPR_VALUE_none) y = pointwise2(e, OP_mul, y, weight);
   ExprValue logp = elab_reduce(e, OP_log_softmax, x, &dim, 1);
-  ExprValue each =
-      elab_reduce(e, OP_sum, pointwise2(e, OP_mul, y, logp), &dim, 1);
+  ExprValue each = elab_reduce(e, OP_sum, weighted_log(e, y, logp), &dim, 1);
   return pointwise1(e, OP_neg, elab_mean_all(e, each));
 }
 
@@ -265,8 +275,8 @@ ExprValue builtin_l1(BuiltinCall *call) {
   return elab_mean_all(e, pointwise1(e, OP_abs, difference));
 }
 
-/* d^2 / 2 up to delta, then delta (d - delta / 2): with m = min(d, delta) both
- * are m (d - m / 2), whose gradient in m is 0 wherever m depends on d. */
+/* d^2 / 2 below delta, then delta (d - delta / 2).  The square is that of
+ * min(d, delta), so that its gradient is finite where d is not. */
 ExprValue builtin_huber(BuiltinCall *call) {
   Elab *e = call->e;
   double delta;
@@ -275,9 +285,13 @@ ExprValue builtin_huber(BuiltinCall *call) {
   ExprValue d = pointwise1(e, OP_abs,
                            pointwise2(e, OP_sub, call->args[0], call->args[1]));
   ExprValue m = pointwise2(e, OP_minimum, d, expr_value_float(delta));
-  ExprValue rest =
-      pointwise2(e, OP_sub, d, pointwise2(e, OP_mul, m, expr_value_float(0.5)));
-  return elab_mean_all(e, pointwise2(e, OP_mul, m, rest));
+  ExprValue square =
+      pointwise2(e, OP_mul, pointwise2(e, OP_mul, m, m), expr_value_float(0.5));
+  ExprValue line = pointwise2(
+      e, OP_mul, pointwise2(e, OP_sub, d, expr_value_float(delta / 2)),
+      expr_value_float(delta));
+  ExprValue is_below = pointwise2(e, OP_lt, d, expr_value_float(delta));
+  return elab_mean_all(e, pointwise3(e, OP_select, is_below, square, line));
 }
 
 /* The dims of the weight are dims of x. */
@@ -297,20 +311,19 @@ static bool arg_pos_weight(BuiltinCall *call, int at) {
   return true;
 }
 
-/* softplus(x) - x y is -log of the probability of y; with a weight p of the
- * positive targets it is (1 - y) softplus(x) + p y softplus(-x). */
+/* (1 - y) softplus(x) + p y softplus(-x), with the weight p of the positive
+ * targets or 1.  softplus(x) - x y would be the same of p = 1, but for the
+ * digits that cancel. */
 ExprValue builtin_bce(BuiltinCall *call) {
   Elab *e = call->e;
   if (!check_pair(call)) return POISON;
   ExprValue x = call->args[0], y = call->args[1];
+  bool has_weight = call->args[2].kind != EXPR_VALUE_none;
+  if (has_weight && !arg_pos_weight(call, 2)) return POISON;
   ExprValue positive = pointwise1(e, OP_softplus, x);
-  if (call->args[2].kind == EXPR_VALUE_none)
-    return elab_mean_all(
-        e, pointwise2(e, OP_sub, positive, pointwise2(e, OP_mul, x, y)));
-  if (!arg_pos_weight(call, 2)) return POISON;
   ExprValue negative = pointwise1(e, OP_softplus, pointwise1(e, OP_neg, x));
-  ExprValue hit =
-      pointwise2(e, OP_mul, pointwise2(e, OP_mul, call->args[2], y), negative);
+  ExprValue weight = has_weight ? pointwise2(e, OP_mul, call->args[2], y) : y;
+  ExprValue hit = pointwise2(e, OP_mul, weight, negative);
   ExprValue miss = pointwise2(
       e, OP_mul, pointwise2(e, OP_sub, expr_value_float(1), y), positive);
   return elab_mean_all(e, pointwise2(e, OP_add, hit, miss));
@@ -330,25 +343,33 @@ ExprValue builtin_kl(BuiltinCall *call) {
       e, elab_reduce(e, OP_sum, each, call->dims[2].names, call->dims[2].n));
 }
 
-/* 1 / max(norm, 1e-8) */
-static ExprValue inverse_norm(Elab *e, ExprValue x, const DimArg *dims) {
-  ExprValue squares =
-      elab_reduce(e, OP_sum, pointwise2(e, OP_mul, x, x), dims->names, dims->n);
-  return pointwise1(
-      e, OP_rsqrt, pointwise2(e, OP_maximum, squares, expr_value_float(1e-16)));
+/* x / max(norm, 1e-8).  The gradient has norm^-3, so the norm is that of c x,
+ * with a power of two c by which it is below 2^40 sqrt(n).  It is 1 where the
+ * norm may be below 1e-8. */
+static ExprValue unit_rows(Elab *e, ExprValue x, const DimArg *dims) {
+  ExprValue most = reduce_most(e, x, dims->names, dims->n);
+  ExprValue c = pointwise3(e, OP_select,
+                           pointwise2(e, OP_gt, most, expr_value_float(0x1p20)),
+                           expr_value_float(0x1p-40), expr_value_float(1));
+  c = pointwise3(e, OP_select,
+                 pointwise2(e, OP_gt, most, expr_value_float(0x1p80)),
+                 expr_value_float(0x1p-100), c);
+  ExprValue part = pointwise2(e, OP_mul, x, c);
+  ExprValue squares = elab_reduce(e, OP_sum, pointwise2(e, OP_mul, part, part),
+                                  dims->names, dims->n);
+  squares = pointwise2(e, OP_maximum, squares, expr_value_float(1e-16));
+  return pointwise2(e, OP_mul, part, pointwise1(e, OP_rsqrt, squares));
 }
 
 ExprValue builtin_cosine(BuiltinCall *call) {
   Elab *e = call->e;
   if (!check_pair(call) || !arg_dims(call, 2, 0, false)) return POISON;
-  ExprValue x = call->args[0], y = call->args[1];
   const DimArg *dims = &call->dims[2];
-  ExprValue dot =
+  ExprValue x = unit_rows(e, call->args[0], dims);
+  ExprValue y = unit_rows(e, call->args[1], dims);
+  ExprValue each =
       elab_reduce(e, OP_sum, pointwise2(e, OP_mul, x, y), dims->names, dims->n);
-  ExprValue norms =
-      pointwise2(e, OP_mul, inverse_norm(e, x, dims), inverse_norm(e, y, dims));
-  ExprValue mean = elab_mean_all(e, pointwise2(e, OP_mul, dot, norms));
-  return pointwise2(e, OP_sub, expr_value_float(1), mean);
+  return pointwise2(e, OP_sub, expr_value_float(1), elab_mean_all(e, each));
 }
 
 ExprValue builtin_add_loss(BuiltinCall *call) {

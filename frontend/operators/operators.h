@@ -12,6 +12,11 @@ Map *builtins_create(Module *module);
 
 BuiltinFn builtin_pointwise, builtin_not_supported;
 
+/* ---- reduce.c ---- */
+
+/* The largest magnitude along the dims, which passes no gradient. */
+ExprValue reduce_most(Elab *e, ExprValue x, const Name *dims, int n);
+
 /* ---- loss.c: what metrics share with losses ---- */
 
 /* Logits x over V and integers y with the other dims, the first three

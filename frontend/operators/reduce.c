@@ -4,8 +4,8 @@
  */
 #include "frontend/elaborate/emit.h"
 #include "frontend/elaborate/match.h"
+#include "frontend/operators/operators.h"
 
-#include <math.h>
 #include <string.h>
 
 /* ---- reductions ---- */
@@ -35,15 +35,12 @@ ExprValue builtin_mean(BuiltinCall *call) {
 
 /* ---- spreads and norms ---- */
 
-/* The mean square distance from the mean, of which `correction` elements are
- * not counted; false after a message. */
-static bool reduce_variance(BuiltinCall *call, ExprValue *out) {
+/* The mean square distance of x, whose argument is checked, from the mean, of
+ * which `correction` elements are not counted; false after a message. */
+static bool reduce_variance(BuiltinCall *call, ExprValue x, ExprValue *out) {
   Elab *e = call->e;
   int64_t correction;
-  if (!arg_float_tensor(call, 0) || !arg_dims(call, 1, 0, false) ||
-      !arg_int(call, 2, 0, &correction))
-    return false;
-  ExprValue x = call->args[0];
+  if (!arg_int(call, 2, 0, &correction)) return false;
   const Name *dims = call->dims[1].names;
   int n = call->dims[1].n;
   double kept = elab_count(elab_type(e, x), dims, n) - (double)correction;
@@ -66,36 +63,62 @@ static ExprValue sqrt_or_zero(Elab *e, ExprValue x) {
   return pointwise3(e, OP_select, is_zero, expr_value_float(0), root);
 }
 
+static bool arg_rows(BuiltinCall *call) {
+  return arg_float_tensor(call, 0) && arg_dims(call, 1, 0, false);
+}
+
 ExprValue builtin_var(BuiltinCall *call) {
   ExprValue out;
-  return reduce_variance(call, &out) ? out : POISON;
+  if (!arg_rows(call)) return POISON;
+  return reduce_variance(call, call->args[0], &out) ? out : POISON;
+}
+
+ExprValue reduce_most(Elab *e, ExprValue x, const Name *dims, int n) {
+  ExprValue fixed = pointwise1(e, OP_stop_gradient, x);
+  return elab_reduce(e, OP_max, pointwise1(e, OP_abs, fixed), dims, n);
+}
+
+/* A power of two c, so that sums of squares of c x neither overflow nor lose
+ * elements that count: 1 but for rows of very large or very small elements.
+ * With the norm m of a row, the gradient has 1 / (c^2 m), which fits as well.
+ */
+static ExprValue square_scale(Elab *e, ExprValue x, const Name *dims, int n) {
+  static const struct {
+    Op is;
+    double bound, scale;
+  } bands[] = {{OP_lt, 0x1p-39, 0x1p60},
+               {OP_lt, 0x1p-80, 0x1p96},
+               {OP_gt, 0x1p59, 0x1p-80}};
+  ExprValue most = reduce_most(e, x, dims, n);
+  ExprValue c = expr_value_float(1);
+  for (int i = 0; i < 3; i++)
+    c = pointwise3(
+        e, OP_select,
+        pointwise2(e, bands[i].is, most, expr_value_float(bands[i].bound)),
+        expr_value_float(bands[i].scale), c);
+  return c;
 }
 
 ExprValue builtin_std(BuiltinCall *call) {
-  ExprValue out;
-  return reduce_variance(call, &out) ? sqrt_or_zero(call->e, out) : POISON;
+  Elab *e = call->e;
+  ExprValue x = call->args[0], out;
+  if (!arg_rows(call)) return POISON;
+  ExprValue c = square_scale(e, x, call->dims[1].names, call->dims[1].n);
+  if (!reduce_variance(call, pointwise2(e, OP_mul, x, c), &out)) return POISON;
+  return pointwise2(e, OP_div, sqrt_or_zero(e, out), c);
 }
 
-/* m sqrt(sum((x / m)^2)), m the largest magnitude, so that no square overflows
- * or vanishes; where m is 0 or infinite it is left out. */
 ExprValue builtin_l2norm(BuiltinCall *call) {
   Elab *e = call->e;
-  if (!arg_float_tensor(call, 0) || !arg_dims(call, 1, 0, false)) return POISON;
+  if (!arg_rows(call)) return POISON;
   ExprValue x = call->args[0];
   const Name *dims = call->dims[1].names;
   int n = call->dims[1].n;
-  ExprValue most = elab_reduce(
-      e, OP_max, pointwise1(e, OP_abs, pointwise1(e, OP_stop_gradient, x)),
-      dims, n);
-  ExprValue is_plain =
-      pointwise2(e, OP_or, pointwise2(e, OP_eq, most, expr_value_float(0)),
-                 pointwise2(e, OP_eq, most, expr_value_float(INFINITY)));
-  ExprValue scale =
-      pointwise3(e, OP_select, is_plain, expr_value_float(1), most);
-  ExprValue part = pointwise2(e, OP_div, x, scale);
+  ExprValue c = square_scale(e, x, dims, n);
+  ExprValue part = pointwise2(e, OP_mul, x, c);
   ExprValue sum =
       elab_reduce(e, OP_sum, pointwise2(e, OP_mul, part, part), dims, n);
-  return pointwise2(e, OP_mul, scale, sqrt_or_zero(e, sum));
+  return pointwise2(e, OP_div, sqrt_or_zero(e, sum), c);
 }
 
 /* any is the maximum, all the minimum of 0 and 1. */

@@ -1,0 +1,794 @@
+// links: codegen frontend passes ir
+/*
+ * ranges.c -- measures composed operators, losses and gradients of pointwise
+ * rows over the whole range of f32: values and gradients of emitted C and CUDA
+ * against code of its own in long double.
+ *
+ * A row of the table is an expression of the language over `p` and `q`, each
+ * [B, N], and the same function on complex numbers: with x + ih for x, the
+ * imaginary part of the result is h times the derivative, to the last digit
+ * (Squire and Trapp 1998).  The loss is the sum of y * w, so that the gradient
+ * of the parameter w is y itself.
+ *
+ * The elements of p have one decimal exponent, -38 to 38; those of q the same,
+ * 0, or they are probabilities.  The error of an element counts relative to the
+ * largest element of its row.  What does not fit into f32 must be the infinity
+ * or 0 that it rounds to, and only what is NaN in long double may be NaN.
+ * Exponents at which an operator cannot hold this are rows of `limits`.
+ *
+ *     DNN_RANGES=100 build/test_ranges       100 draws; prints the table
+ */
+#include "frontend/frontend.h"
+#include "tests/ops/kernels.h"
+
+#include <complex.h>
+#include <float.h>
+#if defined(__SSE__)
+#include <xmmintrin.h>
+#endif
+
+TestSuite(ranges, .fini = modules_destroy, .timeout = 900);
+
+typedef long double Real;
+typedef long double complex Z;
+
+enum { B = 2, N = 6, ALL = B * N, LEAST = -38, MOST = 38 };
+
+#define TOLERANCE 1e-4L
+
+/* ---- functions of complex numbers ---- */
+
+/* The function with this value and slope at the real part. */
+static Z lift(Z z, Real value, Real slope) {
+  return CMPLXL(value, cimagl(z) == 0 ? 0 : slope * cimagl(z));
+}
+
+static Z z_abs(Z z) {
+  return creall(z) < 0 ? -z : z;
+}
+
+static Z z_log1p(Z z) {
+  return lift(z, log1pl(creall(z)), 1 / (1 + creall(z)));
+}
+
+static Z z_exp(Z z) {
+  return lift(z, expl(creall(z)), expl(creall(z)));
+}
+
+static Z z_log(Z z) {
+  return lift(z, logl(creall(z)), 1 / creall(z));
+}
+
+static Z z_sqrt(Z z) {
+  Real root = sqrtl(creall(z));
+  return root > 0 ? lift(z, root, 0.5L / root) : 0;
+}
+
+static Real sigmoid(Real a) {
+  return 1 / (1 + expl(-a));
+}
+
+static Z z_softplus(Z z) {
+  Real a = creall(z);
+  return lift(z, fmaxl(a, 0) + log1pl(expl(-fabsl(a))), sigmoid(a));
+}
+
+/* ---- rows of N elements ---- */
+
+static Z row_sum(const Z *x) {
+  Z sum = 0;
+  for (int i = 0; i < N; i++) sum += x[i];
+  return sum;
+}
+
+static Z row_norm(const Z *x, Real count) {
+  Z sum = 0;
+  for (int i = 0; i < N; i++) sum += x[i] * x[i];
+  return sum / count;
+}
+
+static void centre(const Z *x, Z *y) {
+  Z mean = row_sum(x) / N;
+  for (int i = 0; i < N; i++) y[i] = x[i] - mean;
+}
+
+static Z variance(const Z *x) {
+  Z y[N];
+  centre(x, y);
+  return row_norm(y, N - 1);
+}
+
+static Real row_max(const Z *x) {
+  Real max = creall(x[0]);
+  for (int i = 1; i < N; i++) max = fmaxl(max, creall(x[i]));
+  return max;
+}
+
+static Z sum_of_exp(const Z *x) {
+  Z sum = 0;
+  for (int i = 0; i < N; i++) sum += z_exp(x[i] - row_max(x));
+  return sum;
+}
+
+static Z log_share(const Z *x, int i) {
+  return (x[i] - row_max(x)) - z_log(sum_of_exp(x));
+}
+
+static Z product(const Z *x, int n) {
+  Z y = 1;
+  for (int i = 0; i < n; i++) y *= x[i];
+  return y;
+}
+
+static Z dot_product(const Z *x, const Z *y) {
+  Z sum = 0;
+  for (int i = 0; i < N; i++) sum += x[i] * y[i];
+  return sum;
+}
+
+static Z norm_or(const Z *x, Real least) {
+  Z norm = z_sqrt(row_norm(x, 1));
+  return creall(norm) > least ? norm : least;
+}
+
+static Z cosine(const Z *x, const Z *y) {
+  return dot_product(x, y) / norm_or(x, 1e-8L) / norm_or(y, 1e-8L);
+}
+
+static Z huber(Z d) {
+  Z a = z_abs(d);
+  return creall(a) < 1 ? a * a / 2 : a - 0.5L;
+}
+
+#define LOG_OF_2 0.693147180559945309417232121458176568L
+
+static Z partial_sum(const Z *x, int n) {
+  Z sum = 0;
+  for (int i = 0; i < n; i++) sum += x[i];
+  return sum;
+}
+
+static Z rms(const Z *x, Real eps) {
+  return z_sqrt(row_norm(x, N) + eps);
+}
+
+static Z layernorm(const Z *x, Real eps, int i) {
+  Z y[N];
+  centre(x, y);
+  return y[i] / rms(y, eps);
+}
+
+static Z square(Z x) {
+  return x * x;
+}
+
+/* Of the differences. */
+static Z mean_of(Z (*f)(Z), const Z *x, const Z *y) {
+  Z sum = 0;
+  for (int i = 0; i < N; i++) sum += f(x[i] - y[i]);
+  return sum / N;
+}
+
+/* 0 log 0 is 0. */
+static Z times_log(Z y, Z log) {
+  return creall(y) == 0 ? 0 : y * log;
+}
+
+/* Class i % N is the label of row i. */
+static Z cross_entropy(const Z *x, int row, Real smooth) {
+  Z loss = -(1 - smooth) * log_share(x, row % N);
+  for (int i = 0; i < N && smooth > 0; i++)
+    loss -= smooth / N * log_share(x, i);
+  return loss;
+}
+
+static Z soft_cross_entropy(const Z *x, const Z *y) {
+  Z loss = 0;
+  for (int i = 0; i < N; i++) loss -= times_log(y[i], log_share(x, i));
+  return loss;
+}
+
+static Z divergence(const Z *x, const Z *y) {
+  Z sum = 0;
+  for (int i = 0; i < N; i++)
+    sum += times_log(y[i], creall(y[i]) == 0 ? 0 : z_log(y[i]) - x[i]);
+  return sum;
+}
+
+static Z weighted_entropy(const Z *x, int row) {
+  static const Real weight[B] = {0.5L, 2};
+  return -weight[row] * log_share(x, row) / (weight[0] + weight[1]);
+}
+
+static Z bce(const Z *x, const Z *y, Real positive) {
+  Z sum = 0;
+  for (int i = 0; i < N; i++)
+    sum += positive * y[i] * z_softplus(-x[i]) + (1 - y[i]) * z_softplus(x[i]);
+  return sum / N;
+}
+
+/* The first class has the logit -inf and the probability 0. */
+static Z masked_cross_entropy(const Z *x, const Z *y) {
+  Z rest[N];
+  for (int i = 0; i < N; i++) rest[i] = i > 0 ? x[i] : -INFINITY;
+  Z loss = 0;
+  for (int i = 1; i < N; i++) loss -= y[i] * log_share(rest, i);
+  return loss;
+}
+
+static Z hardswish(Z z) {
+  Real a = creall(z);
+  if (a <= -3 || a >= 3) return a < 0 ? 0 : z;
+  return lift(z, a * (a + 3) / 6, (2 * a + 3) / 6);
+}
+
+static Z gelu_tanh(Z z) {
+  const Real k = 2 * 0.797884560802865355879892119868763737L;
+  Real a = creall(z), u = k * (a + 0.044715L * a * a * a), s = sigmoid(u);
+  Real rest = sigmoid(-u) * s;
+  return lift(z, a * s,
+              s + (rest > 0 ? a * rest * k * (1 + 0.134145L * a * a) : 0));
+}
+
+static Z gelu(Z z) {
+  Real a = creall(z), share = 0.5L * erfcl(-a * sqrtl(0.5L));
+  return lift(z, a * share,
+              share + a * 0.398942280401432677939946059934381868L *
+                          expl(-0.5L * a * a));
+}
+
+static Z silu(Z z) {
+  Real a = creall(z), s = sigmoid(a);
+  return lift(z, a * s, s + a * s * sigmoid(-a));
+}
+
+/* tanh of softplus is n / (n + 2) with n = e^a (e^a + 2). */
+static Z mish(Z z) {
+  Real a = creall(z), e = expl(fminl(a, 60)), n = e * (e + 2), t = n / (n + 2);
+  return lift(z, a * t, t + a * sigmoid(a) * 4 * (n + 1) / (n + 2) / (n + 2));
+}
+
+static Z power(Z a, Z b) {
+  Real x = creall(a), y = creall(b), value = powl(x, y);
+  if (cimagl(b) == 0) return lift(a, value, y * powl(x, y - 1));
+  return lift(b, value, value * logl(x));
+}
+
+static Z angle(Z a, Z b) {
+  Real x = creall(a), y = creall(b), square = x * x + y * y;
+  return CMPLXL(atan2l(x, y), (y * cimagl(a) - x * cimagl(b)) / square);
+}
+
+/* ---- the table ---- */
+
+/* Where elements of q come from. */
+typedef enum Second {
+  NONE,
+  ALIKE, /* with the exponent of p */
+  UNIT,  /* with exponent 0 */
+  SHARES /* probabilities; the first of a row is 0 */
+} Second;
+
+/* EACH(name, expression, q, value of element i of a row), ROW(..., value of a
+ * row), LOSS(..., of which the value is the mean over the rows); x and z are
+ * the row `r` of p and q. */
+#define RANGES(EACH, ROW, LOSS, PW)                                            \
+  ROW(mean, "mean(p, N)", NONE, row_sum(x) / N)                                \
+  ROW(var, "var(p, N)", NONE, variance(x))                                     \
+  ROW(std, "std(p, N)", NONE, z_sqrt(variance(x)))                             \
+  ROW(l2norm, "l2norm(p, N)", NONE, z_sqrt(row_norm(x, 1)))                    \
+  ROW(prod, "prod(p, N)", NONE, product(x, N))                                 \
+  EACH(cumsum, "cumsum(p, N)", NONE, partial_sum(x, i + 1))                    \
+  EACH(cumprod, "cumprod(p, N)", NONE, product(x, i + 1))                      \
+  ROW(logsumexp, "logsumexp(p, N)", NONE, row_max(x) + z_log(sum_of_exp(x)))   \
+  EACH(softmax, "softmax(p, N)", NONE, z_exp(log_share(x, i)))                 \
+  EACH(log_softmax, "log_softmax(p, N)", NONE, log_share(x, i))                \
+  EACH(layernorm, "layernorm(p, N)", NONE, layernorm(x, 1e-5L, i))             \
+  EACH(rmsnorm, "rmsnorm(p, N)", NONE, x[i] / rms(x, 1e-5L))                   \
+  LOSS(mse, "mse(p, q)", ALIKE, mean_of(square, x, z))                         \
+  LOSS(l1, "l1(p, q)", ALIKE, mean_of(z_abs, x, z))                            \
+  LOSS(huber, "huber(p, q)", ALIKE, mean_of(huber, x, z))                      \
+  LOSS(bce, "bce(p, q)", SHARES, bce(x, z, 1))                                 \
+  LOSS(bce_weighted, "bce(p, q, pos_weight = 3 * cast(iota(p, N) >= 0, f32))", \
+       SHARES, bce(x, z, 3))                                                   \
+  LOSS(kl, "kl(p, q, N)", SHARES, divergence(x, z))                            \
+  LOSS(cosine, "cosine(p, q, N)", ALIKE, 1 - cosine(x, z))                     \
+  LOSS(cosine_of_unit, "cosine(p, q, N)", UNIT, 1 - cosine(x, z))              \
+  LOSS(cross_entropy, "cross_entropy(p, iota(p, B), N)", NONE,                 \
+       cross_entropy(x, r, 0))                                                 \
+  LOSS(cross_entropy_smooth, "cross_entropy(p, iota(p, B), N, smooth = 0.1)",  \
+       NONE, cross_entropy(x, r, 0.1L))                                        \
+  LOSS(cross_entropy_weight,                                                   \
+       "cross_entropy(p, iota(p, B), N, weight = [0.5, 2, 1, 1, 1, 1])", NONE, \
+       B *weighted_entropy(x, r))                                              \
+  LOSS(cross_entropy_soft, "cross_entropy(p, q, N)", SHARES,                   \
+       soft_cross_entropy(x, z))                                               \
+  LOSS(cross_entropy_masked, "cross_entropy(mask(p, N > 0), q, N)", SHARES,    \
+       masked_cross_entropy(x, z))                                             \
+  PW(exp, z_exp(a))                                                            \
+  PW(expm1, lift(a, expm1l(creall(a)), expl(creall(a))))                       \
+  PW(log1p, z_log1p(a))                                                        \
+  PW(exp2, lift(a, exp2l(creall(a)), exp2l(creall(a)) * LOG_OF_2))             \
+  EACH(sqrt, "sqrt(abs(p))", NONE, z_sqrt(z_abs(x[i])))                        \
+  EACH(rsqrt, "rsqrt(abs(p))", NONE, 1 / z_sqrt(z_abs(x[i])))                  \
+  EACH(log, "log(abs(p))", NONE, z_log(z_abs(x[i])))                           \
+  EACH(log2, "log2(abs(p))", NONE, z_log(z_abs(x[i])) / LOG_OF_2)              \
+  PW(tanh, lift(a, tanhl(creall(a)),                                           \
+                4 * sigmoid(2 * creall(a)) * sigmoid(-2 * creall(a))))         \
+  PW(sigmoid,                                                                  \
+     lift(a, sigmoid(creall(a)), sigmoid(creall(a)) * sigmoid(-creall(a))))    \
+  PW(silu, silu(a))                                                            \
+  PW(softplus, z_softplus(a))                                                  \
+  PW(logsigmoid, -z_softplus(-a))                                              \
+  PW(mish, mish(a))                                                            \
+  PW(erf, lift(a, erfl(creall(a)),                                             \
+               1.12837916709551257389615890312154517L *                        \
+                   expl(-creall(a) * creall(a))))                              \
+  PW(gelu, gelu(a))                                                            \
+  PW(gelu_tanh, gelu_tanh(a))                                                  \
+  PW(hardswish, hardswish(a))                                                  \
+  PW(elu, creall(a) < 0 ? lift(a, expm1l(creall(a)), expl(creall(a))) : a)     \
+  EACH(mul, "p * q", ALIKE, x[i] * z[i])                                       \
+  EACH(div, "p / q", ALIKE, x[i] / z[i])                                       \
+  EACH(div_unit, "p / q", UNIT, x[i] / z[i])                                   \
+  EACH(pow_of, "pow(abs(p), 1.5)", NONE, power(z_abs(x[i]), 1.5L))             \
+  EACH(pow_to, "pow(3.0, p)", NONE, power(3, x[i]))                            \
+  EACH(atan2, "atan2(p, q)", ALIKE, angle(x[i], z[i]))                         \
+  EACH(atan2_unit, "atan2(p, q)", UNIT, angle(x[i], z[i]))
+
+typedef void ExactFn(const Z (*p)[N], const Z (*q)[N], Z *y);
+
+#define EACH(name, expression, second, value)                                  \
+  static void exact_##name(const Z(*p)[N], const Z(*q)[N], Z *y) {             \
+    for (int r = 0; r < B; r++)                                                \
+      for (int i = 0; i < N; i++) {                                            \
+        const Z *x = p[r], *z = q[r];                                          \
+        (void)z, y[r * N + i] = (value);                                       \
+      }                                                                        \
+  }
+#define ROW(name, expression, second, value)                                   \
+  static void exact_##name(const Z(*p)[N], const Z(*q)[N], Z *y) {             \
+    for (int r = 0; r < B; r++) {                                              \
+      const Z *x = p[r], *z = q[r];                                            \
+      (void)z, y[r] = (value);                                                 \
+    }                                                                          \
+  }
+#define LOSS(name, expression, second, value)                                  \
+  static void exact_##name(const Z(*p)[N], const Z(*q)[N], Z *y) {             \
+    *y = 0;                                                                    \
+    for (int r = 0; r < B; r++) {                                              \
+      const Z *x = p[r], *z = q[r];                                            \
+      (void)z, *y += (value) / B;                                              \
+    }                                                                          \
+  }
+#define PW(name, value)                                                        \
+  static void exact_##name(const Z(*p)[N], const Z(*q)[N], Z *y) {             \
+    (void)q;                                                                   \
+    for (int r = 0; r < B; r++)                                                \
+      for (int i = 0; i < N; i++) {                                            \
+        Z a = p[r][i];                                                         \
+        y[r * N + i] = (value);                                                \
+      }                                                                        \
+  }
+RANGES(EACH, ROW, LOSS, PW)
+#undef EACH
+#undef ROW
+#undef LOSS
+#undef PW
+
+typedef struct Range {
+  const char *name, *expression;
+  Second second;
+  int n_row, n_values; /* elements of a row of y, and all */
+  ExactFn *exact;
+} Range;
+
+static const Range ranges[] = {
+#define EACH(name, expression, second, value)                                  \
+  {#name, expression, second, N, ALL, exact_##name},
+#define ROW(name, expression, second, value)                                   \
+  {#name, expression, second, 1, B, exact_##name},
+#define LOSS(name, expression, second, value)                                  \
+  {#name, expression, second, 1, 1, exact_##name},
+#define PW(name, value) {#name, #name "(p)", NONE, N, ALL, exact_##name},
+    RANGES(EACH, ROW, LOSS, PW)
+#undef EACH
+#undef ROW
+#undef LOSS
+#undef PW
+};
+
+/* Exponents at which the bound does not hold for values or gradients. */
+typedef struct Limit {
+  const char *name;
+  bool of_values, of_gradients;
+  int from, to;
+  const char *why;
+} Limit;
+
+#define SUM_OVERFLOWS                                                          \
+  "the sum of the elements, or of the losses, does not fit though the mean "   \
+  "does, as in PyTorch"
+#define SQUARES_OVERFLOW                                                       \
+  "squares of 1e19 do not fit; the magnitude of a row would be one more pass " \
+  "over it, which activations do not need"
+#define NEAR_ONE                                                               \
+  "a probability that is 1 to the last digit has the logarithm 0, and its "    \
+  "difference from 1 is 0"
+#define DENORMALS "differences of two elements are denormals, which count as 0"
+
+static const Limit limits[] = {
+    {"mean", true, false, 38, 38, SUM_OVERFLOWS},
+    {"var", true, false, 19, 19, SUM_OVERFLOWS},
+    {"var", true, true, 38, 38, SUM_OVERFLOWS},
+    {"cumsum", true, false, 38, 38,
+     "elements are added in another order, in which a sum does not fit"},
+    {"cumprod", false, true, 7, 38,
+     "the sum of several products that do not fit: inf - inf is NaN"},
+    {"softmax", false, true, 0, 6,
+     "y (g - sum(g y)) is a difference of equal numbers where a y is 1 to the "
+     "last digit"},
+    {"sigmoid", false, true, 1, 1,
+     "y (1 - y) is 0 where y is 1 to the last digit; another exp would tell"},
+    {"tanh", false, true, 0, 1, "1 - y y, as sigmoid"},
+    {"layernorm", true, true, 19, 38, SQUARES_OVERFLOW},
+    {"layernorm", true, true, -38, -34, DENORMALS},
+    {"rmsnorm", true, true, 19, 38, SQUARES_OVERFLOW},
+    {"mse", false, true, 38, 38, "a difference of 6e38 does not fit"},
+    {"l1", true, false, 37, 38, SUM_OVERFLOWS},
+    {"l1", false, true, -38, -36, DENORMALS},
+    {"huber", true, false, 37, 38, SUM_OVERFLOWS},
+    {"kl", true, false, 38, 38, SUM_OVERFLOWS},
+    {"gelu", false, true, 1, 1, "1 + erf(a) is 0 of an a far below 0"},
+    {"bce", true, false, 37, 38, SUM_OVERFLOWS},
+    {"bce_weighted", true, false, 37, 38, SUM_OVERFLOWS},
+    {"cross_entropy", true, true, 0, 4, NEAR_ONE},
+    {"cross_entropy", true, false, 38, 38, SUM_OVERFLOWS},
+    {"cross_entropy_smooth", true, false, 38, 38, SUM_OVERFLOWS},
+    {"cross_entropy_weight", true, true, 0, 4, NEAR_ONE},
+    {"cross_entropy_weight", true, false, 38, 38, SUM_OVERFLOWS},
+    {"cross_entropy_soft", true, false, 38, 38, SUM_OVERFLOWS},
+    {"cross_entropy_masked", true, false, 38, 38, SUM_OVERFLOWS},
+};
+
+static bool is_limited(const char *name, int exponent, bool of_values) {
+  for (int i = 0; i < ARRAY_LENGTH(limits); i++)
+    if (!strcmp(limits[i].name, name) && exponent >= limits[i].from &&
+        exponent <= limits[i].to &&
+        (of_values ? limits[i].of_values : limits[i].of_gradients))
+      return true;
+  return false;
+}
+
+/* ---- programs ---- */
+
+static const Source *give(void *user, const char *path) {
+  (void)path;
+  return user;
+}
+
+/* The gradients of p, q and w, of which the last one is y. */
+static Graph *range_graph(Module *module, const Range *range,
+                          const Target *target) {
+  Arena *arena = module->arena;
+  const char *of_w = range->n_row == N ? "B, N" : "B";
+  const char *text =
+      arena_printf(arena,
+                   "dim B = %d, N = %d\n"
+                   "net loss_of(x: [B]) -> [] {\n"
+                   "  param p, q: [B, N] = zeros\n"
+                   "  param w: [%s] = zeros\n"
+                   "  return sum((%s) * w) + 0 * (sum(q) + sum(x))\n"
+                   "}\n"
+                   "data d { x: [B] = synthetic() }\n"
+                   "train {\n  loss = loss_of(d.x)\n"
+                   "  optimizer = sgd(lr = 0.1)\n  steps = 1\n}\n",
+                   B, N, of_w, range->expression);
+  Source *source = ARENA_NEW(arena, Source);
+  *source = (Source){"range.dnn", text, strlen(text)};
+  FrontendOptions load = {.load = give, .user = source, .path = "range.dnn"};
+  Model *model = frontend_load(module, &load);
+  Text errors = text_create(arena);
+  diags_print(module->diags, &errors);
+  cr_assert(model, "%s: %s", range->name, text_string(&errors));
+  PassContext ctx = {.module = module,
+                     .scratch = arena_create(module->memory),
+                     .target = target,
+                     .model = model,
+                     .is_training = true};
+  PassOptions options = {.level = 2, .stop_after = "autodiff", .verify = true};
+  return passes_run(&ctx, &options, model->train).graph;
+}
+
+/* ---- operands ---- */
+
+typedef struct Operands {
+  float p[ALL], q[ALL], w[ALL];
+} Operands;
+
+/* Between 1.2 and 3.3, of either sign: times 1e38 it fits into f32, and times
+ * 1e-38 it is no denormal. */
+static double mantissa(uint64_t key, int i) {
+  double u = random_uniform(key, (uint64_t)(2 * i));
+  double sign = random_uniform(key, (uint64_t)(2 * i + 1)) < 0.5 ? -1 : 1;
+  return sign * (1.2 + 2.1 * u);
+}
+
+static Operands draw(const Range *range, int exponent, int number) {
+  Operands o;
+  double ten = pow(10, exponent);
+  uint64_t key = random_stream(5, (uint32_t)(number * 3));
+  uint64_t key_q = random_stream(5, (uint32_t)(number * 3 + 1));
+  for (int i = 0; i < ALL; i++) {
+    o.p[i] = (float)(mantissa(key, i) * ten);
+    o.q[i] =
+        range->second == SHARES
+            ? (float)(i % N * 2.0 / (N * (N - 1)))
+            : (float)(mantissa(key_q, i) * (range->second == ALIKE ? ten : 1));
+    o.w[i] = (float)(1 + 0.125 * (i % 7));
+  }
+  return o;
+}
+
+/* ---- comparing ---- */
+
+typedef struct Worst {
+  Real error; /* relative to the largest element of the row */
+  int exponent;
+  Real wanted, got;
+} Worst;
+
+static Real error_of(float got, Real wanted, Real largest) {
+  if (isnan(wanted) || isnan(got))
+    return isnan(wanted) && isnan(got) ? 0 : INFINITY;
+  Real most = (Real)FLT_MAX * (1 - TOLERANCE);
+  if (fabsl(wanted) > most || isinf(got)) {
+    bool is_large = fabsl(wanted) >= most && fabsf(got) >= (float)most;
+    return is_large && (got < 0) == (wanted < 0) ? 0 : INFINITY;
+  }
+  Real away = fabsl((Real)got - wanted);
+  return away <= 4 * (Real)FLT_MIN ? 0 : away / fminl(largest, FLT_MAX);
+}
+
+static void compare_row(const double *got, const Real *wanted, int n,
+                        int exponent, Worst *worst) {
+  Real largest = 0;
+  for (int i = 0; i < n; i++) largest = fmaxl(largest, fabsl(wanted[i]));
+  for (int i = 0; i < n; i++) {
+    Real error = error_of((float)got[i], wanted[i], largest);
+    if (!(error <= worst->error))
+      *worst = (Worst){error, exponent, wanted[i], (Real)got[i]};
+  }
+}
+
+/* The derivative of the loss by each element of `which`, p or q. */
+static void exact_gradient(const Range *range, const Operands *o, bool of_q,
+                           Real *out) {
+  for (int k = 0; k < ALL; k++) {
+    Z p[B][N], q[B][N], y[ALL];
+    for (int i = 0; i < ALL; i++)
+      p[i / N][i % N] = o->p[i], q[i / N][i % N] = o->q[i];
+    Z *x = of_q ? &q[k / N][k % N] : &p[k / N][k % N];
+    Real step = creall(*x) == 0 ? 1e-30L : 1e-30L * fabsl(creall(*x));
+    *x = CMPLXL(creall(*x), step);
+    range->exact((const Z(*)[N])p, (const Z(*)[N])q, y);
+    out[k] = 0;
+    int n = range->n_values == 1 ? B : range->n_values;
+    for (int i = 0; i < n; i++)
+      out[k] +=
+          (Real)o->w[i] * (cimagl(y[range->n_values == 1 ? 0 : i]) / step);
+  }
+}
+
+/* ---- running ---- */
+
+/* As runtime/cpu/threads.c sets it for kernels. */
+static Tensor *run_flushed(Kernels *kernels, int job, const Tensor *inputs,
+                           Arena *arena) {
+#if defined(__SSE__)
+  unsigned kept = _mm_getcsr();
+  if (kernels->backend != &backend_cuda) _mm_setcsr(kept | 0x8040);
+  Tensor *y = kernels_run(kernels, job, inputs, arena);
+  _mm_setcsr(kept);
+  return y;
+#else
+  return kernels_run(kernels, job, inputs, arena);
+#endif
+}
+
+static void check_operands(Kernels *kernels, int job, const Range *range,
+                           const Operands *o, int exponent, Worst *value,
+                           Worst *slope) {
+  Arena *arena = arena_create(kernels->module->memory);
+  const Graph *graph = kernels->jobs.data[job].graph;
+  Tensor *inputs = ARENA_ARRAY(arena, Tensor, graph->inputs.n);
+  for (int i = 0; i < graph->inputs.n; i++) {
+    const GraphInput *input = &graph->inputs.data[i];
+    inputs[i] = tensor_create(arena, graph_type(graph, input->value));
+    const float *from = !strcmp(input->path, "p")   ? o->p
+                        : !strcmp(input->path, "q") ? o->q
+                        : !strcmp(input->path, "w") ? o->w
+                                                    : NULL;
+    for (int k = 0; from && k < type_elements(inputs[i].type); k++)
+      inputs[i].data[k] = (double)from[k];
+  }
+  Tensor *got = run_flushed(kernels, job, inputs, arena);
+  Z p[B][N], q[B][N], y[ALL];
+  for (int i = 0; i < ALL; i++)
+    p[i / N][i % N] = o->p[i], q[i / N][i % N] = o->q[i];
+  range->exact((const Z(*)[N])p, (const Z(*)[N])q, y);
+  for (int i = 0; i < graph->outputs.n; i++) {
+    const char *path = graph->outputs.data[i].path;
+    Real wanted[ALL];
+    if (graph->outputs.data[i].role != ROLE_grad) continue;
+    if (!strcmp(path, "w")) {
+      for (int k = 0; k < range->n_values; k++) wanted[k] = creall(y[k]);
+      for (int k = 0; k < range->n_values; k += range->n_row)
+        compare_row(got[i].data + k, wanted + k, range->n_row, exponent, value);
+    } else if (*path == 'p' || range->second == ALIKE ||
+               range->second == UNIT) {
+      exact_gradient(range, o, *path == 'q', wanted);
+      for (int k = 0; k < ALL; k += N)
+        compare_row(got[i].data + k, wanted + k, N, exponent, slope);
+    }
+  }
+  arena_destroy(arena);
+}
+
+static void print_worst(const Range *range, const char *where,
+                        const Worst *value, const Worst *slope) {
+  printf("| `%s` | %s |", range->expression, where);
+  const Worst *both[] = {value, slope};
+  for (int i = 0; i < 2; i++) {
+    printf(" %.1Le |", both[i]->error);
+    int n = 0;
+    for (int k = 0; k < ARRAY_LENGTH(limits); k++)
+      if (!strcmp(limits[k].name, range->name) &&
+          (i == 0 ? limits[k].of_values : limits[k].of_gradients))
+        printf("%s %d..%d", n++ ? "," : "", limits[k].from, limits[k].to);
+    printf(" |");
+  }
+  printf("\n");
+}
+
+static void expect(const char *where, const char *what, const char *name,
+                   const Worst *worst) {
+  cr_expect(worst->error <= TOLERANCE,
+            "%s, %s of %s: %Lg at 1e%d: %Lg, not %Lg", where, what, name,
+            worst->error, worst->exponent, worst->got, worst->wanted);
+}
+
+static void check_range(Kernels *kernels, int job, const Range *range, int n,
+                        bool prints) {
+  const char *where = kernels->backend->name;
+  Worst value = {0}, slope = {0}, ignored = {0};
+  for (int exponent = LEAST; exponent <= MOST; exponent++)
+    for (int number = 0; number < n; number++) {
+      Operands o = draw(range, exponent, number);
+      bool values = !is_limited(range->name, exponent, true);
+      bool slopes = !is_limited(range->name, exponent, false);
+      check_operands(kernels, job, range, &o, exponent,
+                     values ? &value : &ignored, slopes ? &slope : &ignored);
+    }
+  expect(where, "values", range->name, &value);
+  expect(where, "gradient", range->name, &slope);
+  if (prints) print_worst(range, where, &value, &slope);
+}
+
+Test(ranges, values_and_gradients) {
+  const char *wanted = getenv("DNN_RANGES");
+  int n = wanted ? atoi(wanted) : 1;
+  const char *backends[] = {"cpu", "cuda"};
+  for (int b = 0; b < 2; b++) {
+    Module *module = module_create();
+    const Backend *backend = backend_find(backends[b]);
+    Kernels *kernels = kernels_create(module, backend);
+    for (int i = 0; i < ARRAY_LENGTH(ranges); i++)
+      kernels_add(kernels, range_graph(module, &ranges[i], &backend->target),
+                  2);
+    kernels_compile(kernels);
+    for (int i = 0; i < ARRAY_LENGTH(ranges); i++)
+      check_range(kernels, i, &ranges[i], n, wanted != NULL);
+  }
+}
+
+/* ---- rows of the lowest finite number ---- */
+
+/* Expressions of a row that is all the lowest finite number of a dtype, and of
+ * one whose last element is 0, as a padding mask makes them. */
+#define LOW_ROWS(LOW)                                                          \
+  LOW(logsumexp, "cast(logsumexp(cast(p, %s), N), f32)")                       \
+  LOW(softmax, "cast(softmax(cast(p, %s), N), f32)")                           \
+  LOW(log_softmax, "cast(log_softmax(cast(p, %s), N), f32)")                   \
+  LOW(cross_entropy, "cross_entropy(cast(p, %s), iota(p, B), N)")
+
+static const Range *find_range(const char *name) {
+  for (int i = 0; i < ARRAY_LENGTH(ranges); i++)
+    if (!strcmp(ranges[i].name, name)) return &ranges[i];
+  UNREACHABLE();
+}
+
+static void check_low_rows(Kernels *kernels, int job, const Range *range,
+                           DType dtype) {
+  static const double lowest[] = {
+      [DT_f32] = -FLT_MAX, [DT_bf16] = -0x1.fep127, [DT_f16] = -65504};
+  Operands o = {.q = {0}};
+  for (int i = 0; i < ALL; i++) {
+    o.p[i] = i == ALL - 1 ? 0 : (float)lowest[dtype];
+    o.w[i] = (float)(1 + 0.125 * (i % 7));
+  }
+  Worst value = {0}, slope = {0};
+  check_operands(kernels, job, range, &o, 38, &value, &slope);
+  Real most = dtype == DT_f32 ? TOLERANCE : 0.01L;
+  const char *where = kernels->backend->name;
+  cr_expect(value.error <= most && slope.error <= most,
+            "%s, low rows of %s, %s: values %Lg (%Lg, not %Lg), gradient %Lg "
+            "(%Lg, not %Lg)",
+            where, range->name, dtype_name(dtype), value.error, value.got,
+            value.wanted, slope.error, slope.got, slope.wanted);
+}
+
+Test(ranges, rows_of_the_lowest_number) {
+  static const DType dtypes[] = {DT_f32, DT_bf16, DT_f16};
+  static const struct {
+    const char *name, *format;
+  } rows[] = {
+#define LOW(name, format) {#name, format},
+      LOW_ROWS(LOW)
+#undef LOW
+  };
+  const char *backends[] = {"cpu", "cuda"};
+  for (int b = 0; b < 2; b++) {
+    Module *module = module_create();
+    const Backend *backend = backend_find(backends[b]);
+    Kernels *kernels = kernels_create(module, backend);
+    Range low[ARRAY_LENGTH(rows) * 3];
+    int n = 0;
+    for (int i = 0; i < ARRAY_LENGTH(rows); i++)
+      for (int d = 0; d < 3; d++, n++) {
+        low[n] = *find_range(rows[i].name);
+        Text text = text_create(module->arena);
+        const char *at = strstr(rows[i].format, "%s");
+        text_printf(&text, "%.*s%s%s", (int)(at - rows[i].format),
+                    rows[i].format, dtype_name(dtypes[d]), at + 2);
+        low[n].expression = text_string(&text);
+        kernels_add(kernels, range_graph(module, &low[n], &backend->target), 2);
+      }
+    kernels_compile(kernels);
+    for (int i = 0; i < n; i++)
+      check_low_rows(kernels, i, &low[i], dtypes[i % 3]);
+  }
+}
+
+/* Scores of -3e38 are no mask: a query sees all keys alike.  Tensor cores
+ * compute the 16-bit one on CUDA. */
+Test(ranges, attention_of_low_scores) {
+  const char *backends[] = {"cpu", "cuda"};
+  static const char *const dtypes[] = {"f32", "bf16"};
+  for (int k = 0; k < 4; k++) {
+    Module *module = module_create();
+    Kernels *kernels = kernels_create(module, backend_find(backends[k / 2]));
+    Graph *graph = make_graph(module);
+    Value inputs[3];
+    Tensor data[3];
+    static const char *const shapes[] = {"T:4 D:8", "S:4 D:8", "S:4 D:8"};
+    static const char *const names[] = {"q", "k", "v"};
+    for (int i = 0; i < 3; i++) {
+      const char *type =
+          arena_printf(module->arena, "%s %s", dtypes[k % 2], shapes[i]);
+      inputs[i] = make_input(graph, ROLE_data, names[i], type);
+      data[i] = tensor_create(module->arena, make_type(module, type));
+      for (int j = 0; j < 32; j++)
+        data[i].data[j] = i == 0 ? -0x1.cp62 : i == 1 ? 0x1p62 : j / 8;
+    }
+    Value o = make(graph, "attention", "over=D query=T key=S scale=1 causal=0",
+                   inputs, 3);
+    make_output(graph, ROLE_metric, "o", o);
+    kernels_add(kernels, graph, 2);
+    kernels_compile(kernels);
+    Tensor *y = kernels_run(kernels, 0, data, module->arena);
+    for (int j = 0; j < 32; j++)
+      cr_expect_eq(y[0].data[j], 1.5, "%s, %s: %g", backends[k / 2],
+                   dtypes[k % 2], y[0].data[j]);
+  }
+}
