@@ -153,6 +153,25 @@ static Status start_job(Compiling *compiling, CompileJob *job, Process *out) {
                        out);
 }
 
+/* A compiler that says that it has done its work, and has not. */
+static Status check_output(const BuildOptions *options, const char *path,
+                           const char *what) {
+  static const char magic[] = {0x7f, 'E', 'L', 'F'};
+  char first[sizeof magic];
+  int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  ssize_t n = fd < 0 ? 0 : read(fd, first, sizeof first);
+  if (fd >= 0) close(fd);
+  if (n == sizeof first && memcmp(first, magic, sizeof magic) == 0)
+    return STATUS_OK;
+  return status_make(STATUS_unavailable,
+                     "'%s' ended without an error, but %s %s; is it a C "
+                     "compiler? CC names another",
+                     options->cc, what,
+                     fd < 0   ? "is missing"
+                     : n == 0 ? "is empty"
+                              : "is no object code");
+}
+
 static Status finish_job(Compiling *compiling, int index, ProcessEnd end) {
   Arena *arena = compiling->scratch;
   const CompileJob *job = &compiling->jobs[index];
@@ -162,6 +181,8 @@ static Status finish_job(Compiling *compiling, int index, ProcessEnd end) {
         end, file_path(arena, compiling->work, job->stem, ".log"));
   const char *bytes;
   size_t n;
+  TRY(check_output(compiling->options, job->object,
+                   arena_printf(arena, "the object of '%s.c'", job->stem)));
   TRY(file_read(arena, job->object, OBJECT_LIMIT, &bytes, &n));
   cache_store(arena, compiling->options->cache_dir, compiling->keys[index], "o",
               bytes, n);
@@ -257,8 +278,9 @@ Status toolchain_link(Module *module, const BuildOptions *options,
   add_words(arena, &arguments, "-fopenmp -lm -ldl -lpthread -o");
   vec_push(arena, &arguments, program);
   ProcessBounds bounds = process_bounds(options);
-  return process_run(arena, end_arguments(arena, &arguments),
-                     file_path(arena, work, "link", ".log"), &bounds);
+  TRY(process_run(arena, end_arguments(arena, &arguments),
+                  file_path(arena, work, "link", ".log"), &bounds));
+  return check_output(options, program, "the program of the bundle");
 }
 
 /* ---- folders ---- */

@@ -32,6 +32,19 @@ exec gcc "$@"
 END
 chmod +x cc
 export CC=$work/cc pids=$work/pids when act
+# ---- a compiler that writes nothing ----
+: >pids
+for when in kernels program link; do
+  for act in 'exit 0' 'out=${*##*-o }; : >"${out%% *}"; exit 0' 'out=${*##*-o }; echo text >"${out%% *}"; exit 0'; do
+    "$dnnc" build model.dnn --no-cache >out 2>err && fail "$when, $act: ends well"
+    [ $? != 1 ] || { cat err; fail "$when, $act: the user's mistake"; }
+    grep -q "^dnnc: error: '$work/cc' ended without an error, but the .* is \(missing\|empty\|no object code\)" err ||
+      { cat err; fail "$when, $act: the compiler is not named"; }
+    ! compgen -G 'model.bundle*' || fail "$when, $act: a bundle is left"
+  done
+done
+when=none
+
 hang='trap "" TERM; touch hanging; sleep 600 & echo $! >>"$pids"; wait; sleep 600'
 is_running() { # pid
   local state

@@ -37,7 +37,7 @@ while [ $# -gt 0 ]; do
   [ "$1" = -o ] && out=$2
   shift
 done
-[ -z "${out:-}" ] || echo object >"$out"
+[ -z "${out:-}" ] || printf '\177ELF object\n' >"$out"
 END
   chmod +x "$work/stub-cc"
   export CC=$work/stub-cc
