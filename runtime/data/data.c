@@ -260,6 +260,16 @@ void data_close(Data *data) {
   threads_close(&data->threads);
 }
 
+/* Reading nothing at the end needs all that comes before. */
+Status data_check_packed(const Data *data) {
+  for (int i = 0; i < data->n_opened; i++) {
+    const Reader *reader = data->opened[i];
+    if (reader->file.packed && reader->format.bytes)
+      TRY(input_read(&reader->file, reader->file.n, NULL, 0));
+  }
+  return STATUS_OK;
+}
+
 int64_t data_resident_bytes(const Data *data) {
   return data->resident_bytes;
 }

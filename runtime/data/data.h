@@ -42,6 +42,9 @@ bool data_lengths_differ(const Data *data, const DnnEntryPoint *entry,
 /* The same, as a failure that says so. */
 Status data_check_lengths(const Data *data, const DnnEntryPoint *entry,
                           bool is_eval);
+/* Unpacks the files that are unpacked as they are read: each holds what its
+ * header announces. */
+Status data_check_packed(const Data *data);
 /* Steps of an epoch; 0 without training data. */
 int64_t data_steps_per_epoch(const Data *data);
 /* Samples for evaluation; 0: none. */

@@ -299,7 +299,7 @@ static Status read_packed(const InputFile *file, int64_t at, void *to,
   Packed *packed = file->packed;
   TRY(unpack_to(file->path, packed, at + n, file->n));
   if (packed->n < at + n) return too_short(file->path, file->n, packed->n);
-  memcpy(to, packed->data + at, (size_t)n);
+  if (n > 0) memcpy(to, packed->data + at, (size_t)n);
   unsigned char more;
   int64_t got = 0;
   if (packed->n == file->n && at + n == file->n)
