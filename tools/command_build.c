@@ -2,6 +2,7 @@
  * command_build.c -- implements `dnnc build`, `run` and `sample`: all compile a
  * model to a bundle; `run` and `sample` then start the launcher of the bundle.
  */
+#include "runtime/checkpoint/checkpoint.h"
 #include "runtime/comm/comm.h"
 #include "runtime/launch/launch.h"
 #include "tools/tools.h"
@@ -193,6 +194,14 @@ static bool is_reading(const Tool *tool) {
   return command == COMMAND_predict || command == COMMAND_eval;
 }
 
+/* Where a run saves; NULL: it does not. */
+static const char *saved_folder(const Tool *tool, const Compilation *c) {
+  const Options *options = &tool->options;
+  bool saves = options->command == COMMAND_run && !options->no_save &&
+               !options->dry_run && !options->paced;
+  return saves ? c->model->settings.save : NULL;
+}
+
 static int run_bundle(Tool *tool, const Compilation *c, const char *bundle) {
   Words words = {0};
   run_words(tool, &words);
@@ -203,7 +212,9 @@ static int run_bundle(Tool *tool, const Compilation *c, const char *bundle) {
                           .n_arguments = words.n,
                           .is_quiet = tool->options.quiet ||
                                       tool->options.json || tool->options.paced,
-                          .keeps_nothing = is_reading(tool),
+                          .save = saved_folder(tool, c),
+                          .keeps_nothing =
+                              is_reading(tool) || tool->options.paced,
                           .start_timeout_s = tool->options.start_timeout >= 0
                                                  ? tool->options.start_timeout
                                                  : START_TIMEOUT_S};
@@ -293,6 +304,9 @@ int tool_build_and_run(Tool *tool) {
   Pacer pacer;
   bool is_paced = tool->options.paced != NULL;
   if (is_paced && !tool_make_pacer(tool, &c, &pacer)) return EXIT_user;
+  const char *save = saved_folder(tool, &c);
+  Status status = save ? saver_check_free(save) : STATUS_OK;
+  if (status.code != STATUS_ok) return tool_fail(status);
   hold_signals();
   if (!bundle) {
     folder = tool_scratch_folder(tool, cache_folder(tool));

@@ -2,6 +2,7 @@
  * compile.c -- fills the options of the driver from the command line, and turns
  * its results into exit codes.
  */
+#include "runtime/launch/launch.h"
 #include "tools/tools.h"
 
 #include <stdio.h>
@@ -152,6 +153,31 @@ static bool can_leave_out(const Compilation *c) {
   return true;
 }
 
+/* How many ranks a command can serve: a bundle has a file for each, and
+ * `verify` plays all of them; 0: any number. */
+static int most_ranks(CommandId command) {
+  enum { MOST_OF_A_BUNDLE = 1 << 15 };
+  switch (command) {
+  case COMMAND_run:
+  case COMMAND_sample:
+  case COMMAND_predict:
+  case COMMAND_eval: return MOST_LAUNCHED;
+  case COMMAND_build:
+  case COMMAND_verify: return MOST_OF_A_BUNDLE;
+  default: return 0;
+  }
+}
+
+static bool check_ranks(const Tool *tool, const Compilation *c) {
+  CommandId command = tool->options.command;
+  int most = most_ranks(command);
+  if (!most || c->ranks <= most) return true;
+  message_print("dnnc: error: 'dnnc %s' takes at most %d ranks, not %d\n"
+                "help: 'dnnc ir' and 'dnnc simulate' take any number\n",
+                options_command_name(command), most, c->ranks);
+  return false;
+}
+
 int tool_load(Tool *tool, Compilation *out) {
   CompileOptions *options = ARENA_NEW(tool->arena, CompileOptions);
   if (!read_options(tool, options)) return EXIT_user;
@@ -159,7 +185,9 @@ int tool_load(Tool *tool, Compilation *out) {
   if (tool->options.command != COMMAND_verify) memory_keep_freed();
   CompileResult result = driver_load(&tool->module, options, out);
   tool_report(tool);
-  return result == COMPILE_done && can_leave_out(out) ? EXIT_done : EXIT_user;
+  return result == COMPILE_done && can_leave_out(out) && check_ranks(tool, out)
+             ? EXIT_done
+             : EXIT_user;
 }
 
 /* ---- compiling ---- */

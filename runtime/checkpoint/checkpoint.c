@@ -76,17 +76,31 @@ static void choose_tensors(Arena *arena, Saver *saver, int64_t file_bytes) {
   saver->files = tensor_files_create(arena, stored, n, file_bytes, false);
 }
 
+static Status folder_is_taken(const char *folder) {
+  return status_make(STATUS_invalid,
+                     "another run writes to '%s'; give this one another "
+                     "folder (train.save=NAME)",
+                     folder);
+}
+
+Status saver_check_free(const char *folder) {
+  char path[4096];
+  FixedText text = fixed_text(path, sizeof path);
+  fixed_printf(&text, "%s/lock", folder);
+  int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  if (fd < 0) return STATUS_OK; /* saver_open says what is wrong */
+  bool is_taken = flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  close(fd);
+  return is_taken ? folder_is_taken(folder) : STATUS_OK;
+}
+
 static Status take_lock(Saver *saver) {
   saver->lock_fd = openat(saver->folder_fd, "lock",
                           O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
   if (saver->lock_fd < 0)
     return status_errno(errno, "cannot write '%s/lock'", saver->folder);
   if (flock(saver->lock_fd, LOCK_EX | LOCK_NB) == 0) return STATUS_OK;
-  if (errno == EWOULDBLOCK)
-    return status_make(STATUS_invalid,
-                       "another run writes to '%s'; give this one another "
-                       "folder (train.save=NAME)",
-                       saver->folder);
+  if (errno == EWOULDBLOCK) return folder_is_taken(saver->folder);
   return status_errno(errno, "cannot lock '%s'", saver->folder);
 }
 

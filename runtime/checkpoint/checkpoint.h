@@ -258,6 +258,8 @@ int file_create_at(int folder, const char *name); /* exclusive; -1: errno */
 
 typedef struct Saver Saver;
 /* Makes the folder, takes its lock and clears what an interrupted run left. */
+/* Invalid: another run writes to this folder, which may not be there yet. */
+Status saver_check_free(const char *folder);
 Status saver_open(Arena *arena, const DnnProgram *program, const char *folder,
                   int64_t file_bytes, Saver **out);
 /* Each save says of what data it was trained on: texts of fingerprint.c. */

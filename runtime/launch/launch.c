@@ -37,7 +37,7 @@
 #include <unistd.h>
 
 enum {
-  MAX_RANKS = 4096,
+  EXIT_user = 1,
   EXIT_machine = 3,
   EXIT_interrupted = 130,
   EXIT_terminated = 143,
@@ -570,7 +570,8 @@ static void on_signal(Launch *launch, int number) {
   if (launch->n_signals == 1) {
     launch->stop_code = number == SIGTERM ? EXIT_terminated : EXIT_interrupted;
     if (!launch->options->keeps_nothing)
-      message_print("\nstopping after this step, with a checkpoint%s\n",
+      message_print("\nstopping after this step%s%s\n",
+                    launch->options->save ? ", with a checkpoint" : "",
                     number == SIGINT ? "; again: at once" : "");
     else
       kill_in(launch, GRACE_MS);
@@ -692,6 +693,8 @@ static void note_shared_cores(const LaunchOptions *options) {
 static Status start_all(Launch *launch) {
   const LaunchOptions *options = launch->options;
   TRY(check_files(launch->arena, options));
+  TRY(bundle_check(launch->arena, options));
+  if (options->save) TRY(saver_check_free(options->save));
   note_shared_cores(options);
   if (options->ranks > 1) {
     scratch_create(launch->scratch);
@@ -712,6 +715,7 @@ static int run_launch(Launch *launch) {
   Status status = start_all(launch);
   if (status.code != STATUS_ok) {
     message_print("error: %s\n", status.message);
+    if (status.code == STATUS_invalid) code = EXIT_user;
   } else {
     int child_status = wait_for_child(launch);
     hear_callers(launch);
@@ -731,7 +735,7 @@ static int run_launch(Launch *launch) {
 }
 
 int launch_ranks(const LaunchOptions *options) {
-  if (options->ranks < 1 || options->ranks > MAX_RANKS) {
+  if (options->ranks < 1 || options->ranks > MOST_LAUNCHED) {
     fprintf(stderr, "error: cannot start %d ranks\n", options->ranks);
     return EXIT_machine;
   }

@@ -9,6 +9,7 @@
 
 enum {
   START_TIMEOUT_S = 120,
+  MOST_LAUNCHED = 4096, /* ranks */
   HANDSHAKE_NAME = 80,
   BUNDLE_PATH = 4096 /* a longer one cannot be opened */
 };
@@ -18,6 +19,10 @@ typedef struct LaunchOptions {
   int ranks;
   const char *const *arguments; /* of rank_main: --steps 10 --json ... */
   int n_arguments;
+  const char *save; /* folder of its checkpoints; NULL: nothing is saved */
+  /* Those of the program, with which the other files of the bundle must agree;
+   * NULL: they were written just now. */
+  const char *model_hash, *plan_hash;
   bool is_quiet;      /* no notes */
   bool keeps_nothing; /* a signal ends the ranks at once: nothing is saved */
   int64_t start_timeout_s; /* until all ranks have joined */
@@ -55,6 +60,8 @@ bool handshake_exit_status(int process, int *out_status);
 /* Whether a process of this name, argv[0], is the `run` of a bundle; then `out`
  * is its folder. */
 bool bundle_find(const char *name, char out[BUNDLE_PATH]);
+/* Invalid: bundle.json or plan.plan is there, and is of another bundle. */
+Status bundle_check(Arena *arena, const LaunchOptions *options);
 
 /* ---- scratch.c ---- */
 

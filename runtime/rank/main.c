@@ -103,6 +103,7 @@ static Status open_data(Run *run) {
   TRY(data_open(run->arena, run->program, &search, run->seed, &run->data));
   if (run->options.predict) return STATUS_OK;
   TRY(data_check(run->data));
+  if (run->comm->rank == 0) TRY(data_check_packed(run->data));
   if (run->options.eval && data_eval_samples(run->data) == 0)
     return status_make(STATUS_invalid,
                        "the model reserves no records for evaluation; 'eval = "
@@ -282,10 +283,16 @@ static int restore_checkpoint(Run *run) {
   return code;
 }
 
+/* Where a run saves; NULL: it does not. */
+static const char *saved_folder(const RunOptions *options,
+                                const DnnProgram *program) {
+  bool saves = !options->no_save && !reads_only(options) && !options->dry_run &&
+               !program->is_paced;
+  return saves ? program->settings.save : NULL;
+}
+
 static Status open_saver(Run *run) {
-  if (run->options.no_save || reads_only(&run->options) ||
-      run->options.dry_run || run->program->is_paced || !folder_of(run) ||
-      run->comm->rank != 0)
+  if (run->comm->rank != 0 || !saved_folder(&run->options, run->program))
     return STATUS_OK;
   TRY(check_folder(run));
   TRY(saver_open(run->arena, run->program, folder_of(run),
@@ -400,7 +407,10 @@ static int launch_bundle(int argc, char **argv, const RunOptions *options,
       .arguments = (const char *const *)argv + 1,
       .n_arguments = argc - 1,
       .is_quiet = options->quiet || options->json || program->is_paced,
-      .keeps_nothing = options->predict || options->eval,
+      .save = saved_folder(options, program),
+      .model_hash = program->model_hash,
+      .plan_hash = program->plan_hash,
+      .keeps_nothing = options->predict || options->eval || program->is_paced,
       .start_timeout_s = options->start_timeout});
 }
 
@@ -468,7 +478,7 @@ int rank_main(int argc, char **argv, const DnnProgram *program) {
   run->read_signals = run->signals;
   RankPlace place = comm_place();
   recorder_open(&run->recorder, place.rank, place.local_rank);
-  if (options.predict || options.eval) stop_at_once(run);
+  if (options.predict || options.eval || program->is_paced) stop_at_once(run);
   if (place.world > 1) signal(SIGPIPE, SIG_IGN); /* see report_flush */
   Status status = comm_create(arena, options.start_timeout, &run->comm);
   if (status.code != STATUS_ok) {

@@ -147,6 +147,22 @@ cluster 1
 run --steps 1 --paced part.profile --cluster one.cluster --quiet ||
   fail "formulas for what the profile lacks"
 
+# ---- a stop ----
+awk -F, 'BEGIN { OFS = "," } NR > 1 { $(NF - 1) *= 100000 } 1' one.profile >slow.profile
+"$dnnc" run $model --microbatches 2 --paced slow.profile --steps 1000 >out 2>message &
+pid=$!
+for i in $(seq 600); do
+  grep -q 'this run is paced' message && break
+  sleep 0.1
+done
+sleep 0.3
+begin=$(date +%s%N)
+kill -TERM $pid
+wait $pid
+ms=$((($(date +%s%N) - begin) / 1000000))
+[ $ms -le 2000 ] || fail "a paced run ends $ms ms after SIGTERM"
+grep -q checkpoint message && { cat message; fail "a paced run promises a checkpoint"; }
+
 # ---- two ranks ----
 has_mpi || { echo "profile: one rank; two ranks need mpirun"; exit 0; }
 run --ranks 2 --steps 3 --no-save --quiet --profile two.profile --transfers two.transfers ||

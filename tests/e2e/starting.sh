@@ -104,6 +104,75 @@ done
 mpirun --allow-run-as-root -q -n 1 "$dnnc" run tiny.dnn --no-save --steps 1 >out 2>err ||
   { cat err; fail "one copy is refused"; }
 
+# ---- what is found before a rank starts ----
+
+early() { # what, exit code, text, command: at once, and no rank starts
+  local what=$1 want=$2 text=$3 begin code
+  shift 3
+  begin=$(date +%s%N)
+  "$@" >out 2>err
+  code=$?
+  [ $code = "$want" ] || { cat err; fail "$what: exit $code, not $want"; }
+  [ $((($(date +%s%N) - begin) / 1000000)) -le 2000 ] || fail "$what: found late"
+  grep -qF -- "$text" err || { cat err; fail "$what: no '$text'"; }
+  grep -q 'ranks share\|[0-9] parameters' err && { cat err; fail "$what: ranks were started"; }
+  [ ! -s out ] || fail "$what: a step was made"
+}
+mkdir -p m.ckpt && : >m.ckpt/lock
+exec 7>m.ckpt/lock && flock 7
+taken="another run writes to 'm.ckpt'"
+for n in 1 2; do
+  early "a folder that is taken, $n ranks" 1 "error: $taken" b$n/run --steps 1
+  early "a folder that is taken, dnnc, $n ranks" 1 "dnnc: error: $taken" "$dnnc" run tiny.dnn --ranks $n --steps 1
+done
+b1/run --steps 1 --no-save --quiet >out 2>err || { cat err; fail "--no-save needs no folder"; }
+exec 7>&-
+other="is damaged or of another bundle; build it again"
+for change in 's/"model_hash": "./&0/' 's/"plan_hash": "./&0/' 's/"ranks": 2/"ranks": 3/' 's/.*//'; do
+  rm -rf c && cp -r b2 c && sed -i "$change" c/bundle.json
+  early "bundle.json, $change" 1 "error: '$work/c/bundle.json' $other" c/run --steps 1 --no-save
+done
+rm -rf c && cp -r b2 c && echo '# more' >>c/plan.plan
+early "plan.plan" 1 "error: '$work/c/plan.plan' $other" c/run --steps 1 --no-save
+cp b1/plan.plan c/plan.plan
+early "plan.plan of another bundle" 1 "error: '$work/c/plan.plan' $other" c/run --steps 1 --no-save
+rm c/plan.plan c/bundle.json
+c/run --steps 1 --no-save --quiet >out 2>err || { cat err; fail "a bundle of its programs alone"; }
+sed 's/B = 4/B = 1073741824/; s/synthetic()/synthetic(records = 4294967296)/' tiny.dnn >wide.dnn
+most=$((1 << 15))
+early "too many ranks to run" 1 "'dnnc run' takes at most 4096 ranks, not 4097" "$dnnc" run wide.dnn --ranks 4097
+for n in $((most + 1)) 1000000000; do
+  early "$n ranks of a bundle" 1 "'dnnc build' takes at most $most ranks, not $n" "$dnnc" build wide.dnn --ranks $n
+  early "$n ranks to verify" 1 "'dnnc verify' takes at most $most ranks, not $n" "$dnnc" verify wide.dnn --ranks $n
+done
+"$dnnc" build wide.dnn --ranks $most --quiet -o most.bundle || fail "a bundle of $most ranks"
+[ "$(ls most.bundle | grep -c '^rank-')" = $most ] || fail "a bundle of $most ranks lacks some"
+rm -rf most.bundle
+# A packed file whose header announces other than what it holds.
+cat >packed.dnn <<'M'
+dim B = 4, A = 4
+net packed(x: [B, A]) -> [] {
+  param w: [A] = normal(0.5)
+  return mean(x * w)
+}
+data d { x: [B, A] = idx("x.gz"); order = sequential }
+train { loss = packed(d.x); optimizer = sgd(lr = 0.1); steps = 2 }
+M
+idx() { # RECORDS, and so many bytes after the header
+  { printf "\\0\\0\\010\\002\\0\\0\\$(printf %03o $(($1 / 256)))\\$(printf %03o $(($1 % 256)))\\0\\0\\0\\004"
+    head -c "$2" /dev/zero; } | gzip >x.gz
+}
+idx 4096 16384
+"$dnnc" run packed.dnn --quiet >out 2>err || { cat err; fail "a packed file"; }
+for bytes in 16383 16385; do
+  rm -rf packed.ckpt
+  idx 4096 $bytes
+  "$dnnc" run packed.dnn --quiet >out 2>err
+  [ $? = 1 ] || { cat err; fail "a packed file of $bytes bytes"; }
+  grep -q "'x.gz' \(is too short: its header announces\|holds more than\)" err || { cat err; fail "$bytes bytes"; }
+  [ ! -s out ] && [ ! -d packed.ckpt/step-00000002 ] || fail "$bytes bytes: found after training"
+done
+
 # ---- who reads ----
 
 for n in 1 2; do
