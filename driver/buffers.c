@@ -54,27 +54,40 @@ const EntryPoint *driver_training_step(const Compilation *c) {
   return NULL;
 }
 
-int64_t driver_arena_bytes(const Compilation *c) {
-  int64_t most = 0;
-  for (int i = 0; i < c->n_entry_points; i++)
-    if (c->entry_points[i].assignment->arena_bytes > most)
-      most = c->entry_points[i].assignment->arena_bytes;
-  return most;
+/* Prediction has an arena of its own, so it counts only where it is alone. */
+const EntryPoint *driver_largest(const Compilation *c) {
+  const EntryPoint *largest = NULL;
+  for (int i = 0; i < c->n_entry_points; i++) {
+    const EntryPoint *entry = &c->entry_points[i];
+    if (c->n_entry_points > 1 &&
+        entry->name == entry_point_info(ENTRY_predict)->name)
+      continue;
+    if (!largest ||
+        entry->assignment->arena_bytes > largest->assignment->arena_bytes)
+      largest = entry;
+  }
+  return largest;
 }
 
-/* Prediction has an arena of its own, so it does not count. */
+int64_t driver_arena_bytes(const Compilation *c) {
+  const EntryPoint *largest = driver_largest(c);
+  return largest ? largest->assignment->arena_bytes : 0;
+}
+
 bool driver_fits_memory(const Compilation *c) {
   const Plan *plan = c->plan;
-  int64_t most = 0;
-  if (!plan || !plan->memory_bytes) return true;
-  for (int i = 0; i < c->n_entry_points; i++) {
-    bool is_predict =
-        c->entry_points[i].name == entry_point_info(ENTRY_predict)->name;
-    if (!is_predict && c->entry_points[i].assignment->arena_bytes > most)
-      most = c->entry_points[i].assignment->arena_bytes;
-  }
-  if (most <= plan->memory_bytes) return true;
-  diag(c->module->diags, DIAG_memory_pin, plan->memory_span,
-       text_quantity(c->module->arena, (double)most, "B"));
+  const EntryPoint *largest = driver_largest(c);
+  if (!plan || !plan->memory_bytes || !largest ||
+      largest->assignment->arena_bytes <= plan->memory_bytes)
+    return true;
+  Arena *arena = c->module->arena;
+  double most = (double)largest->assignment->arena_bytes;
+  Diag *d = diag(c->module->diags, DIAG_memory_pin, plan->memory_span,
+                 text_quantity(arena, most, "B"));
+  const char *whole = driver_whole_batch(c, largest);
+  if (largest->name != entry_point_info(ENTRY_train)->name)
+    diag_note(d, SPAN_NONE, "the entry point '%s' needs it%s%s", largest->name,
+              whole ? "; all of its batch at once for " : "",
+              whole ? whole : "");
   return false;
 }

@@ -142,8 +142,13 @@ CompileResult driver_load(Module *module, const CompileOptions *options,
 CompileResult driver_compile(Compilation *c);
 /* NULL: the program has no training. */
 const EntryPoint *driver_training_step(const Compilation *c);
-/* The largest arena of its entry points: what a rank needs. */
+/* The entry point with the largest arena, which decides what a rank needs;
+ * NULL: there is none.  And the bytes of this arena. */
+const EntryPoint *driver_largest(const Compilation *c);
 int64_t driver_arena_bytes(const Compilation *c);
+/* The outputs for which this entry point does its batch at once, although
+ * training has micro-batches: "'metric', 'std'".  NULL: there are none. */
+const char *driver_whole_batch(const Compilation *c, const EntryPoint *entry);
 /* Entry points to a bundle.  `host` has what the caller knows: folders, C
  * compiler, runtime, progress; the rest is filled in here. */
 Status driver_build(const Compilation *c, const BuildOptions *host,

@@ -98,8 +98,7 @@ static const Plan *replicated_plan(const Compilation *c, EntryPointId id) {
   return own;
 }
 
-/* NULL: the entry point is not partitioned. */
-static const Plan *entry_point_plan(const Compilation *c, EntryPointId id) {
+const Plan *driver_entry_point_plan(const Compilation *c, EntryPointId id) {
   if (entry_point_info(id)->is_sharded) return c->model->plan;
   return c->plan ? replicated_plan(c, id) : NULL;
 }
@@ -122,7 +121,7 @@ static bool stores_weights(const Compilation *c, EntryPointId id) {
 bool driver_compile_graph(const Compilation *c, EntryPointId id, Graph *graph,
                           const char *stop_after, PassResult *out) {
   PassRun run = {.name = entry_point_info(id)->name,
-                 .plan = entry_point_plan(c, id),
+                 .plan = driver_entry_point_plan(c, id),
                  .is_training = id == ENTRY_train,
                  .is_decode = stores_weights(c, id),
                  .stop_after = stop_after};

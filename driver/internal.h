@@ -53,6 +53,8 @@ PassContext driver_pass_context(const Compilation *c, const Plan *plan);
 
 /* The model's own graph for an entry point; NULL: it has none. */
 Graph *driver_model_graph(const Model *model, EntryPointId id);
+/* The plan for this entry point; NULL: it is not partitioned. */
+const Plan *driver_entry_point_plan(const Compilation *c, EntryPointId id);
 /* All passes over a graph of this entry point, or those up to `stop_after`.
  * False after mistakes, which are printed. */
 bool driver_compile_graph(const Compilation *c, EntryPointId id, Graph *graph,

@@ -64,13 +64,19 @@ static DiffRows diff_kinds(const Diff *d) {
   Names *names = d->a->c.module->names;
   for (int side = 0; side < 2; side++) {
     const Inspection *of = side ? &d->memory_b : &d->memory_a;
-    for (int i = 0; i <= of->kinds.n; i++) {
-      bool is_hole = i == of->kinds.n;
+    const struct {
+      const char *name;
+      Bytes bytes;
+    } rest[] = {{"holes", of->holes}, {"other entry points", of->others}};
+    for (int i = 0; i < of->kinds.n + ARRAY_LENGTH(rest); i++) {
+      bool is_rest = i >= of->kinds.n;
+      int k = i - of->kinds.n;
+      if (k == 1 && d->memory_a.others == 0 && d->memory_b.others == 0) break;
       Name name =
-          name_intern(names, is_hole ? "holes" : of->kinds.data[i].name);
+          name_intern(names, is_rest ? rest[k].name : of->kinds.data[i].name);
       DiffRow *row = diff_row(d->arena, &rows, name, name);
       *(side ? &row->b : &row->a) =
-          is_hole ? of->holes : of->kinds.data[i].at_peak;
+          is_rest ? rest[k].bytes : of->kinds.data[i].at_peak;
     }
   }
   return rows;

@@ -34,7 +34,6 @@ static DataFiles command_data_files(CommandId command) {
   switch (command) {
   case COMMAND_check:
   case COMMAND_predict:
-  case COMMAND_simulate:
   case COMMAND_verify: return DATA_FILES_unread;
   case COMMAND_build:
   case COMMAND_run: return DATA_FILES_checked;

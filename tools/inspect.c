@@ -45,7 +45,7 @@ bool inspect_rates(Inspection *out) {
 
 /* ---- memory by kind ---- */
 
-/* The rest of the arena is alignment, and holes between values. */
+/* The rest of the arena of training is alignment, and holes between values. */
 static void add_kinds(Arena *arena, Inspection *out) {
   const Priced *p = out->priced;
   Bytes bytes[N_ROLES] = {0};
@@ -63,7 +63,8 @@ static void add_kinds(Arena *arena, Inspection *out) {
                (KindRow){peak_kind_name((PeakKind)k),
                          peak_kind_words((PeakKind)k), out->peak.bytes[k],
                          out->peak.most[k], false});
-  out->holes = p->peak;
+  out->others = p->peak - p->step->assignment->arena_bytes;
+  out->holes = p->peak - out->others;
   for (int i = 0; i < out->kinds.n; i++)
     out->holes -= out->kinds.data[i].at_peak;
 }

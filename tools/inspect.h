@@ -141,7 +141,9 @@ typedef struct Inspection {
   bool has_tokens;
   VEC(KindRow) kinds;
   MemoryPeak peak;
-  Bytes holes;      /* kinds at the peak and holes are the arena */
+  /* Kinds at the peak, holes, and what another entry point needs more than the
+   * training step, are the arena. */
+  Bytes holes, others;
   PathTable paths;  /* folded */
   PathTable single; /* each path */
   VEC(NameRow) names;

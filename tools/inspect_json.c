@@ -105,6 +105,7 @@ static void add_kinds(Text *out, const Inspection *in) {
   text_add(out, "]");
   add_integer(out, "live_bytes", in->peak.live);
   add_integer(out, "hole_bytes", in->holes);
+  add_integer(out, "other_bytes", in->others);
 }
 
 static void add_names(Text *out, const Inspection *in) {

@@ -72,8 +72,14 @@ static void print_kinds(Text *out, const Inspection *in) {
   }
   text_printf(out, "  %-20s %14s %14s  between values, and alignment\n",
               "holes", bytes_text(out, in->holes), "");
+  if (in->others > 0)
+    text_printf(out, "  %-20s %14s %14s  of '%s', more than a training step\n",
+                "other entry points", bytes_text(out, in->others), "",
+                driver_largest(&in->priced->c)->name);
   text_printf(out, "  %-20s %14s %14s  of a rank\n", "arena",
               bytes_text(out, in->priced->peak), "");
+  text_add(out, "\n");
+  show_entry_points(out, &in->priced->c, false);
 }
 
 const char *inspect_axes(Arena *arena, const Mesh *mesh, AxisList axes) {

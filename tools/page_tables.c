@@ -113,7 +113,16 @@ void page_kinds(Text *out, const Inspection *in) {
   text_add(out, "<tr><td>holes</td>");
   bytes_cell(out, "hole_bytes", in->holes);
   text_add(out, "<td></td><td class=\"soft\">between values, and alignment"
-                "</td></tr>\n<tr><td>arena</td>");
+                "</td></tr>\n");
+  if (in->others > 0) {
+    text_add(out, "<tr><td>other entry points</td>");
+    bytes_cell(out, "other_bytes", in->others);
+    text_printf(out,
+                "<td></td><td class=\"soft\">of '%s', more than a training "
+                "step</td></tr>\n",
+                driver_largest(&in->priced->c)->name);
+  }
+  text_add(out, "<tr><td>arena</td>");
   bytes_cell(out, "peak_bytes", in->priced->peak);
   text_add(out, "<td></td><td class=\"soft\">the memory of a rank</td></tr>\n");
   end_table(out);

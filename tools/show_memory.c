@@ -16,8 +16,8 @@
 
 /* The persistent buffers by role, then what a training step needs besides. */
 static void add_roles(Text *out, const Compilation *c, bool is_json) {
-  int64_t bytes[N_ROLES] = {0}, persistent = c->persistent.bytes;
-  int64_t arena = driver_arena_bytes(c);
+  int64_t bytes[N_ROLES] = {0};
+  const EntryPoint *step = driver_training_step(c);
   for (int i = 0; i < c->persistent.buffers.n; i++)
     bytes[c->persistent.buffers.data[i].role] +=
         c->persistent.buffers.data[i].bytes;
@@ -26,12 +26,51 @@ static void add_roles(Text *out, const Compilation *c, bool is_json) {
     if (bytes[role] > 0)
       text_printf(out, is_json ? "\"%s\":%lld," : "  %-20s %14lld\n",
                   role_name((Role)role), (long long)bytes[role]);
-  text_printf(out, is_json ? "\"%s\":%lld," : "  %-20s %14lld\n",
-              is_json ? "step" : "values of a step",
-              (long long)(arena - persistent));
+  if (step)
+    text_printf(
+        out, is_json ? "\"%s\":%lld," : "  %-20s %14lld\n",
+        is_json ? "values" : "values of a step",
+        (long long)(step->assignment->arena_bytes - c->persistent.bytes));
   text_printf(out, is_json ? "\"%s\":%lld" : "  %-20s %14lld\n", "arena",
-              (long long)arena);
+              (long long)driver_arena_bytes(c));
 }
+
+/* ---- by entry point ---- */
+
+static void add_entry_json(Text *out, const EntryPoint *entry,
+                           const char *whole) {
+  text_printf(out, "{\"name\":\"%s\",\"arena_bytes\":%lld", entry->name,
+              (long long)entry->assignment->arena_bytes);
+  text_printf(out, ",\"microbatches\":%d,\"whole_batch_for\":",
+              mesh_microbatches(&entry->graph->mesh));
+  if (whole)
+    text_add_json(out, whole);
+  else
+    text_add(out, "null");
+  text_add(out, "}");
+}
+
+static void add_entry_row(Text *out, const EntryPoint *entry,
+                          const char *whole) {
+  int n = mesh_microbatches(&entry->graph->mesh);
+  text_printf(out, "  %-20s %14lld  %d micro-batch%s", entry->name,
+              (long long)entry->assignment->arena_bytes, n, n == 1 ? "" : "es");
+  if (whole) text_printf(out, ": %s needs the batch at once", whole);
+  text_add(out, "\n");
+}
+
+void show_entry_points(Text *out, const Compilation *c, bool is_json) {
+  text_add(out, is_json ? "\"entry_points\":[" : "arena by entry point\n");
+  for (int i = 0; i < c->n_entry_points; i++) {
+    const EntryPoint *entry = &c->entry_points[i];
+    if (is_json && i) text_add(out, ",");
+    (is_json ? add_entry_json : add_entry_row)(out, entry,
+                                               driver_whole_batch(c, entry));
+  }
+  if (is_json) text_add(out, "]");
+}
+
+/* ---- the training step at its peak ---- */
 
 static const char *peak_path(const EntryPoint *step, const MemoryPeak *peak) {
   const char *path =
@@ -77,5 +116,6 @@ void show_memory(Text *out, const Compilation *c, bool is_json) {
     else
       add_peak_table(out, step, &peak);
   }
-  if (is_json) text_add(out, "}");
+  if (is_json) text_add(out, "},");
+  show_entry_points(out, c, is_json);
 }

@@ -71,6 +71,15 @@ static void print_memory(Text *out, const Priced *s, const PriceClass *class) {
                 text_quantity(out->arena, (double)(s->peak - memory), "B"));
 }
 
+/* What decides, where it is not the training step. */
+static void print_largest(Text *out, const Priced *s) {
+  const EntryPoint *largest = driver_largest(&s->c);
+  if (largest == s->step) return;
+  text_printf(
+      out, "the entry point '%s' needs it, a training step %s\n", largest->name,
+      text_quantity(out->arena, (double)s->step->assignment->arena_bytes, "B"));
+}
+
 static void print_class(Text *out, const Priced *s, const PriceClass *class) {
   text_printf(out, "%d ranks of %s (%s): compute %s, wait %s; ", class->ranks,
               class->group->name, class->group->device->name,
@@ -119,6 +128,7 @@ void priced_print(Text *out, const Priced *s) {
   if (price->n_classes == 1) print_memory(out, s, price->classes);
   for (int i = 0; price->n_classes > 1 && i < price->n_classes; i++)
     print_class(out, s, &price->classes[i]);
+  print_largest(out, s);
 }
 
 static void print_json_class(Text *out, const Priced *s, int i) {
@@ -162,7 +172,8 @@ void priced_print_json(Text *out, const Priced *s) {
               missing > 0 ? "false" : "true", (long long)missing,
               (long long)price->sent);
   for (int i = 0; i < price->n_classes; i++) print_json_class(out, s, i);
-  text_add(out, "]");
+  text_add(out, "],");
+  show_entry_points(out, &s->c, true);
   if (!unchecked_device(s)) print_errors_json(out);
   priced_print_profile_json(out, s);
 }

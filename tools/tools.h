@@ -159,9 +159,10 @@ int show_step(Tool *tool);
 /* `dnnc show FILE.cluster` (show_cluster.c); returns an exit code. */
 int show_cluster(Tool *tool);
 
-/* The memory of a rank by kind (show_memory.c): a table, or a field of a JSON
- * object. */
+/* The memory of a rank by kind and by entry point (show_memory.c), or by entry
+ * point alone: tables, or fields of a JSON object. */
 void show_memory(Text *out, const Compilation *c, bool is_json);
+void show_entry_points(Text *out, const Compilation *c, bool is_json);
 /* FLOPs of the contractions that outputs need, on logical sizes
  * (command_check.c). */
 double graph_product_flops(const Graph *graph, Arena *arena);

@@ -1,0 +1,109 @@
+#!/bin/bash
+# The JSON of every command is read by a strict reader: no object has a key twice.
+. "$(dirname "$0")/lib.sh"
+command -v python3 >/dev/null || skip "no python3"
+
+cat >model.dnn <<'END'
+dim B = 8, C = 4, K = 3
+net line(x: [B, C]) -> [B, K] {
+  param w: [C, K] = normal(1)
+  return dot(x, w, C)
+}
+data d {
+  x: [B, C] = synthetic()
+  y: i32[B] = synthetic(K)
+  eval = 11
+}
+train {
+  loss      = cross_entropy(line(d.x), d.y, K)
+  metrics   = [f1_score(line(d.x), d.y, K, average = "none"), confusion(line(d.x), d.y, K), accuracy(line(d.x), d.y, K)]
+  optimizer = adam(lr = 0.01)
+  steps     = 3
+  save      = "model.ckpt"
+}
+END
+printf 'mesh { data = 2 }\nplan { shard B over data; zero = 1; }\n' | tr ';' '\n' >model.plan
+printf 'mesh { data = 2 }\nplan { shard B over data }\n' >other.plan
+printf 'device core { base = cpu; memory = 1GiB }\ncluster two {\n device = core\n level node { count = 2; link = 1GB/s }\n}\n' >two.cluster
+printf '0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n' >list.csv
+
+# check FILE: every line that begins an object or the whole file is JSON.
+cat >check.py <<'END'
+import json, sys
+def once(pairs):
+    keys = [key for key, value in pairs]
+    twice = {key for key in keys if keys.count(key) > 1}
+    if twice:
+        sys.exit(f"a key stands twice in an object: {twice}")
+    return dict(pairs)
+text = open(sys.argv[1]).read()
+reader = json.JSONDecoder(object_pairs_hook=once)
+at = n = 0
+while text[at:].strip():
+    at += len(text[at:]) - len(text[at:].lstrip())
+    value, at = reader.raw_decode(text, at)
+    n += 1
+assert n > 0, "nothing was printed"
+END
+declare -A seen
+strict() { # COMMAND ARGUMENT...
+  seen[$1]=1
+  "$dnnc" "$@" --json >out.json 2>out.err || { cat out.err; fail "$*"; }
+  python3 check.py out.json || { cut -c1-1000 out.json; fail "$*"; }
+}
+cluster=(--cluster two.cluster)
+strict check model.dnn
+strict build model.dnn -o model.bundle
+strict run model.dnn
+strict eval model.dnn --load model.ckpt
+strict predict model.dnn --load model.ckpt -o out.csv
+strict verify model.dnn --plan model.plan
+strict show model.plan
+strict show model.plan --model model.dnn
+strict show model.plan --model model.dnn --collectives
+strict show model.plan --model model.dnn "${cluster[@]}"
+strict show model.plan --model model.dnn "${cluster[@]}" --collectives
+strict show two.cluster
+strict simulate list.csv
+strict simulate model.dnn --plan model.plan "${cluster[@]}"
+strict diff model.plan other.plan --model model.dnn "${cluster[@]}"
+# No command that takes --json is left out, but those that need more to run.
+for name in $("$dnnc" list commands | sed -n 's/^  *\([a-z]*\)  *[A-Z][A-Za-z.]* .*/\1/p'); do
+  [ -n "${seen[$name]:-}" ] && continue
+  "$dnnc" help "$name" | grep -q -- '--json' || continue
+  case $name in
+  convert | tune | sample | cluster | ir | list) ;;
+  *) fail "no JSON of '$name' was read" ;;
+  esac
+done
+
+# The arena that decides is one number: of show, simulate, run and the limit of a plan.
+# On eight ranks the remainder of 63 samples has the micro-batches of 8 that one rank
+# has, so a metric that needs them at once decides.
+arena() { grep -o "\"name\":\"$1\",\"arena_bytes\":[0-9]*" out.json | cut -d: -f3; }
+sed 's/B = 8,/B = 64,/; s/eval = 11/eval = 127/; s/accuracy(.*)\]/mean(std(tanh(line(d.x)), B))]/' model.dnn >large.dnn
+printf 'mesh { data = 8 }\nplan { microbatches = 4 }\n' >eight.plan
+printf 'device core { base = cpu; memory = 1GiB }\ncluster eight {\n device = core\n level node { count = 8; link = 1GB/s }\n}\n' >eight.cluster
+strict show eight.plan --model large.dnn
+largest=$(arena eval_remainder)
+[ "$largest" -gt "$(arena train)" ] || { cat out.json; fail "the remainder is not the largest"; }
+[ "$(field arena out.json)" = "$largest" ] || { cat out.json; fail "the arena of show"; }
+grep -q "\"whole_batch_for\":\"'mean'\"" out.json || { cat out.json; fail "which metric"; }
+"$dnnc" show eight.plan --model large.dnn >words || fail "show"
+grep -q "^  eval_remainder  *$largest  1 micro-batch: 'mean' needs the batch at once$" words ||
+  { cat words; fail "the table of entry points"; }
+"$dnnc" show eight.plan --model large.dnn --cluster eight.cluster >words || fail "show"
+grep -q "^  other entry points .* of 'eval_remainder', more than a training step$" words ||
+  { cat words; fail "what holes are"; }
+for limit in $((largest - 1)) "$largest"; do
+  printf 'mesh { data = 8 }\nplan { microbatches = 4; memory = %dB }\n' "$limit" | tr ';' '\n' >limit.plan
+  fits=$([ "$limit" = "$largest" ] && echo true || echo false)
+  strict simulate large.dnn --plan limit.plan --cluster eight.cluster
+  [ "$(field fits out.json)" = "$fits" ] || { cat out.json; fail "simulate, $limit bytes"; }
+  "$dnnc" build large.dnn --plan limit.plan -o large.bundle 2>out.err
+  [ $? = "$([ "$fits" = true ] && echo 0 || echo 2)" ] || { cat out.err; fail "build, $limit bytes"; }
+done
+"$dnnc" simulate large.dnn --plan limit.plan --cluster eight.cluster >words || fail "simulate"
+grep -q "^the entry point 'eval_remainder' needs it, a training step " words || { cat words; fail "what needs it"; }
+
+exit 0
