@@ -4,7 +4,9 @@
  */
 #include "runtime/checkpoint/checkpoint.h"
 #include "runtime/comm/comm.h"
+#include "runtime/cuda/describe.h"
 #include "runtime/launch/launch.h"
+#include "runtime/launch/machine.h"
 #include "tools/tools.h"
 
 #include <errno.h>
@@ -13,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/sysinfo.h>
 #include <unistd.h>
 
 /* A kernel file takes seconds; a compiler that swaps takes minutes. */
@@ -282,6 +285,47 @@ static bool check_not_in_job(const Tool *tool) {
   return false;
 }
 
+/* Bytes that ranks on this machine have, all together or, on GPUs, each; 0:
+ * that is unknown. */
+static int64_t memory_here(Tool *tool, bool has_gpus) {
+  Machine machine = {0};
+  struct sysinfo info;
+  int n = 0;
+  GpuDescription *gpus = NULL;
+  int64_t most = 0;
+  if (has_gpus) {
+    if (cuda_describe(tool->arena, &n, &gpus).code != STATUS_ok) return 0;
+    for (int i = 0; i < n; i++)
+      if (gpus[i].memory_bytes > most) most = gpus[i].memory_bytes;
+    return most;
+  }
+  if (sysinfo(&info) != 0) return 0;
+  most = ((int64_t)info.totalram + (int64_t)info.totalswap) * info.mem_unit;
+  if (machine_read(tool->arena, "", &machine).code == STATUS_ok &&
+      machine.memory_bytes.value > 0 &&
+      machine.memory_bytes.value < (int64_t)info.totalram * info.mem_unit)
+    most = machine.memory_bytes.value; /* of a control group */
+  return most;
+}
+
+/* What the runtime would find after all kernels are compiled. */
+static bool check_memory_here(Tool *tool, const Compilation *c) {
+  bool has_gpus = strcmp(c->target.backend->device, "cuda") == 0;
+  int64_t arena = driver_arena_bytes(c), here = memory_here(tool, has_gpus);
+  int ranks = has_gpus ? 1 : c->ranks;
+  if (here == 0 || arena <= here / ranks) return true;
+  message_print("dnnc: error: '%s' needs %s of memory on a rank, and %s has "
+                "%s for %d rank%s\n"
+                "help: make the batch or the model smaller, or use more "
+                "micro-batches; 'dnnc show' says what needs it\n",
+                driver_largest(c)->name,
+                text_quantity(tool->arena, (double)arena, "B"),
+                has_gpus ? "a GPU" : "this machine",
+                text_quantity(tool->arena, (double)here, "B"), ranks,
+                ranks == 1 ? "" : "s");
+  return false;
+}
+
 int tool_build_and_run(Tool *tool) {
   Compilation c;
   BuildReport report = {0};
@@ -307,6 +351,7 @@ int tool_build_and_run(Tool *tool) {
   const char *save = saved_folder(tool, &c);
   Status status = save ? saver_check_free(save) : STATUS_OK;
   if (status.code != STATUS_ok) return tool_fail(status);
+  if (!is_paced && !check_memory_here(tool, &c)) return EXIT_machine;
   hold_signals();
   if (!bundle) {
     folder = tool_scratch_folder(tool, cache_folder(tool));

@@ -106,4 +106,10 @@ done
 "$dnnc" simulate large.dnn --plan limit.plan --cluster eight.cluster >words || fail "simulate"
 grep -q "^the entry point 'eval_remainder' needs it, a training step " words || { cat words; fail "what needs it"; }
 
+# Memory that this machine does not have is missed before anything is compiled.
+sed 's/C = 4,/C = 2000000,/; s/K = 3/K = 2000000/; s/, confusion([^)]*), d.y, K)//; s/f1_score(line(d.x), d.y, K, average = "none"), *//' model.dnn >huge.dnn
+"$dnnc" run huge.dnn 2>out.err
+code=$?
+[ $code = 3 ] && grep -q "^dnnc: error: '[a-z]*' needs [0-9.]* TB of memory on a rank, and this machine has " out.err &&
+  ! grep -q kernels out.err || { cat out.err; fail "a huge model: exit $code"; }
 exit 0
