@@ -45,6 +45,27 @@ double graph_product_flops(const Graph *graph, Arena *arena) {
   return flops;
 }
 
+/* A gradient of attention computes the scores again. */
+static double recomputed_flops(const Graph *graph, int id) {
+  const Node *node = graph->nodes.data[id];
+  double flops = 0;
+  if (node->op == OP_attention_grad)
+    return 2 * (double)type_elements(graph_type(graph, node->inputs[0])) *
+           (double)type_size(graph_type(graph, node->inputs[1]),
+                             node_name(node, ATTR_key));
+  for (int i = 0; node->body && i < node->body->nodes.n; i++)
+    flops += recomputed_flops(node->body, i);
+  return node->op == OP_scan ? flops * (double)scan_steps(node) : flops;
+}
+
+double graph_model_flops(const Graph *graph, Arena *arena) {
+  const bool *needed = needed_nodes(graph, arena);
+  double flops = graph_product_flops(graph, arena);
+  for (int i = 0; i < graph->nodes.n; i++)
+    if (needed[i]) flops -= recomputed_flops(graph, i);
+  return flops;
+}
+
 static int64_t input_elements(const Graph *graph, Role role) {
   int64_t elements = 0;
   for (int i = 0; i < graph->inputs.n; i++)

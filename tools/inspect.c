@@ -7,10 +7,11 @@
 #include <string.h>
 
 const char *inspect_mfu_formula(void) {
-  return "FLOPs of the matmuls, convolutions and attention (the full square) "
-         "of a forward and a backward pass without recomputation, divided by "
-         "step time x peak FLOP/s of the devices of all ranks in the dtype "
-         "of computation";
+  return "FLOPs of the matmuls, convolutions and attention (the full square, "
+         "2 products forward and 4 backward) of a forward and a backward pass "
+         "without recomputation, divided by step time x peak FLOP/s of the "
+         "devices of all ranks in the dtype of computation (Chowdhery et al. "
+         "2022, appendix B)";
 }
 
 double inspect_share(Ps part, Ps of) {
@@ -27,7 +28,7 @@ bool inspect_rates(Inspection *out) {
   const Graph *trained =
       driver_run_passes(&p->c, ENTRY_train, model->train, "autodiff");
   if (!trained) return false;
-  out->flops = graph_product_flops(trained, p->c.module->arena);
+  out->flops = graph_model_flops(trained, p->c.module->arena);
   for (int i = 0; i < p->price.n_classes; i++) {
     const PriceClass *class = &p->price.classes[i];
     out->peak_flops +=

@@ -166,6 +166,8 @@ void show_entry_points(Text *out, const Compilation *c, bool is_json);
 /* FLOPs of the contractions that outputs need, on logical sizes
  * (command_check.c). */
 double graph_product_flops(const Graph *graph, Arena *arena);
+/* The same without what a backward pass computes again by its operators. */
+double graph_model_flops(const Graph *graph, Arena *arena);
 /* `dnnc check --parameters` (check_parameters.c); returns an exit code. */
 int check_parameters(Tool *tool, const Model *model, const Graph *graph);
 

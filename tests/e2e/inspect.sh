@@ -128,6 +128,15 @@ assert sum(line["transfers"] for line in shown["lines"]) == shown["transfers"]
 assert abs(shown["mfu"] - shown["flops"] / shown["peak_flops"] / shown["step_s"]) < 1e-9
 END
 }
+# MFU counts 6 P + 12 L C T for a token (Chowdhery et al. 2022, appendix B), not the
+# scores that the gradient of attention computes again.
+printf 'mesh { data = 2 }\nplan { shard B over data }\n' >tokens.plan
+printf 'device core { base = cpu; memory = 1GiB }\ncluster two {\n device = core\n level node { count = 2; link = 1GB/s }\n}\n' >tokens.cluster
+"$dnnc" show tokens.plan --model "$root/models/gpt2.dnn" --cluster tokens.cluster --json \
+  B=4 T=64 C=64 H=4 V=256 >tokens.json 2>message || { cat message; fail "tokens"; }
+awk -v got="$(field flops tokens.json)" 'BEGIN { L = 12; C = 64; T = 64; V = 256
+  exit got != 4 * T * (6 * (L * 12 * C * C + C * V) + 12 * L * C * T) }' ||
+  fail "MFU of $(field flops tokens.json) FLOPs"
 for pair in mlp:data gpt:sequence_zero3 moe:experts_tensor gpt:ring4; do
   show ${pair%:*} ${pair#*:} --json >shown.json || fail "show $pair"
   check_sums ${pair%:*} ${pair#*:}
