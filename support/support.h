@@ -219,6 +219,9 @@ int text_distance(const char *a, const char *b);
 const char *text_with_commas(Arena *arena, int64_t number); /* "1,234,567" */
 /* "1.25 MB" */
 const char *text_quantity(Arena *arena, double value, const char *unit);
+/* Memory of a rank: "0.2 MB" with so many decimals, "171.75 TB". */
+enum { MEMORY_TEXT = 32 };
+const char *text_memory(char buffer[MEMORY_TEXT], double bytes, int decimals);
 /* Nearest of `candidates` within a third of the length, or NULL. */
 const char *text_nearest(const char *wanted, const char *const *candidates,
                          int n);

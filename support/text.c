@@ -261,3 +261,13 @@ const char *text_quantity(Arena *arena, double value, const char *unit) {
   return power ? arena_printf(arena, "%.2f %c%s", value, prefixes[power], unit)
                : arena_printf(arena, "%.0f %s", value, unit);
 }
+
+const char *text_memory(char buffer[MEMORY_TEXT], double bytes, int decimals) {
+  static const char prefixes[] = "MGTPE";
+  double value = bytes / 1e6;
+  int power = 0;
+  while (value >= 1000 && power < 4) value /= 1000, power++;
+  snprintf(buffer, MEMORY_TEXT, "%.*f %cB", power ? 2 : decimals, value,
+           prefixes[power]);
+  return buffer;
+}

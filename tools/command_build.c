@@ -140,6 +140,7 @@ static int write_bundle(Tool *tool, const Compilation *c, const char *out_dir,
 static void report_build(Tool *tool, const Compilation *c, const char *bundle,
                          const BuildReport *report) {
   Text out = text_create(tool->arena);
+  char memory[MEMORY_TEXT];
   int ranks = c->ranks;
   if (tool->options.json) {
     text_add(&out, "{\"bundle\":");
@@ -153,9 +154,10 @@ static void report_build(Tool *tool, const Compilation *c, const char *bundle,
   } else if (!tool->options.quiet) {
     message_print(
         "%s: %d rank%s, %d kernels in %d files (%d from the cache), arena "
-        "%.1f MB, %.2f s\n",
+        "%s, %.2f s\n",
         bundle, ranks, ranks == 1 ? "" : "s", report->kernels, report->files,
-        report->cached, 1e-6 * (double)report->arena_bytes, report->seconds);
+        report->cached, text_memory(memory, (double)report->arena_bytes, 1),
+        report->seconds);
   }
 }
 

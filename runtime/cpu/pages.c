@@ -24,10 +24,12 @@
 
 Status pages_map(int64_t bytes, void **out) {
   size_t n = (size_t)(bytes > 0 ? bytes : 1);
+  char memory[MEMORY_TEXT];
   void *data =
       mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (data == MAP_FAILED)
-    return status_errno(errno, "no memory for %lld bytes", (long long)bytes);
+    return status_errno(errno, "no memory for %s",
+                        text_memory(memory, (double)bytes, 1));
   if (n >= 2 * LARGE_PAGE) madvise(data, n, MADV_HUGEPAGE);
   *out = data;
   return STATUS_OK;

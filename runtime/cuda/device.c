@@ -53,12 +53,14 @@ static Status make_arena(CudaState *state, int64_t bytes) {
   CuEnum error = state->driver.cuMemAlloc_v2(&state->data, n);
   if (error == CU_OUT_OF_MEMORY) {
     CU_TRY(state, NULL, cuMemGetInfo_v2, &free_bytes, &total);
+    char needed[MEMORY_TEXT], left[MEMORY_TEXT], all[MEMORY_TEXT];
     return status_make(STATUS_unavailable,
-                       "the program needs %.1f MB on the GPU, which has %.1f "
-                       "of its %.1f MB free; make the batch or the model "
-                       "smaller, or use more micro-batches",
-                       (double)n / 1e6, (double)free_bytes / 1e6,
-                       (double)total / 1e6);
+                       "the program needs %s on the GPU, which has %s of its "
+                       "%s free; make the batch or the model smaller, or use "
+                       "more micro-batches",
+                       text_memory(needed, (double)n, 1),
+                       text_memory(left, (double)free_bytes, 1),
+                       text_memory(all, (double)total, 1));
   }
   if (error) return cuda_error(state, error, "cuMemAlloc", NULL);
   CU_TRY(state, NULL, cuMemsetD8Async, state->data, 0, n, state->compute);

@@ -15,10 +15,12 @@ static Status null_open(Device *device, const DnnProgram *program,
   (void)local_rank;
   size_t bytes = ((size_t)program->arena_bytes + ARENA_ALIGNMENT) /
                  ARENA_ALIGNMENT * ARENA_ALIGNMENT;
+  char memory[MEMORY_TEXT];
   device->program = program;
   device->host_arena = aligned_alloc(ARENA_ALIGNMENT, bytes);
   if (!device->host_arena)
-    return status_make(STATUS_unavailable, "no memory for %zu bytes", bytes);
+    return status_make(STATUS_unavailable, "no memory for %s",
+                       text_memory(memory, (double)bytes, 1));
   memset(device->host_arena, 0, bytes);
   device->is_zeroed = true;
   device->cores = 1;

@@ -46,10 +46,12 @@ void report_start(const Run *run) {
   if (!prints_progress(run) || options->sample || options->predict ||
       options->eval)
     return;
-  message_print("%s: %lld parameters, %d rank%s, %lld step%s, arena %.1f MB\n",
+  char memory[MEMORY_TEXT];
+  message_print("%s: %lld parameters, %d rank%s, %lld step%s, arena %s\n",
                 program->model, (long long)program->parameters, program->world,
                 program->world == 1 ? "" : "s", (long long)run->last,
-                run->last == 1 ? "" : "s", (double)program->arena_bytes * 1e-6);
+                run->last == 1 ? "" : "s",
+                text_memory(memory, (double)program->arena_bytes, 1));
   if (program->is_paced)
     message_print("note: this run is paced: launches sleep as long as a "
                   "profile says, and no values are computed\n");
@@ -77,9 +79,10 @@ static void print_step(const Run *run, int64_t step, int64_t ns) {
   if (run->has_norm) printf(" | norm %.2f", (double)run->norm);
   if (run->scale > 0 && run_step_failed(run))
     printf(" | skipped, loss scale %g", (double)run->scale);
-  printf(" | lr %.1e | %.1f ms | %s %s/s | %.0f MB\n", (double)run->rate,
+  char memory[MEMORY_TEXT];
+  printf(" | lr %.1e | %.1f ms | %s %s/s | %s\n", (double)run->rate,
          (double)ns * 1e-6, rate, items ? items : "samples",
-         (double)run->program->arena_bytes * 1e-6);
+         text_memory(memory, (double)run->program->arena_bytes, 0));
 }
 
 static void print_json_step(const Run *run, int64_t step, int64_t ns) {

@@ -290,6 +290,15 @@ Test(status, a_long_name_leaves_the_cause) {
   cr_assert_str_eq(status.message + 511 - strlen(end), end);
 }
 
+Test(text, memory_has_a_unit_of_its_size) {
+  char buffer[MEMORY_TEXT];
+  cr_assert_str_eq(text_memory(buffer, 243100, 1), "0.2 MB");
+  cr_assert_str_eq(text_memory(buffer, 4260000, 0), "4 MB");
+  cr_assert_str_eq(text_memory(buffer, 24.61e9, 0), "24.61 GB");
+  cr_assert_str_eq(text_memory(buffer, 171745250.6e6, 1), "171.75 TB");
+  cr_assert_str_eq(text_memory(buffer, 9.2e18, 1), "9.20 EB");
+}
+
 Test(text, nearest) {
   static const char *const known[] = {"stride", "pad", "dilate", "groups"};
   cr_assert_eq(text_distance("", "abc"), 3);
