@@ -18,7 +18,8 @@ enum {
   only_any = -1,
   only_scan = OP_scan,
   only_batchnorm = OP_batchnorm,
-  only_accumulate = OP_accumulate
+  only_accumulate = OP_accumulate,
+  only_constraint = OP_constraint
 };
 
 static const PassInfo passes[] = {

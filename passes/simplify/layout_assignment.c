@@ -183,7 +183,9 @@ static const Type *type_contracted_as(Arena *arena, const Node *dot,
 }
 
 /* Contracted dims must have one order in both operands to be one loop of a
- * library's matmul; the smaller operand is transposed. */
+ * library's matmul; the smaller operand is transposed, of equal ones the
+ * second: in the gradient of a weight the first is a forward value, which
+ * others read as it is. */
 static void copy_dot(LayoutAssignment *layouts, int id, const Type *type) {
   Rewrite *rewrite = &layouts->rewrite;
   const Node *node = rewrite->from->nodes.data[id];
@@ -191,7 +193,7 @@ static void copy_dot(LayoutAssignment *layouts, int id, const Type *type) {
   Value *inputs = rewrite_inputs(rewrite, id);
   const Type *a = graph_type(rewrite->to, inputs[0]);
   const Type *b = graph_type(rewrite->to, inputs[1]);
-  int small = type_elements(a) <= type_elements(b) ? 0 : 1;
+  int small = type_elements(a) < type_elements(b) ? 0 : 1;
   const Type *order =
       type_contracted_as(arena, node, small ? b : a, small ? a : b);
   inputs[small] = graph_transpose_to(rewrite->to, inputs[small], order);

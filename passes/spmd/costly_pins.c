@@ -136,24 +136,33 @@ static bool is_costly(const PassContext *ctx, const Graph *graph,
 
 /* ---- messages ---- */
 
-/* "shard h: B over data, F over (node, tensor)"; micro-batches have no pin. */
-static const char *pin_text(Arena *arena, const Mesh *mesh, Name path,
+static void add_pin_dim(Text *text, const Mesh *mesh, const Dim *dim) {
+  AxisList split = axis_list_without(dim->split, mesh_sequential(mesh));
+  int n = axis_list_length(split);
+  if (n == 0) return;
+  text_printf(text, "%s %s over %s", text->n ? "," : ":", dim->name,
+              n > 1 ? "(" : "");
+  for (int i = 0; i < n; i++)
+    text_printf(text, "%s%s", i ? ", " : "",
+                mesh->axes[axis_list_at(split, i)].name);
+  if (n > 1) text_add(text, ")");
+}
+
+/* "shard h: B over data, F over (node, tensor)"; micro-batches have no pin.
+ * Dims that the line names come in its order. */
+static const char *pin_text(PassContext *ctx, const Mesh *mesh, Name path,
                             const Type *type) {
-  Text text = text_create(arena);
-  AxisSet sequential = mesh_sequential(mesh);
-  for (int d = 0; d < type->rank; d++) {
-    AxisList split = axis_list_without(type->dims[d].split, sequential);
-    int n = axis_list_length(split);
-    if (n == 0) continue;
-    text_printf(&text, "%s %s over %s", text.n ? "," : ":", type->dims[d].name,
-                n > 1 ? "(" : "");
-    for (int i = 0; i < n; i++)
-      text_printf(&text, "%s%s", i ? ", " : "",
-                  mesh->axes[axis_list_at(split, i)].name);
-    if (n > 1) text_add(&text, ")");
+  Text text = text_create(ctx->scratch);
+  const PlanPlacement *line = plan_find_placement(ctx->plan, path);
+  for (int i = 0; line && i < line->n_shards; i++) {
+    int d = type_find(type, line->shards[i].dim);
+    if (d >= 0) add_pin_dim(&text, mesh, &type->dims[d]);
   }
-  return arena_printf(arena, "%s %s%s", text.n ? "shard" : "replicate", path,
-                      text_string(&text));
+  for (int d = 0; d < type->rank; d++)
+    if (!line || !plan_placed_dim(line, type->dims[d].name))
+      add_pin_dim(&text, mesh, &type->dims[d]);
+  return arena_printf(ctx->scratch, "%s %s%s", text.n ? "shard" : "replicate",
+                      path, text_string(&text));
 }
 
 static void report_costly_pin(PassContext *ctx, const Graph *graph,
@@ -164,7 +173,7 @@ static void report_costly_pin(PassContext *ctx, const Graph *graph,
            (long long)(pin->bytes - pin->bytes_instead), (long long)pin->bytes);
   diag_note(d, graph_node(graph, node->inputs[0])->span,
             "'%s' is computed here", node->path);
-  const char *text = pin_text(ctx->scratch, mesh, node->path, pin->instead);
+  const char *text = pin_text(ctx, mesh, node->path, pin->instead);
   if (pin->n_others > 0)
     diag_help(d, "'%s', and so for %d more of its values, saves them", text,
               pin->n_others);
