@@ -48,6 +48,7 @@ typedef struct Pins {
   const char *schedule; /* its word; NULL: open */
   PlanAttention attention;
   Span attention_span;
+  bool reduces_bf16;
   VEC(PlanShard) shards; /* of names; a later one wins */
   VEC(PlanPlacement)
   placements; /* of paths; a later one wins, and any of them

@@ -97,6 +97,7 @@ typedef struct Plan {
   const char *schedule; /* its word, or NULL: one stage has no timeline */
   PlanAttention attention;
   Span attention_span;
+  bool reduces_bf16;    /* sums of values between ranks are sent in bf16 */
   bool replicates_data; /* each rank computes the batch in full; parameters stay
                            where they are */
   Span memory_span;

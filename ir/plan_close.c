@@ -157,6 +157,7 @@ static void close_settings(Plan *plan, const Pins *pins) {
   plan->schedule = pins->schedule;
   plan->attention = pins->attention;
   plan->attention_span = pins->attention_span;
+  plan->reduces_bf16 = pins->reduces_bf16;
 }
 
 /* ---- the batch ---- */

@@ -476,6 +476,7 @@ void plan_print(Text *out, const Plan *plan) {
   if (plan->attention)
     text_printf(out, "  attention    = %s\n",
                 plan_attention_name(plan->attention));
+  if (plan->reduces_bf16) text_add(out, "  reduce       = bf16\n");
   bool is_first = true;
   for (int i = 0; i < plan->shards.n; i++) {
     const PlanShard *shard = &plan->shards.data[i];

@@ -111,6 +111,18 @@ static void plan_read_attention(PinReader *r, const Pin *pin) {
       r->pins->attention = (PlanAttention)i;
 }
 
+/* Sums of f32 values would lose what the model asks for. */
+static void plan_read_reduce(PinReader *r, const Pin *pin) {
+  const char *name = plan_read_value(r, pin);
+  const Precision *precision = &r->model->precision;
+  r->pins->reduces_bf16 = name && strcmp(name, "bf16") == 0;
+  if (r->pins->reduces_bf16 && precision->compute != DT_bf16)
+    diag_help(diag(r->e->diags, DIAG_plan_reduce, pin->value->span,
+                   dtype_name(precision->compute)),
+              "write 'precision { compute = bf16 }' in the model, or leave "
+              "the line out");
+}
+
 static void read_zero(PinReader *r, const Pin *pin) {
   int64_t level = 0;
   PlanShard over = {.span = pin->span};
@@ -164,7 +176,8 @@ void reader_read_setting(PinReader *r, const Pin *pin) {
               {"compress", plan_read_word},
               {"memory", read_memory},
               {"ranks", read_before},
-              {"attention", plan_read_attention}};
+              {"attention", plan_read_attention},
+              {"reduce", plan_read_reduce}};
   const char *names[ARRAY_LENGTH(rows)];
   for (int i = 0; i < ARRAY_LENGTH(rows); i++) {
     names[i] = rows[i].name;

@@ -172,17 +172,13 @@ static ReshardStep reduction_step(const Mesh *mesh, const Type *from) {
 }
 
 bool plan_tables_reshard(PlanTables *tables, Arena *arena, Resharding *chains,
-                         const Mesh *mesh, const Target *target,
-                         const Type *from, const Type *to, PlanSum *sum) {
+                         const Mesh *mesh, const Type *from, const Type *to,
+                         DType reduced, PlanSum *sum) {
   ReshardStep steps[MAX_RESHARD_STEPS];
   const char *reason;
   bool is_reduced = is_reduction(from, to);
   int n = is_reduced ? 1 : reshard_steps(chains, from, to, steps, &reason);
   if (is_reduced) steps[0] = reduction_step(mesh, from);
-  int own = dtype_size_bytes(from->dtype), reduced = own;
-  if (target && target->reduce_dtype)
-    reduced =
-        dtype_size_bytes(target->reduce_dtype(from->dtype, from->partial_kind));
   AxisSet time = mesh_sequential(mesh);
   bool is_repeated = type_uses_axes(from, time) || type_uses_axes(to, time);
   int64_t runs = is_repeated ? mesh_microbatches(mesh) : 1;
@@ -191,7 +187,9 @@ bool plan_tables_reshard(PlanTables *tables, Arena *arena, Resharding *chains,
     if (!step_op(steps[i].kind, &op)) continue;
     bool adds = op == OP_all_reduce || op == OP_reduce_scatter;
     TableEntry entry = {.sent = steps[i].bytes / runs};
-    if (adds) entry.sent = entry.sent / own * reduced;
+    if (adds)
+      entry.sent = entry.sent / dtype_size_bytes(from->dtype) *
+                   dtype_size_bytes(reduced);
     entry.transfer = price_message(arena, tables->model, tables->cluster, mesh,
                                    op, steps[i].group, entry.sent);
     add_transfers(arena, sum, op, steps[i].group, &entry, runs);

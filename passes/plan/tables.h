@@ -54,11 +54,11 @@ const PlanSum *plan_tables_sum(PlanTables *tables, const PassContext *ctx,
 
 /* Adds to `sum`, whose transfers are in `arena`, what it takes in a step to
  * bring a value from one placement to another, by the cheapest chain of
- * `chains`, which are those of the mesh, or by one reduction.  false: there is
- * no chain.  Where the target adds 16-bit sums in f32, they are sent so. */
+ * `chains`, which are those of the mesh, or by one reduction; sums are sent in
+ * the dtype `reduced`.  false: there is no chain. */
 bool plan_tables_reshard(PlanTables *tables, Arena *arena, Resharding *chains,
-                         const Mesh *mesh, const Target *target,
-                         const Type *from, const Type *to, PlanSum *sum);
+                         const Mesh *mesh, const Type *from, const Type *to,
+                         DType reduced, PlanSum *sum);
 
 /* The sum of an instruction list, launch by launch and without tables. */
 const PlanSum *plan_list_sum(Arena *arena, const CostModel *model,

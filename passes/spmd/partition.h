@@ -24,6 +24,7 @@ typedef struct PinNote {
  * the table of ir/reshard.h. */
 typedef struct ReshardNote {
   const Type *from, *to;
+  DType reduced; /* the dtype in which a sum is sent */
 } ReshardNote;
 
 /* How a run treats the constraints of a graph, and what it notes of them and
@@ -154,8 +155,9 @@ void place_scan(Partition *p, int id);
 Type *type_copy(Arena *arena, const Type *type);
 /* The value in another dtype, placed as it is. */
 Value cast_placed(Partition *p, Value value, DType dtype);
-/* A partial value in the dtype in which it is reduced between ranks; what is
- * reduced is cast back by the caller. */
+/* The dtype in which a partial value is reduced between ranks. */
+DType reduced_dtype(const Partition *p, Value value);
+/* A partial value in this dtype; what is reduced is cast back by the caller. */
 Value cast_summand(Partition *p, Value value);
 /* Appends `op` over the axes over which the value is partial. */
 Value reduce_over(Partition *p, Value value, AxisSet axes, Op op);

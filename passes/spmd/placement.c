@@ -43,11 +43,85 @@ Value cast_placed(Partition *p, Value value, DType dtype) {
                             NULL);
 }
 
-Value cast_summand(Partition *p, Value value) {
+/* A parameter, or what is looked up in one. */
+static bool reads_parameter(const Graph *graph, Value value) {
+  const Node *node = graph_node(graph, value);
+  while (node->op == OP_gather || node->op == OP_cast || node->op == OP_after ||
+         op_is(node->op, OPCLASS_view))
+    node = graph_node(graph, node->inputs[0]);
+  return node->op == OP_input &&
+         graph->inputs.data[node_int(node, ATTR_index, 0)].role == ROLE_param;
+}
+
+/* Rows of a parameter that one rank holds, or a parameter that one rank adds:
+ * the other ranks have zeros. */
+static bool is_held_by_one(const Graph *graph, const Node *sum) {
+  const Node *masked = graph_node(graph, sum->inputs[0]);
+  return masked->op == OP_select && reads_parameter(graph, masked->inputs[1]);
+}
+
+/* The terms are products of 16-bit operands, or 16-bit values, or parameters:
+ * no statistics, and nothing that the model computes in f32.  A partial operand
+ * says what its result adds up. */
+static bool adds_16bit(const Graph *graph, Value value, int depth) {
+  const Node *node = graph_node(graph, value);
+  bool is_first = true;
+  if (dtype_is_16bit(node->types[value.result]->dtype)) return true;
+  for (int i = 0; i < node->n_inputs; i++) {
+    if (!graph_type(graph, node->inputs[i])->partial) continue;
+    is_first = false;
+    if (depth == 0 || !adds_16bit(graph, node->inputs[i], depth - 1))
+      return false;
+  }
+  if (!is_first) return true;
+  if (node->op == OP_sum) return is_held_by_one(graph, node);
+  return node->op == OP_dot &&
+         dtype_is_16bit(graph_type(graph, node->inputs[0])->dtype) &&
+         dtype_is_16bit(graph_type(graph, node->inputs[1])->dtype);
+}
+
+/* The line `reduce = bf16` is about sums of values and of their gradients over
+ * axes that shard no batch. */
+static bool is_sent_in_bf16(const Partition *p, Value value) {
+  enum { DEPTH = 16 };
+  const Node *node = graph_node(p->rewrite.to, value);
+  const Type *type = node->types[value.result];
+  bool is_value =
+      node->phase == PHASE_forward || node->phase == PHASE_input_gradient;
+  return p->plan->reduces_bf16 && is_value && type->rank > 0 &&
+         (type->dtype == DT_f32 || type->dtype == DT_bf16) &&
+         type->partial_kind == REDUCE_sum &&
+         !(type->partial & (mesh_sequential(p->mesh) | batch_axes(p))) &&
+         adds_16bit(p->rewrite.to, value, DEPTH);
+}
+
+DType reduced_dtype(const Partition *p, Value value) {
   const Type *type = graph_type(p->rewrite.to, value);
   const Target *target = p->ctx->target;
-  if (!target || !target->reduce_dtype) return value;
-  DType dtype = target->reduce_dtype(type->dtype, type->partial_kind);
+  if (is_sent_in_bf16(p, value)) return DT_bf16;
+  return target && target->reduce_dtype
+             ? target->reduce_dtype(type->dtype, type->partial_kind)
+             : type->dtype;
+}
+
+/* A matmul writes the rounded result itself. */
+static Value round_dot(Partition *p, Value value, DType dtype) {
+  const Node *node = graph_node(p->rewrite.to, value);
+  Attrs attrs = node_attrs(node);
+  attrs_name(&attrs, ATTR_dtype,
+             name_intern(p->ctx->module->names, dtype_name(dtype)));
+  const Type *types[1] = {
+      type_with_dtype(p->ctx->module->arena, node->types[0], dtype)};
+  return graph_append_typed(p->rewrite.to, OP_dot, node->inputs, node->n_inputs,
+                            &attrs, types, 1, NULL);
+}
+
+Value cast_summand(Partition *p, Value value) {
+  DType dtype = reduced_dtype(p, value);
+  bool is_rounded = dtype_is_16bit(dtype) &&
+                    graph_type(p->rewrite.to, value)->dtype == DT_f32;
+  if (is_rounded && graph_node(p->rewrite.to, value)->op == OP_dot)
+    return round_dot(p, value, dtype);
   return cast_placed(p, value, dtype);
 }
 

@@ -30,9 +30,11 @@ static void graph_move_back(Graph *graph, GraphPlace before) {
   graph->span = before.span;
 }
 
-static void note_reshard(Partition *p, const Type *from, const Type *to) {
+/* Notes how `value`, as it was before, got the placement of `to`. */
+static void note_reshard(Partition *p, Value value, const Type *to) {
+  const Type *from = graph_type(p->rewrite.to, value);
   vec_push(p->ctx->module->arena, &p->trial->reshards,
-           ((ReshardNote){from, to}));
+           ((ReshardNote){from, to, reduced_dtype(p, value)}));
 }
 
 Value reduce_partial(Partition *p, Value value) {
@@ -43,9 +45,10 @@ Value reduce_partial(Partition *p, Value value) {
   GraphPlace before = graph_move_to(to, value);
   AxisSet sequential = mesh_sequential(p->mesh);
   Value now = reduce_over(p, value, sequential, OP_accumulate);
-  const Type *from = graph_type(to, now);
+  Value before_ranks = now;
   now = reduce_over(p, now, (AxisSet)~sequential, OP_all_reduce);
-  if (from->partial) note_reshard(p, from, graph_type(to, now));
+  if (graph_type(to, before_ranks)->partial)
+    note_reshard(p, before_ranks, graph_type(to, now));
   graph_move_back(to, before);
   map_put(p->reduced, value_key(value), (void *)(intptr_t)(now.node + 1));
   return now;
@@ -239,7 +242,7 @@ static Value follow_chain(Partition *p, Value value, const Type *want, int id) {
   want = placed_like(p, have, want);
   bool moves_time = moves_microbatches(p, have, want);
   int n = moves_time ? -1 : reshard_chain(p, have, want, steps);
-  if (n > 0) note_reshard(p, have, want);
+  if (n > 0) note_reshard(p, value, want);
   if (n >= 0) value = reshard_emit(p, value, steps, n);
   graph_move_back(to, before);
   if (n < 0 && !moves_time) reason = reshard_reason(p, have, want);

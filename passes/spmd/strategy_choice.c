@@ -114,8 +114,12 @@ static void add_result_cost(const Choice *c, const Type *type, AxisSet before,
   int64_t n = 1;
   for (int a = 0; a < c->p->mesh->n_axes; a++)
     if (type->partial & ~before & (1u << a)) n *= c->p->mesh->axes[a].size;
+  DType dtype = type->dtype;
+  if (c->p->plan->reduces_bf16 && type->partial_kind == REDUCE_sum &&
+      dtype_is_16bit(c->have[0]->dtype))
+    dtype = c->have[0]->dtype;
   int64_t bytes =
-      type_local_elements(type, c->p->mesh) * dtype_size_bytes(type->dtype);
+      type_local_elements(type, c->p->mesh) * dtype_size_bytes(dtype);
   cost->bytes += 2 * (n - 1) * ((bytes + n - 1) / n);
 }
 

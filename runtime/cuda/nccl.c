@@ -222,14 +222,12 @@ static Status launch_parts(NcclState *state, const Launch *l,
   return nccl_finish_call(state, l->comm, error ? error : end, "a collective");
 }
 
-/* NCCL has no integers of 16 bits, would round a sum of 16-bit floats anew at
- * each rank, and would count bools: partition casts around such reductions
- * (Target.reduce_dtype). */
+/* NCCL has no integers of 16 bits, and would count bools: partition casts
+ * around such reductions (Target.reduce_dtype).  It rounds a sum of 16-bit
+ * floats anew at each rank, which a plan must ask for. */
 static Status check_reduction(const DnnCollective *what) {
-  bool is_sum = what->reduce == REDUCE_sum;
-  bool is_16bit = what->dtype == DNN_f16 || what->dtype == DNN_bf16;
-  bool is_known = nccl_dtypes[what->dtype] != NCCL_none &&
-                  !(is_sum && (is_16bit || what->dtype == DNN_bool));
+  bool is_count = what->reduce == REDUCE_sum && what->dtype == DNN_bool;
+  bool is_known = nccl_dtypes[what->dtype] != NCCL_none && !is_count;
   if (what->kind != DNN_ALL_REDUCE && what->kind != DNN_REDUCE_SCATTER)
     return STATUS_OK;
   if (is_known) return STATUS_OK;

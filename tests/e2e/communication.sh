@@ -56,6 +56,23 @@ sed 's/^plan {/&\n  keep block/' "$plans/sequence.plan" >keep.plan
 is keep.plan \
   "backward all_gather 2,backward reduce_scatter 2,forward all_gather 2,forward reduce_scatter 2,"
 
+# `reduce = bf16` halves the bytes of sums of values, but for those of the loss, which
+# is f32, and of no others.
+bf16=precision.compute=bf16
+for plan in sequence tensor vocabulary tensor_2d; do
+  sed 's/^plan.*{/&\n  reduce = bf16/' "$plans/$plan.plan" >reduce.plan
+  for target in cpu cuda; do
+    graph "$plans/$plan.plan" 2 $bf16 --target $target >before
+    graph reduce.plan 2 $bf16 --target $target >after
+    paste -d' ' before after | awk -v target=$target '
+      { is_sum = $1 ~ /reduce/ && $5 !~ /^(grad.)?(loss|block.*layernorm|norm)/
+        wanted = is_sum ? 2 : $4
+        if ($1 != $6 || $3 != $8 || $5 != $10 || $9 != wanted) { print; bad = 1 }
+        n += is_sum && $4 == 4 }
+      END { exit bad || n == 0 }' || fail "$plan on $target: the bytes of reduce = bf16"
+  done
+done
+
 # One line about a value, the first, one in the middle or the last of its kind,
 # shards the sequence of all values between matmuls, before and after it.
 messages() { graph "$1" 2 | cut -d ' ' -f 1-4 | sort; }

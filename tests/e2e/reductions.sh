@@ -94,6 +94,16 @@ for file in whole half; do
   done
 done
 
+# Sums of values in bf16, which Open MPI's ranks round once and NCCL at each rank.
+gpt="$root/benchmarks/systems/gpt.dnn precision.compute=bf16"
+rounding=$root/benchmarks/plans/sequence_bf16.plan
+# shellcheck disable=SC2086 # words
+{
+  rounded=$(loss "$dnnc" run $gpt --steps 4 --no-save --quick)
+  got=$(loss "$dnnc" run $gpt --steps 4 --no-save --quick --plan "$rounding")
+}
+close "$got" "$rounded" 2e-3 || fail "sums in bf16: '$got', not $rounded"
+
 mock_ready
 one=$(loss "$dnnc" run whole.dnn --no-save --quick)
 for plan in sums-3 whole-1; do
@@ -107,3 +117,8 @@ for plan in sums-3 whole-1; do
   close "$got" "$one" 1e-6 || fail "$plan on the mock GPU: '$got', not $one"
   ! grep 'mock:' err || fail "$plan"
 done
+# shellcheck disable=SC2086 # words
+mock_build_file gpu $gpt --target $mock_target --plan "$rounding" ||
+  { cat gpu.log; fail "a build with sums in bf16"; }
+got=$(loss mock_run gpu --steps 4)
+close "$got" "$rounded" 2e-3 || fail "sums in bf16 on the mock GPU: '$got', not $rounded"

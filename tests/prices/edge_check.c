@@ -70,7 +70,7 @@ EdgeAnswer check_edges(PlanTables *tables, const PassContext *ctx,
   for (int i = 0; i < trial.reshards.n && answer == EDGES_equal; i++) {
     const ReshardNote *note = &trial.reshards.data[i];
     if (!plan_tables_reshard(tables, silent.arena, chains, &placed->mesh,
-                             ctx->target, note->from, note->to, &sum))
+                             note->from, note->to, note->reduced, &sum))
       answer = EDGES_not_compared;
   }
   if (answer == EDGES_equal && !are_sums_equal(&sum, placed))

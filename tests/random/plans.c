@@ -107,6 +107,10 @@ static void make_settings(PlanMaker *m) {
     if (axes) count_line(m, LINE_zero_over);
   }
   m->is_uneven = CHOOSE(m, 4) == 3;
+  if (m->subject->computes_bf16 && CHOOSE(m, 2)) {
+    text_add(m->out, "  reduce = bf16\n");
+    count_line(m, LINE_reduce);
+  }
 }
 
 /* Over the first axis, from a random one on, that divides the sequence and, for

@@ -27,6 +27,7 @@ typedef struct PlanSubject {
    * NULL: the program has none that is known. */
   const char *queries, *keys, *heads;
   int most_ranks;
+  bool computes_bf16; /* so that a plan may reduce in it */
 } PlanSubject;
 
 /* A random mesh and plan as text.  Adds to `out_lines`, unless NULL, how many
