@@ -44,7 +44,7 @@ typedef struct SavingLines {
   Elab *e;
   const Graph *graph;
   const PathReader *paths;
-  bool gathers_parameters;       /* ZeRO shards them: `keep` may name one */
+  bool gathers_parameters;       /* ZeRO shards them: lines may name one */
   Map **saving;                  /* of the pins; NULL until a line needs it */
   VEC(const PlanSaving *) lines; /* in order */
   Map *inputs;  /* their paths; NULL until a line needs them, as is */

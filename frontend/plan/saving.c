@@ -80,21 +80,32 @@ static const Map *index_input_paths(SavingLines *lines) {
   return inputs;
 }
 
-/* All that an expression of a line `remat` or `keep` means: forward values, the
- * parameters below a path left out, except for `keep` of those that ranks
- * gather.  False: there are none. */
+/* Whether the line, whose expression has `n` names, is about an input too.
+ * Ranks gather a parameter under ZeRO 3: `keep` means those below a path, too,
+ * `remat` one that it names itself, because the backward pass gathers all
+ * others again anyway. */
+static bool takes_input(SavingLines *lines, const PlanSaving *saving, Name path,
+                        int n) {
+  if (!lines->gathers_parameters) return false;
+  return !saving->is_recomputed ||
+         (graph_find_input(lines->graph, ROLE_param, path) &&
+          !layer_of_path(lines, path, n));
+}
+
+/* All that an expression of a line `remat` or `keep` means: forward values and
+ * some parameters.  False: there are none. */
 static bool read_saved_paths(SavingLines *lines, const Expr *x,
                              const Map *inputs, PlanSaving *saving) {
   PathList paths = {0};
   if (!paths_read(lines->paths, x, &paths)) return true;
-  bool takes_inputs = !saving->is_recomputed && lines->gathers_parameters;
   bool is_any = false;
   int n_names = count_names(x);
   const Map *results =
       saving->is_recomputed ? layer_results(lines, n_names) : NULL;
   for (int i = 0; i < paths.n; i++) {
     Name path = paths.data[i];
-    if (map_has(inputs, path) && !takes_inputs) continue;
+    if (map_has(inputs, path) && !takes_input(lines, saving, path, n_names))
+      continue;
     if (plan_path_is_of_update(path)) continue;
     is_any = true;
     if (!results || !layer_of_path(lines, path, n_names) ||

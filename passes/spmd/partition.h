@@ -63,6 +63,8 @@ typedef struct Partition {
   /* By node of the old graph: readers[first_reader[id] .. first_reader[id + 1])
    * are the nodes that read its results. */
   int *first_reader, *readers;
+  const Name *shown;  /* by input of a scan's body: the path of the parameter
+                         that  it shows, or NULL; NULL: the graph is no body */
   AxisList **targets; /* by node of the old graph, by dim of its result; NULL:
                          nothing is completed, or the node has none */
   PinTrial *trial;
@@ -150,6 +152,15 @@ void warn_of_costly_pins(PassContext *ctx, const Graph *graph,
  * that are only stacked or added up are reduced after the loop. */
 void place_scan(Partition *p, int id);
 
+/* ---- scan_hoist.c ---- */
+
+/* The body of a scan, which `inner` has placed, without collectives that are
+ * the same in all iterations, which are appended to the new graph, but for
+ * those of parameters that a line `remat` names.  `inputs`: the operands of the
+ * scan, replaced by those of the new body. */
+Graph *hoist_collectives(Partition *p, const Partition *inner, Graph *body,
+                         Value **inputs);
+
 /* ---- placement.c ---- */
 
 Type *type_copy(Arena *arena, const Type *type);
@@ -189,6 +200,11 @@ Value collect_microbatches(Partition *p, Value value, const Type *want);
 /* The value in the placement of `want`, for node `id` of the old graph, whose
  * place a message names. */
 Value reshard(Partition *p, Value value, const Type *want, int id);
+/* The value of the new graph that shows another one in this placement, or
+ * VALUE_NONE: there is none so far. */
+Value find_reshard(Partition *p, Value value, const Type *placed);
+/* Later readers of the value find that `now` shows it in its placement. */
+void remember_reshard(Partition *p, Value value, Value now);
 /* The value depends on no replicated input, and on few nodes, so that a rank
  * can compute its shard alone. */
 bool is_computed(const Graph *graph, Value value);
@@ -301,6 +317,11 @@ void report_no_attention(PassContext *ctx, const Graph *graph,
                          const Node *missed);
 
 /* ---- strategy_choice.c ---- */
+
+/* The path of the parameter that a value of the new graph shows: it reaches its
+ * readers through casts, views, copies, and as an argument of scans; NULL: the
+ * value is computed. */
+Name shown_parameter(const Partition *p, Value value);
 
 /* Whether the rule of node `id` would move shards and a strategy is better;
  * then `wanted` has the operands of the best, and *out_positions the axes over

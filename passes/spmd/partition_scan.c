@@ -53,8 +53,32 @@ static const Type **place_scan_inputs(Partition *p, const Node *node,
   return types;
 }
 
+/* By input of the scan: the parameter that it is. */
+static const Name *find_shown(const Partition *p, const Node *node,
+                              const Value *inputs) {
+  Name *shown = ARENA_ARRAY(p->ctx->scratch, Name, node->n_inputs);
+  for (int i = 0; i < node->n_inputs; i++)
+    if (scan_input_role(node, i) == ROLE_arg)
+      shown[i] = shown_parameter(p, inputs[i]);
+  return shown;
+}
+
+/* An input without a name gets that of what it shows, so that collectives on it
+ * have one; an argument, which is the value itself, its phase and place too. */
+static void name_body_input(Partition *inner, const Node *node, int input,
+                            const Node *operand) {
+  Graph *to = inner->rewrite.to;
+  Role role = scan_input_role(node, input);
+  if (role == ROLE_arg) {
+    to->phase = operand->phase;
+    to->span = operand->span;
+  }
+  if (to->path && *to->path) return;
+  to->path = role == ROLE_carry ? node->path : operand->path;
+}
+
 static Partition place_scan_body(Partition *p, const Node *node,
-                                 const bool *is_partial,
+                                 const Value *inputs, const bool *is_partial,
                                  const Type *const *types) {
   Partition inner = {.ctx = p->ctx,
                      .plan = p->plan,
@@ -63,6 +87,7 @@ static Partition place_scan_body(Partition *p, const Node *node,
                      .zero = p->zero,
                      .parameters = p->parameters,
                      .strategies = p->strategies,
+                     .shown = find_shown(p, node, inputs),
                      .trial = p->trial};
   inner.rewrite = rewrite_begin(p->ctx, node->body);
   inner.rewrite.to->mesh = *p->mesh;
@@ -78,6 +103,8 @@ static Partition place_scan_body(Partition *p, const Node *node,
     }
     int64_t kept = node_int(at, ATTR_index, 0);
     rewrite_at(&inner.rewrite, id);
+    name_body_input(&inner, node, (int)kept,
+                    graph_node(p->rewrite.to, inputs[kept]));
     rewrite_set(&inner.rewrite, (Value){id, 0},
                 rewrite_input(inner.rewrite.to, &node->body->inputs.data[kept],
                               types[kept]));
@@ -185,11 +212,11 @@ void place_scan(Partition *p, int id) {
   bool *is_partial = ARENA_ARRAY(p->ctx->scratch, bool, node->n_inputs);
   for (int i = 0; i < scan_carries(node); i++)
     is_partial[i] = stays_partial(p, node, inputs, i);
-  Partition inner = place_scan_body(p, node, is_partial, types);
+  Partition inner = place_scan_body(p, node, inputs, is_partial, types);
   for (int i = 0;
        i < MOST_TRIES && adopt_carry_shardings(node, &inner, is_partial, types);
        i++)
-    inner = place_scan_body(p, node, is_partial, types);
+    inner = place_scan_body(p, node, inputs, is_partial, types);
   Graph *body = rewrite_end(&inner.rewrite);
   rewrite_at(&p->rewrite, id);
   check_scan_body(p, body);
@@ -201,6 +228,8 @@ void place_scan(Partition *p, int id) {
   }
   if (!is_fixed_point)
     diag(p->ctx->module->diags, DIAG_scan_placement, node->span, node->path);
+  body = hoist_collectives(p, &inner, body, &inputs);
+  rewrite_at(&p->rewrite, id);
   Value first = scan_append(to, scan_form(node), inputs, body);
   for (int r = 0; r < node->n_results; r++)
     rewrite_set(&p->rewrite, (Value){id, r}, (Value){first.node, r});

@@ -27,7 +27,8 @@
  * the update reads of such a parameter is gathered once more, after the loop.
  *
  * Values inside a scan are not dealt with here: `autodiff` writes their
- * recomputation into the backward scan (passes/train/scan_saving.c).
+ * recomputation into the backward scan (passes/train/scan_saving.c), and
+ * `partition` leaves gathers in a scan for a line (scan_hoist.c).
  *
  * requires: placements, phases     keeps: placements, values of outputs
  * breaks: node ids; originals that only the backward pass read have no users

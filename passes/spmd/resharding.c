@@ -268,6 +268,26 @@ static Value reshard_before_sum(Partition *p, Value value, const Type *want,
   return value;
 }
 
+/* The key of a value in a placement of it. */
+static Name reshard_key(Partition *p, Value value, const Type *placed) {
+  Text text = text_create(p->ctx->scratch);
+  text_printf(&text, "%d.%d ", value.node, value.result);
+  type_print(&text, placed, p->mesh);
+  return name_intern(p->ctx->module->names, text_string(&text));
+}
+
+Value find_reshard(Partition *p, Value value, const Type *placed) {
+  intptr_t known =
+      (intptr_t)map_get(p->resharded, reshard_key(p, value, placed));
+  return known ? (Value){(int)known - 1, 0} : VALUE_NONE;
+}
+
+void remember_reshard(Partition *p, Value value, Value now) {
+  const Type *placed = graph_type(p->rewrite.to, now);
+  map_put(p->resharded, reshard_key(p, value, placed),
+          (void *)(intptr_t)(now.node + 1));
+}
+
 /* One chain serves all readers that want this placement. */
 static Value reshard_by_chain(Partition *p, Value value, const Type *want,
                               int id) {
@@ -275,17 +295,14 @@ static Value reshard_by_chain(Partition *p, Value value, const Type *want,
   AxisSet time = p->plan->zero >= 2 ? have->partial & (AxisSet)~want->partial &
                                           mesh_sequential(p->mesh)
                                     : 0;
-  Text text = text_create(p->ctx->scratch);
   const Type *placed = placed_like(p, have, want);
-  text_printf(&text, "%d.%d ", value.node, value.result);
-  type_print(&text, placed, p->mesh);
-  Name key = name_intern(p->ctx->module->names, text_string(&text));
-  intptr_t known = (intptr_t)map_get(p->resharded, key);
-  if (known) return (Value){(int)known - 1, 0};
+  Value known = find_reshard(p, value, placed);
+  if (value_is(known)) return known;
   Value now = time ? reshard_before_sum(p, value, want, time, id)
                    : follow_chain(p, value, want, id);
   if (!value_equal(now, value))
-    map_put(p->resharded, key, (void *)(intptr_t)(now.node + 1));
+    map_put(p->resharded, reshard_key(p, value, placed),
+            (void *)(intptr_t)(now.node + 1));
   return now;
 }
 

@@ -38,9 +38,8 @@ static bool is_cheaper(const Cost *a, const Cost *b) {
 
 /* ---- pins ---- */
 
-/* The parameter that a value shows: it reaches its readers through casts, views
- * and copies; NULL: the value is computed. */
-static const GraphInput *find_parameter(const Graph *graph, Value value) {
+Name shown_parameter(const Partition *p, Value value) {
+  const Graph *graph = p->rewrite.to;
   const Node *node = graph_node(graph, value);
   while (node->op != OP_input) {
     bool follows = node->n_inputs == 1 &&
@@ -48,8 +47,11 @@ static const GraphInput *find_parameter(const Graph *graph, Value value) {
     if (!follows) return NULL;
     node = graph_node(graph, node->inputs[0]);
   }
-  const GraphInput *input = &graph->inputs.data[node_int(node, ATTR_index, 0)];
-  return input->role == ROLE_param || input->role == ROLE_ema ? input : NULL;
+  int64_t index = node_int(node, ATTR_index, 0);
+  const GraphInput *input = &graph->inputs.data[index];
+  if (p->shown) return p->shown[index];
+  return input->role == ROLE_param || input->role == ROLE_ema ? input->path
+                                                              : NULL;
 }
 
 /* The rank axes that lines give a dim of this name. */
@@ -196,8 +198,8 @@ static const int *zero_axes_of_inputs(const Partition *p, const Node *node,
                                       const Value *inputs) {
   int *axes = ARENA_ARRAY(p->ctx->scratch, int, node->n_inputs);
   for (int i = 0; i < node->n_inputs; i++) {
-    const GraphInput *parameter = find_parameter(p->rewrite.to, inputs[i]);
-    axes[i] = parameter ? zero_axes_of(p, parameter->path) : -1;
+    Name parameter = shown_parameter(p, inputs[i]);
+    axes[i] = parameter ? zero_axes_of(p, parameter) : -1;
   }
   return axes;
 }

@@ -54,3 +54,23 @@ s2vt B=2 M=5 W=4 P=12 E=6 C=8 V=30
 charlstm B=4 C=16 eval_batches=1
 reverse B=4 C=16 eval_batches=1
 LIST
+
+# Under ZeRO 3 no weight is gathered more than twice a micro-batch, however many
+# iterations read it, and each collective has a name.
+cat >zero.plan <<'PLAN'
+mesh { d = 2 }
+plan {
+  microbatches = 2
+  zero = 3
+  shard B over d
+}
+PLAN
+for model in awdlm gnmt8 s2vt charlstm reverse; do
+  "$dnnc" show zero.plan --model "$models/$model.dnn" --collectives >shown ||
+    fail "$model: dnnc show"
+  grep "''" shown && fail "$model: a collective has no name"
+  awk -F "'" '/^all_gather/ { split($1, row, " "); n[$2 row[3]] += row[4] }
+    END { for (weight in n) if (n[weight] > 4) { print weight, n[weight]; bad = 1 }
+          exit bad || length(n) < 2 }' shown || fail "$model: gathers"
+  echo "$model: weights are gathered at most twice a micro-batch"
+done

@@ -65,6 +65,32 @@ for model in gru attention outside nested carried; do
   done
 done
 
+# Weights in shards leave the loops gathered, or stay in them: equal losses.
+# zero PLAN LINE...: writes a plan of ZeRO 3 on two ranks.
+zero() {
+  printf 'mesh { d = 2 }\nplan {\n  shard B over d\n  zero = 3\n  %s\n}\n' \
+    "$2" >"$1.plan"
+}
+# in_loops MODEL PLAN: the gathers inside of scans.
+in_loops() {
+  "$dnnc" ir "$folder/$1.dnn" B=4 --plan "$2.plan" --after=partition \
+    2>/dev/null | grep -c '^    .* = all_gather'
+}
+for case in "gru wh, bh, wx" "nested wh, wo, wx, scale" "attention wq, wh, wc, v"; do
+  read -r model weights <<<"$case"
+  zero outside ""
+  zero inside "remat $weights"
+  [ "$(in_loops "$model" outside)" = 0 ] || fail "$model: gathers in a scan"
+  [ "$(in_loops "$model" inside)" -gt 1 ] || fail "$model: none with 'remat'"
+  for plan in outside inside; do
+    for level in -O0 -O2; do
+      train "$model-way" "$model" B=4 --plan $plan.plan $level
+      same "$model-1" "$model-way"
+    done
+  done
+  echo "$model: weights gathered outside of scans and in them agree"
+done
+
 # A body that reads the full batch: a sum over ranks at each position.
 train across-1 across
 for way in "--ranks 2" "--ranks 4" "--ranks 4 -O0"; do
