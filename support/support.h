@@ -379,6 +379,12 @@ double init_value(Init init, uint64_t key, const int64_t *sizes,
 void init_fill(Arena *scratch, Init init, uint64_t key, const int64_t *sizes,
                int rank, double *out);
 
+/* ---- what the runtime measures and passes price ---- */
+
+/* Ranks that have sent nothing for so long are at rest: their next collective
+ * takes as long as any. */
+#define DNN_REST_NS 1000000
+
 /* ---- folder.c, file.c, dylib.c: not compiled for wasm32-wasi ---- */
 
 /* Makes BESIDE.unfinished-XXXXXX and locks it: *out_lock is a descriptor to be

@@ -3,7 +3,7 @@
  *
  *     NAME.profile       path,phase,kernel,cores,ps,runs    (docs/profile.md)
  *     NAME.kernels.csv   op,dtype,cores,batch,m,n,k,flops,bytes,ps
- *     NAME.links.csv     op,ranks,nodes,bytes,ps,beside_ps,taken
+ *     NAME.links.csv     op,ranks,nodes,bytes,ps,beside_ps,taken,following_ps
  *     NAME.cluster       names the last two
  *
  * Each file is replaced as a whole after each probe, so that what was measured

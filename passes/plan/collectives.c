@@ -169,6 +169,7 @@ static void take_most(Ps *most, Ps value) {
 static SimTransfer slowest_transfer(Collectives *c, const ProcessGroups *groups,
                                     Op op, Bytes sent, int joined, Ps *busy) {
   SimTransfer slowest = {0};
+  Ps following = 0; /* the latency right after another one */
   for (int i = 0; i < groups->shapes.n; i++) {
     const Shape *shape = &groups->shapes.data[i];
     if (groups->joined[shape->class] != joined) continue;
@@ -178,6 +179,7 @@ static SimTransfer slowest_transfer(Collectives *c, const ProcessGroups *groups,
           cost_transfer(c->arena, &c->models[k], c->cluster, op, sent,
                         groups->n, shape->levels, shape->n_levels);
       take_most(&slowest.latency, transfer.latency);
+      take_most(&following, transfer.latency - transfer.sooner);
       take_most(&slowest.takes, transfer.takes);
       if (transfer.beside > 0 &&
           (slowest.beside == 0 || transfer.beside < slowest.beside))
@@ -186,6 +188,7 @@ static SimTransfer slowest_transfer(Collectives *c, const ProcessGroups *groups,
         take_most(&busy[transfer.loads[l].link], transfer.loads[l].busy);
     }
   }
+  slowest.sooner = slowest.latency - following;
   return slowest;
 }
 

@@ -147,6 +147,16 @@ static bool find_measured(const CostModel *model, Op op, LinkReach reach,
          curves_link(model->curves, op, reach, n, 0, &out->least);
 }
 
+/* The part of its latency that a transfer does not need right after another
+ * one.  Only short messages gain: the bytes of long ones take as long as
+ * before. */
+static Ps gain_of(const Measured *measured) {
+  const LinkPoint *at = &measured->at, *least = &measured->least;
+  Ps gain = at->following > 0 ? at->ps - at->following : 0;
+  if (gain > least->ps) gain = least->ps;
+  return gain > 0 ? gain : 0;
+}
+
 /* Inside of a machine, a unit of the first level, the curve has all that the
  * transport does.  Where no collective between machines was measured, it has
  * what their thread takes, and the links are those of the levels. */
@@ -215,6 +225,8 @@ static bool measured_transfer(Arena *arena, const CostModel *model,
                loads, out);
   else
     return false;
+  Ps gain = gain_of(&found);
+  out->sooner = gain < out->latency ? gain : out->latency;
   set_beside(model->curves, op,
              is_inside(model, cluster, levels, n_levels) ? REACH_inside
                                                          : REACH_between,
@@ -232,6 +244,8 @@ SimTransfer cost_transfer(Arena *arena, const CostModel *model,
   if (measured_transfer(arena, model, cluster, op, bytes, n, levels, n_levels,
                         &transfer)) {
     if (!cost_counts(model, COST_latency)) transfer.latency = 0;
+    if (!cost_counts(model, COST_latency) || !cost_counts(model, COST_gap))
+      transfer.sooner = 0;
     if (!cost_counts(model, COST_interference))
       transfer.takes = transfer.beside = 0;
     return transfer;

@@ -21,6 +21,14 @@ static int count_columns(const Csv *csv) {
   return n;
 }
 
+/* The bytes of the first `n` names of columns. */
+static size_t header_bytes(const Csv *csv, int n) {
+  const char *at = csv->header;
+  for (; *at; at++)
+    if (*at == ',' && --n == 0) break;
+  return (size_t)(at - csv->header);
+}
+
 /* The first byte that is no text; NULL: all is. */
 static const char *find_byte(const char *at, const char *end) {
   while (at < end) {
@@ -106,25 +114,35 @@ static void read_line(const Csv *csv, int n_columns, const char *at,
     return;
   }
   int n = read_cells(csv, at, end, cells);
+  for (int i = n_columns; i < count_columns(csv); i++)
+    cells[i] = (CsvCell){"0", csv_span(csv, at, end)};
   if (n == n_columns)
     line(user, cells, csv_span(csv, at, end));
   else if (n >= 0)
     diag(csv->diags, DIAG_csv_cells, csv_span(csv, at, end), csv->what,
-         n_columns, csv->header, n);
+         n_columns,
+         arena_printf(csv->arena, "%.*s", (int)header_bytes(csv, n_columns),
+                      csv->header),
+         n);
 }
 
-static bool read_header(const Csv *csv, const char *at, const char *end) {
-  size_t n = strlen(csv->header);
-  if ((size_t)(end - at) == n && memcmp(at, csv->header, n) == 0) return true;
+/* How many columns follow; 0 after a message. */
+static int read_header(const Csv *csv, const char *at, const char *end) {
+  int counts[] = {count_columns(csv), csv->n_older};
+  for (int i = 0; i < ARRAY_LENGTH(counts); i++) {
+    size_t n = counts[i] > 0 ? header_bytes(csv, counts[i]) : 0;
+    if (n > 0 && (size_t)(end - at) == n && memcmp(at, csv->header, n) == 0)
+      return counts[i];
+  }
   Diag *d = diag(csv->diags, DIAG_csv_header, csv_span(csv, at, end), csv->what,
                  csv->header);
   diag_help(d, "%s", csv->help);
-  return false;
+  return 0;
 }
 
 bool csv_read(const Csv *csv, CsvLine *line, void *user) {
   int errors_before = diags_errors(csv->diags), n_lines = 0;
-  int n_columns = count_columns(csv);
+  int n_columns = 0;
   const char *at = csv->source->text, *end = at + csv->source->n;
   size_t mark = strlen(BYTE_ORDER_MARK);
   if (csv->source->n >= mark && memcmp(at, BYTE_ORDER_MARK, mark) == 0)
@@ -135,7 +153,8 @@ bool csv_read(const Csv *csv, CsvLine *line, void *user) {
     if (!line_end) line_end = end;
     if (line_end > at && line_end[-1] == '\r') line_end--;
     /* A wrong first line is told alone. */
-    if (is_first && !read_header(csv, at, line_end)) return false;
+    if (is_first) n_columns = read_header(csv, at, line_end);
+    if (n_columns == 0) return false;
     if (!is_first && line_end > at) {
       read_line(csv, n_columns, at, line_end, line, user);
       n_lines++;

@@ -18,10 +18,12 @@ typedef struct Csv {
   const Source *source;
   const char *what;   /* "profile", for messages */
   const char *header; /* the first line: names of columns */
+  int n_older;        /* so many of them an older table has; 0: it has all */
   const char *help;   /* which command writes such a table */
 } Csv;
 
-/* Gets the cells of a line after the first, as many as the header has. */
+/* Gets the cells of a line after the first, as many as the header has; "0" for
+ * those that an older table lacks. */
 typedef void CsvLine(void *user, const CsvCell *cells, Span line);
 
 /* Lines end with LF or CR LF; a cell in quotes may have commas, and quotes that

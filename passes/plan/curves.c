@@ -257,9 +257,14 @@ bool curves_link(const Curves *curves, Op op, LinkReach reach, int ranks,
     double at =
         (double)(bytes - below->bytes) / (double)(above->bytes - below->bytes);
     out->ps = between(below->ps, above->ps, at);
+    out->following = below->following && above->following
+                         ? between(below->following, above->following, at)
+                         : 0;
   } else if (below && !above && below->bytes > 0) {
     double times = (double)bytes / (double)below->bytes;
     out->ps = (Ps)((double)below->ps * times);
+    out->following =
+        below->following ? out->ps - (below->ps - below->following) : 0;
   }
   return true;
 }

@@ -27,9 +27,10 @@ typedef struct LinkPoint {
   Op op;
   int ranks, nodes;
   Bytes bytes;
-  Ps ps;
+  Ps ps;         /* after DNN_REST_NS without a collective */
   Ps beside;     /* while the ranks compute; 0: not known */
   int64_t taken; /* thousandths of the stream that it then takes */
+  Ps following;  /* right after another one; 0: not known */
 } LinkPoint;
 
 typedef struct Curves {
@@ -41,7 +42,7 @@ typedef struct Curves {
 /* The rows of curves.def: what a block `measured` of a cluster file may name.
  */
 typedef enum CurveKind {
-#define CURVE(name, header) CURVE_##name,
+#define CURVE(name, n_older, header) CURVE_##name,
 #include "passes/plan/curves.def"
   N_CURVES
 } CurveKind;

@@ -13,10 +13,11 @@ enum { MOST_RANKS = 1 << 30, MOST_CORES = 1000000 };
 
 typedef struct CurveRow {
   const char *name, *header;
+  int n_older;
 } CurveRow;
 
 static const CurveRow curve_rows[] = {
-#define CURVE(name, header) {#name, header},
+#define CURVE(name, n_older, header) {#name, header, n_older},
 #include "passes/plan/curves.def"
 };
 
@@ -85,6 +86,8 @@ static void read_link(void *user, const CsvCell *cells, Span line) {
   is_right &=
       csv_integer(csv, &cells[5], "beside_ps", 0, MOST_PS, &point.beside);
   is_right &= csv_integer(csv, &cells[6], "taken", 0, 999, &point.taken);
+  is_right &=
+      csv_integer(csv, &cells[7], "following_ps", 0, MOST_PS, &point.following);
   point.ranks = (int)ranks;
   point.nodes = (int)nodes;
   if (is_right) vec_push(csv->arena, &r->links, point);
@@ -98,6 +101,7 @@ bool curves_read(Arena *arena, Diags *diags, const Source *source,
               .source = source,
               .what = arena_printf(arena, "table of %s", curve_rows[kind].name),
               .header = curve_rows[kind].header,
+              .n_older = curve_rows[kind].n_older,
               .help = "'dnnc tune MODEL' writes such tables"}};
   if (!csv_read(&r.csv, kind == CURVE_kernels ? read_kernel : read_link, &r))
     return false;

@@ -12,15 +12,19 @@
  *
  * A rank waits at the end of a step for all that it has started, so nothing is
  * under way when it begins the next one: with one class every step takes as
- * long as the first.  Several classes begin a step at different times, so the
- * first steps are left out.
+ * long as the first, or, where the gap before a transfer counts, the second.
+ * Several classes begin a step at different times, so the first steps are left
+ * out.
  */
 #include "passes/plan/price.h"
 
 #include "passes/plan/collectives.h"
 #include "passes/plan/fold.h"
 
-enum { STEPS_OF_SEVERAL = 5 }; /* the last two ends are a step apart */
+enum {
+  STEPS_OF_SEVERAL = 5, /* the last two ends are a step apart */
+  STEPS_WITH_GAPS = 2   /* the first transfer follows those of a step before */
+};
 
 typedef VEC(SimAction) Actions;
 
@@ -318,7 +322,9 @@ static void run_program(Pricing *p, SimSpan *span, void *user) {
                         .n_terms = N_COST_PARTS,
                         .classes = classes,
                         .transfers = p->collectives.transfers.data};
-  int n_steps = n_classes > 1 ? STEPS_OF_SEVERAL : 1;
+  int n_steps = n_classes > 1            ? STEPS_OF_SEVERAL
+                : sim_has_gaps(&program) ? STEPS_WITH_GAPS
+                                         : 1;
   Spans spans = {.arena = p->arena};
   SimResult result =
       simulate(p->arena, &program, n_steps, span ? keep_span : NULL, &spans);

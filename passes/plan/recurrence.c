@@ -8,7 +8,8 @@
  *                                           after 1: so 3 to 95 are as 2
  *
  * The state alone decides what happens next: where each class is in its
- * list, what runs and for how long, and the transfers in its queues.  Time and
+ * list, what runs and for how long, the transfers in its queues, and how long
+ * ago the last one was, up to where that has no effect.  Time and
  * the counts of ended transfers do not matter themselves, only what lies
  * between them.  So when the state at the end of an iteration is equal to an
  * earlier one, the iterations between them repeat until some class leaves its
@@ -40,6 +41,7 @@ static void add_runner(Simulation *s, Snapshot *snapshot,
   add_key(s, snapshot, runner->step);
   add_key(s, snapshot, runner->at);
   add_key(s, snapshot, runner->is_running ? runner->left : -1);
+  if (s->has_gaps) add_key(s, snapshot, simulation_gap(s, runner));
   add_key(s, snapshot, waits_for);
   if (waits_for >= 0)
     add_key(s, snapshot, runner->waits_number - s->n_ended[waits_for]);
@@ -136,6 +138,7 @@ static int64_t cycles_left(const Simulation *s, const Snapshot *before) {
 }
 
 static void skip_cycles(Simulation *s, const Snapshot *before, int64_t cycles) {
+  Ps now = s->now;
   for (int i = 0; i < s->counters.n; i++) {
     int64_t *counter = s->counters.data[i];
     *counter += cycles * (*counter - before->counts.data[i]);
@@ -143,6 +146,7 @@ static void skip_cycles(Simulation *s, const Snapshot *before, int64_t cycles) {
   const int64_t *left = before->left.data;
   for (int c = 0; c < s->program->n_classes; c++) {
     Runner *runner = &s->runners[c];
+    runner->moved += s->now - now; /* the gap is as it was */
     for (int i = 0; i < runner->loops.n; i++) {
       SimLoop *loop = &runner->loops.data[i];
       loop->left -= cycles * (*left++ - loop->left);

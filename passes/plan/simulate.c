@@ -11,6 +11,7 @@
  * Between two events everything advances at a constant rate: a launch at what
  * transfers leave of its stream, a transfer at its part of the fullest of its
  * links.  The next event is the first end of a launch, a latency or a transfer.
+ * A latency is shorter the less time has passed since the last transfer.
  *
  * cost: O(events x transfers under way)
  */
@@ -71,10 +72,22 @@ static Under *find_open(Simulation *s, int id, int class) {
   return new_under(s, id);
 }
 
+/* The part of the latency that is not needed because the classes had a transfer
+ * shortly before: the class that has had none for longest counts. */
+static Ps sooner_by(const Simulation *s, const Under *under) {
+  Ps gap = 0;
+  for (int i = 0; i < under->members.n; i++) {
+    Ps own = simulation_gap(s, &s->runners[under->members.data[i].class]);
+    if (own > gap) gap = own;
+  }
+  return (Ps)((Wide)under->transfer->sooner * (SIM_REST - gap) / SIM_REST);
+}
+
 static void begin_if_ready(Simulation *s, Under *under) {
   if (under->has_begun || under->n_first < under->transfer->n_starts) return;
   under->has_begun = true;
   under->begin = s->now;
+  if (s->has_gaps) under->latency_left -= sooner_by(s, under);
   vec_push(s->arena, &s->under_way, under);
   int kept = 0;
   for (int i = 0; i < s->open.n; i++)
@@ -280,8 +293,11 @@ static void pass_time_of_class(Simulation *s, int class, Ps time) {
 static void pass_time(Simulation *s, Ps time) {
   for (int c = 0; c < s->program->n_classes; c++)
     pass_time_of_class(s, c, time);
+  s->now += time;
   for (int i = 0; i < s->under_way.n; i++) {
     Under *under = s->under_way.data[i];
+    for (int k = 0; s->has_gaps && k < under->members.n; k++)
+      s->runners[under->members.data[k].class].moved = s->now;
     if (under->latency_left > 0) {
       under->latency_left -= time;
       continue;
@@ -289,7 +305,6 @@ static void pass_time(Simulation *s, Ps time) {
     Ps done = times_share(time, transfer_rate(s, under));
     under->left = done > under->left ? 0 : under->left - done;
   }
-  s->now += time;
 }
 
 static void end_what_is_done(Simulation *s) {
@@ -327,7 +342,7 @@ static Ps *new_totals(const Simulation *s) {
 
 static void make_runner(Simulation *s, Runner *runner, const SimClass *class) {
   const SimProgram *program = s->program;
-  *runner = (Runner){.class = class, .waits_for = -1};
+  *runner = (Runner){.class = class, .waits_for = -1, .moved = -SIM_REST};
   runner->queues = ARENA_ARRAY(s->arena, SimQueue, class->n_queues);
   runner->n_started = ARENA_ARRAY(s->arena, int64_t, program->n_transfers);
   runner->n_waited = ARENA_ARRAY(s->arena, int64_t, program->n_transfers);
@@ -360,6 +375,12 @@ static SimResult result_of(const Simulation *s) {
   return result;
 }
 
+bool sim_has_gaps(const SimProgram *program) {
+  for (int t = 0; t < program->n_transfers; t++)
+    if (program->transfers[t].sooner > 0) return true;
+  return false;
+}
+
 SimResult simulate(Arena *arena, const SimProgram *program, int n_steps,
                    SimSpan *span, void *user) {
   ASSERT(n_steps > 0 && program->n_terms > 0);
@@ -374,6 +395,7 @@ SimResult simulate(Arena *arena, const SimProgram *program, int n_steps,
   s.demand = ARENA_ARRAY(arena, int64_t, program->n_links);
   for (int c = 0; c < program->n_classes; c++)
     make_runner(&s, &s.runners[c], &program->classes[c]);
+  s.has_gaps = sim_has_gaps(program);
   recurrence_prepare(&s);
   for (;;) {
     for (int c = 0; c < program->n_classes; c++) advance_class(&s, c);

@@ -14,6 +14,7 @@
 #define PASSES_PLAN_SIMULATE_H
 
 #include "ir/cluster.h"
+#include "support/support.h"
 
 /* A share of 1 of a link or of a stream. */
 #define SIM_ONE ((int64_t)1 << 20)
@@ -50,11 +51,16 @@ typedef struct SimLoad {
   Ps busy;
 } SimLoad;
 
+/* After so long without a transfer a class is at rest. */
+#define SIM_REST ((Ps)DNN_REST_NS * 1000)
+
 /* A collective, or a message, in one run of it; all runs of it are in one queue
- * of a class.  It takes `latency` and then
- * the largest of its loads, or longer where links are shared. */
+ * of a class.  It takes `latency` and then the largest of its loads, or longer
+ * where links are shared.  `latency` is that from rest: right after another
+ * transfer it is `sooner` less, and in between it rises with the gap. */
 typedef struct SimTransfer {
   Ps latency;
+  Ps sooner; /* at most `latency` */
   int n_loads;
   const SimLoad *loads;
   int n_starts;   /* classes that start it */
@@ -90,6 +96,10 @@ typedef struct SimResult {
   Ps step;       /* end of the last step but one to the end of the last */
   SimClassResult *classes;
 } SimResult;
+
+/* Some transfer takes less time after another one, so a step depends on how the
+ * one before it ends. */
+bool sim_has_gaps(const SimProgram *program);
 
 /* Each class runs its list `n_steps` times.  compute + exposed + taken of a
  * class are the time of its last step.  Iterations of a loop that repeat are

@@ -52,6 +52,7 @@ typedef struct Runner {
   int at, step;
   VEC(SimLoop) loops; /* those around, the innermost last */
   Ps left, begin;     /* of the launch that runs; of that or a wait */
+  Ps moved;           /* when it last had a transfer under way */
   bool is_running;
   int64_t *n_started, *n_waited; /* [n_transfers] */
   int waits_for;                 /* or -1 */
@@ -66,6 +67,7 @@ enum { TOTAL_compute, TOTAL_exposed, TOTAL_taken, N_TOTALS };
 typedef struct Simulation {
   Arena *arena;
   const SimProgram *program;
+  bool has_gaps;          /* some transfer takes less time after another one */
   int n_steps, n_running; /* classes that are not at their end */
   Ps now;
   Runner *runners;
@@ -80,6 +82,12 @@ typedef struct Simulation {
   SimSpan *span;
   void *user;
 } Simulation;
+
+/* How long the class has had no transfer under way, at most SIM_REST. */
+static inline Ps simulation_gap(const Simulation *s, const Runner *runner) {
+  Ps gap = s->now - runner->moved;
+  return gap < SIM_REST ? gap : SIM_REST;
+}
 
 /* ---- recurrence.c ---- */
 

@@ -2,8 +2,8 @@
  * links.c -- measures collectives between the ranks of a run, alone and beside
  * matmuls of a training step, and writes a table of them:
  *
- *     op,ranks,nodes,bytes,ps,beside_ps,taken
- *     all_reduce,2,1,65536,41200000,80100000,310
+ *     op,ranks,nodes,bytes,ps,beside_ps,taken,following_ps
+ *     all_reduce,2,1,65536,41200000,80100000,310,25300000
  *
  * A process group of so many ranks, on so many machines, runs the collective at
  * the same time as all other groups of this size.  `bytes` are those that each
@@ -11,7 +11,9 @@
  * the slowest rank.  While ranks compute, it takes `beside_ps`, and their
  * matmuls take longer: `taken` thousandths of the time are lost to the
  * collective.  Both are 0 where it is too short to be seen, and for the sizes
- * that are measured alone.
+ * that are measured alone.  `ps` is the time after DNN_REST_NS in which nothing
+ * was sent, `following_ps` that of one of several that are waited for one after
+ * the other.
  */
 #include "runtime/rank/run.h"
 
@@ -26,7 +28,6 @@ enum {
   PASS_NS = 40000000, /* matmuls take at least as long in a measurement ... */
   LONGEST_NS = 3 * PASS_NS, /* and at most about this long */
   CASE_NS = 300000000,      /* one case takes about as long */
-  PAUSE_NS = 1000000,       /* before one begins */
   CACHE_BYTES = 4 << 20     /* written before one begins */
 };
 
@@ -200,7 +201,7 @@ static void compute_between(Run *run) {
   static char cache[CACHE_BYTES];
   memset(cache, 0, sizeof cache);
   run_must(run, run->comm->barrier(run->comm));
-  nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
+  nanosleep(&(struct timespec){.tv_nsec = DNN_REST_NS}, NULL);
 }
 
 static int64_t time_case(Run *run, LinkCase *c) {
@@ -217,6 +218,23 @@ static int64_t time_alone(Run *run, LinkCase *c) {
   n = n < 3 ? 3 : n > MOST_RUNS ? MOST_RUNS : n;
   for (int64_t i = 0; i < n; i++) times[i] = time_case(run, c);
   return median(times, (int)n);
+}
+
+/* One of several, each of which begins when the one before it has ended. */
+static int64_t time_following(Run *run, LinkCase *c, int64_t alone) {
+  enum { RUNS = 7, MOST_IN_RUN = 16, RUN_NS = 4000000 };
+  int64_t times[RUNS], n = RUN_NS / alone;
+  n = n < 2 ? 2 : n > MOST_IN_RUN ? MOST_IN_RUN : n;
+  for (int i = 0; i < RUNS; i++) {
+    time_case(run, c);
+    int64_t begin = clock_ns();
+    for (int64_t k = 0; k < n; k++) {
+      start_cases(run, c, 1);
+      wait_for_cases(run, 1);
+    }
+    times[i] = greatest(run, clock_ns() - begin) / n;
+  }
+  return median(times, RUNS);
 }
 
 /* Starts collectives that are under way for longer than the matmuls, which may
@@ -306,11 +324,13 @@ static void measure_case(Measuring *m, const LinkKind *kind,
   int64_t beside = 0, taken = 0;
   make_case(m->run, kind, group, size->bytes, &c);
   int64_t alone = time_alone(m->run, &c);
+  int64_t following = time_following(m->run, &c, alone);
   if (size->is_beside) time_beside(m, &c, alone, &beside, &taken);
-  fixed_printf(m->out, "%s,%d,%d,%lld,%lld,%lld,%lld\n", kind->name,
+  fixed_printf(m->out, "%s,%d,%d,%lld,%lld,%lld,%lld,%lld\n", kind->name,
                group->size, count_nodes(m->run->comm, group->size),
                (long long)c.sent, (long long)alone * 1000,
-               (long long)beside * 1000, (long long)taken);
+               (long long)beside * 1000, (long long)taken,
+               (long long)following * 1000);
 }
 
 static void measure_group(Measuring *m, const DnnGroup *group) {
@@ -324,7 +344,8 @@ int run_measure_links(Run *run) {
   FixedText text =
       fixed_text(ARENA_ARRAY(run->arena, char, TEXT_BYTES), TEXT_BYTES);
   Measuring m = {.run = run, .out = &text};
-  fixed_printf(&text, "op,ranks,nodes,bytes,ps,beside_ps,taken\n");
+  fixed_printf(&text, "op,ranks,nodes,bytes,ps,beside_ps,taken,"
+                      "following_ps\n");
   find_matmuls(&m);
   const DnnProgram *program = run->program;
   for (int i = 0; i < program->n_groups; i++) {

@@ -76,6 +76,25 @@ beside 40000000 400 && [ "$(value interference)" != 0.0 ] || fail "nothing is ta
 beside 400000000 0
 awk -v a="$alone" -v b="$(value step_s)" 'BEGIN { exit !(b > a * 1.01) }' ||
   fail "as fast beside matmuls: $alone, $(value step_s)"
+# A message right after another one takes less time: the iterations of a scan
+# send one after the other.  A table without that time prices all from rest.
+printf 'mesh { t = 2 }\nplan { shard C over t }\n' >gates.plan
+scan_step() { # OPTION...
+  "$dnnc" simulate "$root/models/charlstm.dnn" --cluster two.cluster \
+    --plan gates.plan --json "$@" >out.json || fail "messages of a scan"
+  value step_s
+}
+rows() { # COLUMNS END
+  printf 'op,ranks,nodes,bytes,ps,beside_ps,taken%s\n' "$1" >links.csv
+  for op in all_gather all_reduce reduce_scatter; do
+    printf '%s,2,1,%d,%d,0,0%s\n' $op 1024 50000000 "$2" $op 100000 90000000 "$2"
+  done >>links.csv
+}
+rows "" "" && rest=$(scan_step)
+rows ,following_ps ,20000000 && after=$(scan_step)
+[ "$(scan_step --without gap)" = "$rest" ] || fail "gaps count without them"
+awk -v rest="$rest" -v after="$after" 'BEGIN { exit !(after < rest - 128 * 20e-6) }' ||
+  fail "messages in a row take as long as from rest: $after, $rest"
 # Without the pass that joins them, scores are products and kernels of their own.
 attention() {
   "$dnnc" simulate "$root/models/chargpt.dnn" --cluster two.cluster --ranks 2 \

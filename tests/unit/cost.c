@@ -297,9 +297,10 @@ Test(cost, transfers_by_hand) {
 /* A collective of whole nodes takes as long as it was measured.  Four groups of
  * one rank in each node send 28,000 bytes from a node where it sends 16,000. */
 Test(cost, transfers_between_nodes_as_measured) {
-  static const LinkPoint points[] = {{OP_all_gather, 8, 2, 10, 1000, 0, 0},
-                                     {OP_all_gather, 8, 2, 7000, 5000000, 0, 0},
-                                     {OP_all_gather, 4, 1, 7000, 30000, 0, 0}};
+  static const LinkPoint points[] = {
+      {OP_all_gather, 8, 2, 10, 1000, 0, 0, 0},
+      {OP_all_gather, 8, 2, 7000, 5000000, 0, 0, 0},
+      {OP_all_gather, 4, 1, 7000, 30000, 0, 0, 0}};
   const Curves curves = {.n_links = ARRAY_LENGTH(points), .links = points};
   Arena *arena = module_create()->arena;
   const Cluster *cluster = two_nodes(arena);

@@ -125,10 +125,10 @@ Test(curves, bytes_count_where_nothing_is_contracted) {
 }
 
 Test(curves, links_are_linear_between_sizes) {
-  LinkPoint points[] = {{OP_all_reduce, 2, 1, 1000, 5000, 0, 0},
-                        {OP_all_reduce, 2, 1, 3000, 9000, 18000, 250},
-                        {OP_all_reduce, 4, 1, 1000, 7000, 0, 0},
-                        {OP_all_reduce, 2, 2, 1000, 90000, 0, 0}};
+  LinkPoint points[] = {{OP_all_reduce, 2, 1, 1000, 5000, 0, 0, 0},
+                        {OP_all_reduce, 2, 1, 3000, 9000, 18000, 250, 0},
+                        {OP_all_reduce, 4, 1, 1000, 7000, 0, 0, 0},
+                        {OP_all_reduce, 2, 2, 1000, 90000, 0, 0, 0}};
   Curves curves = {.n_links = 4, .links = points};
   LinkPoint at;
   cr_assert(curves_link(&curves, OP_all_reduce, REACH_inside, 2, 2000, &at));
@@ -146,12 +146,12 @@ Test(curves, links_are_linear_between_sizes) {
 }
 
 Test(curves, beside_computation_the_most_alike_counts) {
-  LinkPoint points[] = {{OP_all_reduce, 2, 1, 1000, 5000, 0, 0},
-                        {OP_all_gather, 2, 1, 9000, 9000, 36000, 100},
-                        {OP_all_reduce, 2, 1, 2000, 9000, 18000, 250},
-                        {OP_all_reduce, 2, 1, 9000, 9000, 90000, 90},
-                        {OP_all_reduce, 8, 1, 9000, 9000, 90000, 80},
-                        {OP_all_reduce, 2, 2, 100, 9000, 90000, 70}};
+  LinkPoint points[] = {{OP_all_reduce, 2, 1, 1000, 5000, 0, 0, 0},
+                        {OP_all_gather, 2, 1, 9000, 9000, 36000, 100, 0},
+                        {OP_all_reduce, 2, 1, 2000, 9000, 18000, 250, 0},
+                        {OP_all_reduce, 2, 1, 9000, 9000, 90000, 90, 0},
+                        {OP_all_reduce, 8, 1, 9000, 9000, 90000, 80, 0},
+                        {OP_all_reduce, 2, 2, 100, 9000, 90000, 70, 0}};
   Curves curves = {.n_links = 6, .links = points};
   LinkPoint like;
   cr_assert(curves_beside(&curves, OP_all_reduce, REACH_inside, 2, 100, &like));
@@ -191,11 +191,33 @@ static const char *points_of(Module *module, const Curves *curves) {
     const LinkPoint *p = &curves->links[i];
     text_printf(&out,
                 "%s of %d ranks on %d nodes: %lld bytes, %lld ps, %lld "
-                "beside, %lld taken\n",
+                "beside, %lld taken, %lld following\n",
                 op_info(p->op)->name, p->ranks, p->nodes, (long long)p->bytes,
-                (long long)p->ps, (long long)p->beside, (long long)p->taken);
+                (long long)p->ps, (long long)p->beside, (long long)p->taken,
+                (long long)p->following);
   }
   return text_string(&out);
+}
+
+/* Between two sizes both times are linear; beyond the largest a message gains
+ * as much as that one.  Where one of two lacks the time after another message,
+ * so does what lies between. */
+Test(curves, time_after_another_message) {
+  LinkPoint points[] = {
+      {OP_all_reduce, 2, 1, 1000, .ps = 50000, .following = 20000},
+      {OP_all_reduce, 2, 1, 3000, .ps = 70000, .following = 60000},
+      {OP_all_gather, 2, 1, 1000, .ps = 50000, .following = 20000},
+      {OP_all_gather, 2, 1, 3000, .ps = 70000}};
+  Curves curves = {.n_links = 4, .links = points};
+  LinkPoint at;
+  cr_assert(curves_link(&curves, OP_all_reduce, REACH_inside, 2, 2000, &at));
+  cr_expect_eq(at.ps, 60000);
+  cr_expect_eq(at.following, 40000);
+  cr_assert(curves_link(&curves, OP_all_reduce, REACH_inside, 2, 6000, &at));
+  cr_expect_eq(at.ps, 140000);
+  cr_expect_eq(at.following, 130000);
+  cr_assert(curves_link(&curves, OP_all_gather, REACH_inside, 2, 2000, &at));
+  cr_expect_eq(at.following, 0);
 }
 
 static const char *outcome(Module *module, const char *path) {

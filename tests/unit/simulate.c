@@ -151,6 +151,36 @@ static const Case cases[] = {
      12,
      0,
      2},
+    {"a transfer from rest, and one right after it",
+     {"s0 w0 s0 w0"},
+     {{.latency = 6, .sooner = 4, .n_starts = 1, LOADS({0, 4})}},
+     16,
+     0,
+     16,
+     0},
+    {"half of the time to rest has passed",
+     {"s0 w0 r500000000 s0 w0"},
+     {{.latency = 6, .sooner = 4, .n_starts = 1, LOADS({0, 4})}},
+     500000018,
+     500000000,
+     18,
+     0},
+    {"a transfer of another queue keeps the class from rest",
+     {"s0 r2000000000 s1.1 w1 w0"},
+     {{.n_starts = 1, LOADS({0, 3000000000})},
+      {.latency = 6, .sooner = 4, .n_starts = 1, LOADS({1, 4})}},
+     3000000000,
+     2000000000,
+     1000000000,
+     0},
+    {"the class that is at rest counts",
+     {"s0 w0 s1 w1", "s1 w1"},
+     {{.latency = 6, .n_starts = 1, LOADS({0, 4})},
+      {.latency = 6, .sooner = 4, .n_starts = 2, LOADS({0, 4})}},
+     20,
+     0,
+     20,
+     0},
     {"a collective begins when both have come",
      {"r5 s0 r3 w0", "r7 s0 w0"},
      {{.latency = 1, .n_starts = 2, LOADS({0, 4})}},
@@ -222,6 +252,23 @@ Test(simulate, steady_state) {
   SimResult result = run_case(module->arena, &c, lists, 5, NULL);
   cr_expect_eq(result.classes[1].step_ends[0], 12);
   cr_expect_eq(result.step, 6, "%lld", (long long)result.step);
+}
+
+/* The first transfer of a step follows the last one of the step before. */
+Test(simulate, steps_follow_each_other) {
+  Module *module = module_create();
+  List lists[MOST_CLASSES];
+  Case c = {"",
+            {"s0 w0 r250000000"},
+            {{.latency = 8, .sooner = 4, .n_starts = 1, LOADS({0, 2})}},
+            0,
+            0,
+            0,
+            0};
+  SimResult result = run_case(module->arena, &c, lists, 3, NULL);
+  cr_expect_eq(result.classes[0].step_ends[0], 250000010);
+  cr_expect_eq(result.classes[0].step_ends[1], 2 * 250000010 - 3);
+  cr_expect_eq(result.step, 250000007);
 }
 
 Test(simulate, deadlocks) {
@@ -482,7 +529,10 @@ Test(simulate, loops_take_as_long_as_run_in_full) {
     SimClass classes[MOST_CLASSES];
     SimTransfer transfers[LOOP_KINDS];
     SimLoad loads[LOOP_KINDS];
+    /* Every other list has gaps that count. */
+    Ps scale = round % 2 ? SIM_REST / 100 : 1;
     int n = random_loop_list(&calls, actions[0]);
+    for (int i = 0; i < n; i++) actions[0][i].duration *= scale;
     SimProgram program = {.n_classes = 1 + draw(&calls, MOST_CLASSES),
                           .n_transfers = LOOP_KINDS,
                           .n_links = 2,
@@ -490,12 +540,14 @@ Test(simulate, loops_take_as_long_as_run_in_full) {
                           .classes = classes,
                           .transfers = transfers};
     for (int t = 0; t < LOOP_KINDS; t++) {
-      loads[t] = (SimLoad){draw(&calls, 2), draw(&calls, 60) + 1};
-      transfers[t] = (SimTransfer){.latency = draw(&calls, 9),
+      loads[t] = (SimLoad){draw(&calls, 2), (draw(&calls, 60) + 1) * scale};
+      transfers[t] = (SimTransfer){.latency = draw(&calls, 9) * scale,
                                    .n_loads = 1,
                                    .loads = &loads[t],
                                    .n_starts = program.n_classes,
                                    .takes = draw(&calls, 3) * SIM_ONE / 7};
+      if (scale > 1)
+        transfers[t].sooner = transfers[t].latency * draw(&calls, 5) / 4;
     }
     for (int c = 0; c < program.n_classes; c++) {
       for (int i = 0; c > 0 && i < n; i++) {
