@@ -114,6 +114,8 @@ typedef struct Compilation {
   const CompileOptions *options;
   const char *model_folder; /* of the model file, absolute */
   const Model *model;
+  const Pins *pins;       /* with those of the options; NULL: no plan is read */
+  PlanReader *plans;      /* NULL like `pins` */
   const Plan *plan;       /* NULL: one rank, one micro-batch */
   const Cluster *cluster; /* NULL: the options name none */
   BuildTarget target;
@@ -134,10 +136,13 @@ typedef enum CompileResult {
 
 /* ---- pipeline.c ---- */
 
-/* Source to forward graphs and plan.  `module` and `options` live as long as
- * the compilation. */
+/* Source to forward graphs, pins and plan.  `module` and `options` live as long
+ * as the compilation. */
 CompileResult driver_load(Module *module, const CompileOptions *options,
                           Compilation *out);
+/* The plan that the pins ask for; NULL: one rank, or a mistake in the
+ * diagnostics. */
+const Plan *driver_close(const Compilation *c, const Pins *pins);
 /* Graphs to entry points and their buffers. */
 CompileResult driver_compile(Compilation *c);
 /* NULL: the program has no training. */

@@ -99,7 +99,7 @@ static const Plan *replicated_plan(const Compilation *c, EntryPointId id) {
 }
 
 const Plan *driver_entry_point_plan(const Compilation *c, EntryPointId id) {
-  if (entry_point_info(id)->is_sharded) return c->model->plan;
+  if (entry_point_info(id)->is_sharded) return c->plan;
   return c->plan ? replicated_plan(c, id) : NULL;
 }
 

@@ -12,8 +12,9 @@
 
 /* The folder of a model file, absolute. */
 const char *driver_model_folder(Arena *arena, const char *path);
-/* The model of the options, elaborated; NULL after mistakes. */
-Model *driver_load_model(Compilation *c);
+/* The model of the options, elaborated, with the pins of its plan file or its
+ * own blocks; false after mistakes. */
+bool driver_load_model(Compilation *c);
 
 /* ---- data_files.c ---- */
 

@@ -8,6 +8,45 @@
  */
 #include "driver/internal.h"
 
+/* The command line goes before lines of the plan.  Ranks that predict share the
+ * records, not the graph. */
+static const Pins *with_options(const Compilation *c, const Pins *written) {
+  const CompileOptions *options = c->options;
+  Pins *pins = arena_copy(c->module->arena, written, sizeof *written);
+  bool is_replicated = options->purpose == PURPOSE_predict;
+  bool takes_all = options->is_priced && c->cluster && !pins->is_given;
+  if (options->ranks > 0 && !is_replicated)
+    pins->ranks = pin_number(options->ranks);
+  else if (takes_all)
+    pins->ranks = pin_number(cluster_ranks(c->cluster));
+  if (options->microbatches > 0)
+    pins->microbatches = pin_number(options->microbatches);
+  if (options->bucket_bytes > 0)
+    pins->bucket_bytes = pin_number(options->bucket_bytes);
+  return pins;
+}
+
+const Plan *driver_close(const Compilation *c, const Pins *pins) {
+  if (!pins_ask(pins)) return NULL;
+  Plan *plan = plan_close(c->module, pins);
+  if (plan && pins->paths) plan_make_lines(c->module, pins->paths, plan);
+  return plan;
+}
+
+/* Without a plan file one rank predicts and writes text. */
+static bool choose_plan(Compilation *c) {
+  Purpose purpose = c->options->purpose;
+  bool reads = purpose == PURPOSE_predict || purpose == PURPOSE_sample;
+  if (c->pins) c->pins = with_options(c, c->pins);
+  if (c->pins) c->plan = driver_close(c, c->pins);
+  if (diags_errors(c->module->diags) > 0) return false;
+  if (reads && !c->options->plan) c->plan = NULL;
+  c->ranks = c->plan ? c->plan->ranks : 1;
+  if (purpose == PURPOSE_predict && c->options->ranks > 0 && !c->plan)
+    c->ranks = (int)c->options->ranks;
+  return true;
+}
+
 CompileResult driver_load(Module *module, const CompileOptions *options,
                           Compilation *out) {
   *out = (Compilation){.module = module,
@@ -25,18 +64,9 @@ CompileResult driver_load(Module *module, const CompileOptions *options,
     diag(module->diags, DIAG_failed, SPAN_NONE, status.message);
     return COMPILE_mistake;
   }
-  out->model = driver_load_model(out);
-  if (!out->model || (out->cluster && !driver_check_devices(out)))
+  if (!driver_load_model(out) || !choose_plan(out) ||
+      (out->cluster && !driver_check_devices(out)))
     return COMPILE_mistake;
-  /* Unless the command line names a plan. */
-  bool is_on_one_rank = (options->purpose == PURPOSE_predict ||
-                         options->purpose == PURPOSE_sample) &&
-                        !options->plan;
-  out->plan = is_on_one_rank ? NULL : out->model->plan;
-  out->ranks = out->plan ? out->plan->ranks : 1;
-  /* Ranks that predict share the records, not the graph. */
-  if (options->purpose == PURPOSE_predict && options->ranks > 0 && !out->plan)
-    out->ranks = (int)options->ranks;
   return COMPILE_done;
 }
 

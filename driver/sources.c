@@ -84,43 +84,37 @@ static bool count_eval_samples(void *user, const Model *model, int64_t *out) {
   return driver_count_eval_samples(((Loading *)user)->c, model, out);
 }
 
-/* The plan file is read here, the front end gives it its meaning. */
-static Status read_plan_request(const Compilation *c, PlanRequest *out) {
+bool driver_load_model(Compilation *c) {
   const CompileOptions *options = c->options;
-  bool is_replicated = options->purpose == PURPOSE_predict;
-  bool takes_all = options->is_priced && c->cluster;
-  *out = (PlanRequest){.ranks = is_replicated ? 0 : options->ranks,
-                       .usual_ranks = takes_all ? cluster_ranks(c->cluster) : 0,
-                       .microbatches = options->microbatches,
-                       .bucket_bytes = options->bucket_bytes};
-  out->file = options->plan_text;
-  if (out->file) return STATUS_OK;
-  return options->plan ? read_source(c, options->plan, &out->file) : STATUS_OK;
-}
-
-Model *driver_load_model(Compilation *c) {
-  const CompileOptions *options = c->options;
-  Loading loading = {.c = c};
-  FrontendOptions frontend = {.load = load_source,
-                              .why = load_failure,
-                              .user = &loading,
-                              .path = options->path,
-                              .net = options->net,
-                              .predicting = options->predicting,
-                              .value = options->value,
-                              .overrides = options->overrides,
-                              .n_overrides = options->n_overrides,
-                              .checked = options->is_checked,
-                              .check_only = options->is_model_only};
+  Loading *loading = ARENA_NEW(c->module->arena, Loading);
+  FrontendOptions *frontend = ARENA_NEW(c->module->arena, FrontendOptions);
+  Status status = STATUS_OK;
+  *loading = (Loading){.c = c};
+  *frontend = (FrontendOptions){.load = load_source,
+                                .why = load_failure,
+                                .user = loading,
+                                .path = options->path,
+                                .net = options->net,
+                                .predicting = options->predicting,
+                                .value = options->value,
+                                .overrides = options->overrides,
+                                .n_overrides = options->n_overrides,
+                                .plan = options->plan_text,
+                                .checked = options->is_checked,
+                                .check_only = options->is_model_only};
   if (options->data_files != DATA_FILES_unread)
-    frontend.count_eval_samples = count_eval_samples;
-  Status status = read_plan_request(c, &frontend.plan);
+    frontend->count_eval_samples = count_eval_samples;
+  if (options->plan && !frontend->plan)
+    status = read_source(c, options->plan, &frontend->plan);
   if (status.code != STATUS_ok) {
     diag(c->module->diags, DIAG_failed, SPAN_NONE, status.message);
-    return NULL;
+    return false;
   }
   double begin = driver_seconds();
-  Model *model = frontend_load(c->module, &frontend);
+  LoadedModel loaded = frontend_load(c->module, frontend);
   driver_end_station(options, "front_end", begin);
-  return diags_errors(c->module->diags) > 0 ? NULL : model;
+  c->model = loaded.model;
+  c->pins = loaded.pins;
+  c->plans = loaded.plans;
+  return c->model && diags_errors(c->module->diags) == 0;
 }

@@ -129,7 +129,7 @@ static CompileResult compile_program(const StepCompiler *s) {
 /* ---- folding ---- */
 
 static int fold_graph(const StepCompiler *s, Graph **graph, Repeat *out) {
-  int n = graph_repeats(*graph, s->model->plan, out);
+  int n = graph_repeats(*graph, s->c->plan, out);
   for (int i = 0; i < n; i++) *graph = graph_fold(*graph, &out[i]);
   return n;
 }
@@ -165,7 +165,7 @@ static const Graph *folded_graph(const StepCompiler *s, const char *name,
     graph = ema_weights_read(&ctx, own_graph(s, graph), trained);
     arena_destroy(ctx.scratch);
   }
-  const Graph *folded = compile_graph(s, graph, s->model->plan, is_training,
+  const Graph *folded = compile_graph(s, graph, s->c->plan, is_training,
                                       s->c->options->level, NULL, NULL);
   if (!whole) return folded;
   const char *fault = unroll_difference(s->arena, whole, folded,
@@ -190,7 +190,7 @@ static void make_played(const StepCompiler *s) {
   gradients->list[0] = (VerifyStep){
       .name = "gradients",
       .has_gradients = true,
-      .played = compile_graph(s, s->model->train, s->model->plan, true,
+      .played = compile_graph(s, s->model->train, s->c->plan, true,
                               s->c->options->level, NULL, "optimizer")};
   program->list[program->n++] = (VerifyStep){.name = names[0], .played = train};
   if (s->model->eval)

@@ -34,6 +34,8 @@ typedef struct Build { /* what the graphs of one model have in common */
   Elab *settings; /* reads settings; its graph stays empty */
   Elab *train;
   const Elab *walk; /* that made the training graph or the net alone */
+  PlanReader *plans;
+  Pins *pins;
 } Build;
 
 static Module *module_of(const Build *b) {
@@ -430,7 +432,10 @@ static void build_graphs(Build *b) {
     model->predict = build_predict(b, net);
   if (b->program.options->check_only || has_errors(b)) return;
   const Graph *graph = model->has_train ? model->train : model->forward;
-  model->plan = plan_read(b->settings, model, b->walk, graph, b->batch_dim);
+  if (!graph) return;
+  b->plans =
+      plan_reader_create(b->settings, model, b->walk, graph, b->batch_dim);
+  b->pins = frontend_read_plan(b->plans, options->plan);
 }
 
 static bool mentions(const Expr *x, Name name) {
@@ -478,27 +483,30 @@ static void start(Build *b, Module *module, const FrontendOptions *options) {
   b->model->items_per_sample = 1;
 }
 
-Model *frontend_load(Module *module, const FrontendOptions *options) {
-  Build b = {0};
-  start(&b, module, options);
-  if (!program_read(&b.program) || b.program.has_syntax_errors) return NULL;
-  data_register(&b.program);
-  override_apply(&b.program);
-  b.settings = new_elab(&b, "settings", true, 0);
-  frame_push(b.settings, NULL, name_intern(module->names, ""));
-  read_blocks(&b);
-  if (b.train_block) {
-    SettingRef ref = setting_find(b.settings, b.train_block, "train", "loss");
-    set_batch_dim(&b, data_batch_dim(&b.program, ref.value));
-    read_batch(&b);
+LoadedModel frontend_load(Module *module, const FrontendOptions *options) {
+  /* It stays: plans are read later. */
+  Build *b = ARENA_NEW(module->arena, Build);
+  LoadedModel failed = {0};
+  start(b, module, options);
+  if (!program_read(&b->program) || b->program.has_syntax_errors) return failed;
+  data_register(&b->program);
+  override_apply(&b->program);
+  b->settings = new_elab(b, "settings", true, 0);
+  frame_push(b->settings, NULL, name_intern(module->names, ""));
+  read_blocks(b);
+  if (b->train_block) {
+    SettingRef ref = setting_find(b->settings, b->train_block, "train", "loss");
+    set_batch_dim(b, data_batch_dim(&b->program, ref.value));
+    read_batch(b);
   }
-  check_globals(&b);
-  precision_read(b.settings, b.model, program_block(&b.program, "precision"));
-  b.program.rounds = b.model->precision.compute != DT_f32;
-  build_graphs(&b);
-  if (has_errors(&b)) return NULL;
-  precision_check(b.settings, b.model);
-  program_warn_unused(&b.program);
-  if (has_errors(&b) || !build_eval_remainder(&b)) return NULL;
-  return has_errors(&b) ? NULL : b.model;
+  check_globals(b);
+  precision_read(b->settings, b->model,
+                 program_block(&b->program, "precision"));
+  b->program.rounds = b->model->precision.compute != DT_f32;
+  build_graphs(b);
+  if (has_errors(b)) return failed;
+  precision_check(b->settings, b->model);
+  program_warn_unused(&b->program);
+  if (has_errors(b) || !build_eval_remainder(b) || has_errors(b)) return failed;
+  return (LoadedModel){b->model, b->pins, b->plans};
 }

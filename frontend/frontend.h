@@ -7,6 +7,7 @@
 
 #include "ir/cluster.h"
 #include "ir/model.h"
+#include "ir/pins.h"
 
 /* Returns the source at `path` (as written in the file, already joined to the
  * importing file's folder) or NULL if there is none. */
@@ -21,13 +22,6 @@ typedef struct Budget {
   int64_t nodes, list_elements, steps;
   int depth;
 } Budget;
-
-/* The options of the command line about the plan; 0: not given. */
-typedef struct PlanRequest {
-  const Source *file; /* --plan, instead of the model's own blocks */
-  int64_t ranks, microbatches, bucket_bytes;
-  int64_t usual_ranks; /* where nothing else asks for ranks; 0: one */
-} PlanRequest;
 
 /* Whether Model.predict is made. */
 typedef enum Predicting {
@@ -55,15 +49,26 @@ typedef struct FrontendOptions {
   const Override *overrides;
   int n_overrides;
   Budget budget;
-  PlanRequest plan;
-  bool checked;    /* an index out of range makes NaN */
-  bool check_only; /* accept what is not compiled yet (bf16), and read no
-                      plan */
+  const Source *plan; /* a plan file instead of the model's own blocks */
+  bool checked;       /* an index out of range makes NaN */
+  bool check_only;    /* accept what is not compiled yet (bf16), and read no
+                         plan */
 } FrontendOptions;
 
-/* Elaborates; mistakes become diags in module->diags and NULL is returned if
- * there was an error. */
-Model *frontend_load(Module *module, const FrontendOptions *options);
+/* Reads plans of a loaded model. */
+typedef struct PlanReader PlanReader;
+
+typedef struct LoadedModel {
+  Model *model;      /* NULL after an error */
+  Pins *pins;        /* of the plan; NULL: the options want none */
+  PlanReader *plans; /* NULL like `pins` */
+} LoadedModel;
+
+/* Elaborates; mistakes become diags in module->diags. */
+LoadedModel frontend_load(Module *module, const FrontendOptions *options);
+/* The pins of another plan file of the model, or of its own blocks (NULL).
+ * Returns NULL after an error, which is in the diags of the model's module. */
+Pins *frontend_read_plan(PlanReader *plans, const Source *file);
 /* The cluster of a cluster file; mistakes become diags in module->diags and
  * NULL is returned if there was an error. */
 const Cluster *frontend_read_cluster(Module *module, const Source *source);

@@ -5,7 +5,7 @@
 #ifndef IR_MODEL_H
 #define IR_MODEL_H
 
-#include "ir/plan.h"
+#include "ir/ir.h"
 #include "support/tables.h"
 
 /* A use of an integer field allows 0 <= value < below, or `ignored`, for these
@@ -228,7 +228,6 @@ typedef struct Model {
   Graph *train, *eval, *eval_remainder, *prefill, *forward, *predict;
   int64_t eval_remainder_batch; /* samples of eval_remainder */
   bool has_train, has_sample;
-  Plan *plan; /* NULL: one rank, one micro-batch */
   TrainSettings settings;
   Precision precision;
   SampleSettings sample_settings;

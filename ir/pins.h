@@ -9,7 +9,7 @@
 #ifndef IR_PINS_H
 #define IR_PINS_H
 
-#include "ir/plan.h"
+#include "ir/plan_paths.h"
 
 typedef struct PinAxis {
   Name name;
@@ -38,14 +38,28 @@ typedef struct PinTensor {
   const DimNames *stands_for; /* by dim */
 } PinTensor;
 
+/* A line `remat` or `keep`, or such an annotation. */
+typedef struct PinSaving {
+  bool is_recomputed; /* else the values are stored */
+  bool is_annotation;
+  bool names_values;  /* forward values, all of which `values` may leave out */
+  PathList values;    /* forward values */
+  PathList inputs;    /* that `keep` names: stored where ranks gather them */
+  Span span, subject; /* of the line, and of its first path */
+} PinSaving;
+
 typedef struct Pins {
   Name model;
-  Span mesh_span; /* of the block; no source: there is none */
-  VEC(PinAxis) axes;
+  bool is_given;     /* something was written that asks for a plan */
+  Span block_span;   /* of the first block of lines; no source: there is none */
+  Span mesh_span;    /* of the block; no source: there is none */
+  VEC(PinAxis) axes; /* of the block; without one, "data" for all ranks */
+  Span data_span;    /* where a line first names this "data" */
   PinNumber ranks, microbatches, bucket_bytes, prefetch_bytes, memory_bytes;
   PinNumber zero;
   PlanShard zero_over;  /* no axes: the line names none */
   const char *schedule; /* its word; NULL: open */
+  Span schedule_span;
   PlanAttention attention;
   Span attention_span;
   bool reduces_bf16;
@@ -54,28 +68,33 @@ typedef struct Pins {
   placements; /* of paths; a later one wins, and any of them
                  over `shards` */
   VEC(PlanPlacement) operators;
-  Map *saving; /* path of a forward value -> PlanSaving; NULL: none */
+  VEC(PinSaving) savings; /* a later one wins */
   /* The model, which pins are about. */
-  Name batch_dim; /* or NULL */
-  int64_t batch;  /* its size in training; 0: there is no training */
+  bool has_train;
+  const PlanPaths *paths; /* NULL: no pin names a path */
+  Name batch_dim;         /* or NULL */
+  int64_t batch;          /* its size in training; 0: there is no training */
   VEC(PinTensor) tensors;
 } Pins;
 
 /* The axis of this name, or NULL. */
 const PinAxis *pins_find_axis(const Pins *pins, Name name);
-/* The mesh with all sizes: `auto` is what the other axes leave of the ranks;
- * axes of size 1 are left out.  False after a message: no size follows, or the
- * number of ranks differs. */
-bool pins_close_mesh(Module *module, const Pins *pins, Mesh *out);
-/* The same pin, or line, on a mesh that has no axes of size 1. */
-PlanShard pins_close_shard(const Mesh *mesh, const PlanShard *shard);
-PlanPlacement pins_close_line(Arena *arena, const Mesh *mesh,
-                              const PlanPlacement *line);
-/* The level of ZeRO; 0 too where its axes have one rank, which holds all. */
-int pins_zero_level(const Pins *pins, const Mesh *mesh);
+/* Pins as the command line sets them: they have no place. */
+PinNumber pin_number(int64_t value);
+/* Whether a model with these pins has a plan: else one rank computes it in one
+ * micro-batch. */
+bool pins_ask(const Pins *pins);
 /* Makes a plan without a search, in the arena of the module: the batch takes
  * every axis that no `shard` line names, there is one micro-batch, nothing is
  * recomputed, buckets have the default size.  NULL after a message. */
 Plan *plan_close(Module *module, const Pins *pins);
+
+/* ---- plan_check.c ---- */
+
+/* Whether the lines may stand in this plan, which was closed of the pins:
+ * reports mistakes, and warns of lines that others imply. */
+bool plan_check(Module *module, const Pins *pins, const Plan *plan);
+/* Warns that the later line says what the earlier one does. */
+void pin_warn_implied(Module *module, Span later, Span earlier);
 
 #endif

@@ -45,7 +45,6 @@ typedef struct PlanReached {
 /* A line `remat` or `keep`: how the backward pass gets a forward value. */
 typedef struct PlanSaving {
   bool is_recomputed; /* else it is stored */
-  int n_paths;        /* of which it is the last line */
   Span span;
 } PlanSaving;
 

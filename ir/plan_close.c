@@ -15,6 +15,15 @@
  */
 #include "ir/pins.h"
 
+PinNumber pin_number(int64_t value) {
+  return (PinNumber){.is_set = true, .value = value};
+}
+
+bool pins_ask(const Pins *pins) {
+  return pins->is_given || pins->ranks.value > 1 ||
+         pins->microbatches.value > 1;
+}
+
 /* ---- the mesh ---- */
 
 const PinAxis *pins_find_axis(const Pins *pins, Name name) {
@@ -70,12 +79,20 @@ static bool count_ranks(Module *module, const PinAxis *axes, int n,
   return true;
 }
 
-bool pins_close_mesh(Module *module, const Pins *pins, Mesh *out) {
+/* The mesh with all sizes: `auto` is what the other axes leave of the ranks;
+ * axes of size 1 are left out.  False after a message: no size follows, or the
+ * number of ranks differs. */
+static bool close_mesh(Module *module, const Pins *pins, Mesh *out) {
   PinAxis axes[MAX_AXES];
-  int n = pins->axes.n;
   int64_t ranks = pins->ranks.value, product;
+  bool has_axes = pins->mesh_span.source || ranks > 0;
+  int n = has_axes ? pins->axes.n : 0;
   ASSERT(n <= MAX_AXES);
   for (int i = 0; i < n; i++) axes[i] = pins->axes.data[i];
+  if (!has_axes && pins->data_span.source) {
+    diag(module->diags, DIAG_unknown_axis, pins->data_span, "data");
+    return false;
+  }
   if (!close_auto(module, axes, n, known_ranks(axes, n), ranks) ||
       !count_ranks(module, axes, n, &product))
     return false;
@@ -105,18 +122,18 @@ static int close_axes(const Mesh *mesh, Name *axes, int n) {
   return kept;
 }
 
-PlanShard pins_close_shard(const Mesh *mesh, const PlanShard *shard) {
+static PlanShard close_shard(const Mesh *mesh, const PlanShard *shard) {
   PlanShard closed = *shard;
   closed.n_axes = close_axes(mesh, closed.axes, closed.n_axes);
   return closed;
 }
 
-PlanPlacement pins_close_line(Arena *arena, const Mesh *mesh,
-                              const PlanPlacement *line) {
+static PlanPlacement close_line(Arena *arena, const Mesh *mesh,
+                                const PlanPlacement *line) {
   PlanPlacement closed = *line;
   PlanShard *shards = ARENA_ARRAY(arena, PlanShard, line->n_shards + 1);
   for (int i = 0; i < line->n_shards; i++)
-    shards[i] = pins_close_shard(mesh, &line->shards[i]);
+    shards[i] = close_shard(mesh, &line->shards[i]);
   closed.shards = shards;
   closed.n_partial = close_axes(mesh, closed.partial, closed.n_partial);
   return closed;
@@ -125,21 +142,35 @@ PlanPlacement pins_close_line(Arena *arena, const Mesh *mesh,
 static void close_lines(Arena *arena, Plan *plan, const Pins *pins) {
   const Mesh *mesh = plan_mesh(plan);
   for (int i = 0; i < pins->shards.n; i++)
-    vec_push(arena, &plan->shards,
-             pins_close_shard(mesh, &pins->shards.data[i]));
+    vec_push(arena, &plan->shards, close_shard(mesh, &pins->shards.data[i]));
   for (int i = 0; i < pins->placements.n; i++)
     vec_push(arena, &plan->placements,
-             pins_close_line(arena, mesh, &pins->placements.data[i]));
+             close_line(arena, mesh, &pins->placements.data[i]));
   for (int i = 0; i < pins->operators.n; i++)
     vec_push(arena, &plan->operators,
-             pins_close_line(arena, mesh, &pins->operators.data[i]));
-  plan->saving = pins->saving;
+             close_line(arena, mesh, &pins->operators.data[i]));
+}
+
+/* Paths of what the lines `remat` and `keep` leave to the last of them.  Ranks
+ * have parameters in full, unless ZeRO gathers them. */
+static void close_savings(Arena *arena, Plan *plan, const Pins *pins) {
+  if (pins->savings.n > 0) plan->saving = map_create(arena);
+  for (int i = 0; i < pins->savings.n; i++) {
+    const PinSaving *pin = &pins->savings.data[i];
+    PlanSaving *saving = ARENA_NEW(arena, PlanSaving);
+    *saving = (PlanSaving){pin->is_recomputed, pin->span};
+    for (int k = 0; k < pin->values.n; k++)
+      map_put(plan->saving, pin->values.data[k], saving);
+    for (int k = 0; k < pin->inputs.n && plan->zero >= 3; k++)
+      map_put(plan->saving, pin->inputs.data[k], saving);
+  }
 }
 
 /* ---- settings ---- */
 
-int pins_zero_level(const Pins *pins, const Mesh *mesh) {
-  PlanShard over = pins_close_shard(mesh, &pins->zero_over);
+/* 0 too where its axes have one rank, which holds all. */
+static int zero_level(const Pins *pins, const Mesh *mesh) {
+  PlanShard over = close_shard(mesh, &pins->zero_over);
   bool names_axes = pins->zero_over.n_axes > 0;
   return names_axes && over.n_axes == 0 ? 0 : (int)pins->zero.value;
 }
@@ -147,8 +178,8 @@ int pins_zero_level(const Pins *pins, const Mesh *mesh) {
 static void close_settings(Plan *plan, const Pins *pins) {
   const Mesh *mesh = plan_mesh(plan);
   plan->microbatches = pins->microbatches.is_set ? pins->microbatches.value : 1;
-  plan->zero = pins_zero_level(pins, mesh);
-  plan->zero_over = pins_close_shard(mesh, &pins->zero_over);
+  plan->zero = zero_level(pins, mesh);
+  plan->zero_over = close_shard(mesh, &pins->zero_over);
   if (pins->bucket_bytes.is_set) plan->bucket_bytes = pins->bucket_bytes.value;
   if (pins->prefetch_bytes.is_set)
     plan->prefetch_bytes = pins->prefetch_bytes.value;
@@ -201,23 +232,6 @@ static void shard_batch(Module *module, Plan *plan, Name batch_dim) {
     vec_push(module->arena, &plan->shards, shard);
 }
 
-/* A rank splits its own samples into micro-batches. */
-static bool check_microbatches(Module *module, const Plan *plan,
-                               const Pins *pins) {
-  const Mesh *mesh = plan_mesh(plan);
-  const PlanShard *shard = plan_find_shard(plan, pins->batch_dim);
-  int64_t n = plan->microbatches, samples = pins->batch;
-  for (int i = 0; shard && i < shard->n_axes; i++) {
-    int size = mesh->axes[mesh_find(mesh, shard->axes[i])].size;
-    if (samples % size != 0) return true; /* `partition` says so */
-    samples /= size;
-  }
-  if (n <= samples && samples % n == 0) return true;
-  diag(module->diags, DIAG_microbatches_divide, pins->microbatches.span,
-       (long long)n, (long long)samples);
-  return false;
-}
-
 /* ---- names that generics stand for ---- */
 
 static bool stands_for_name(const DimNames *names, Name name) {
@@ -260,18 +274,19 @@ static void reach_tensor(Arena *arena, Plan *plan, const PinTensor *tensor) {
 
 Plan *plan_close(Module *module, const Pins *pins) {
   Mesh mesh;
-  if (!pins_close_mesh(module, pins, &mesh)) return NULL;
+  if (!close_mesh(module, pins, &mesh)) return NULL;
   Plan *plan = plan_create(module, pins->model);
   for (int a = 0; a < mesh.n_axes; a++)
     plan_add_axis(plan, mesh.axes[a].name, mesh.axes[a].size);
   close_settings(plan, pins);
   close_lines(module->arena, plan, pins);
+  close_savings(module->arena, plan, pins);
   shard_batch(module, plan, pins->batch_dim);
-  if (pins->batch > 0 && !check_microbatches(module, plan, pins)) return NULL;
-  plan_set_microbatches(module, plan, plan->microbatches);
   plan->reached = map_create(module->arena);
   for (int i = 0; i < pins->tensors.n; i++)
     reach_tensor(module->arena, plan, &pins->tensors.data[i]);
   plan_index(module->arena, plan);
+  if (!plan_check(module, pins, plan)) return NULL;
+  plan_set_microbatches(module, plan, plan->microbatches);
   return plan;
 }

@@ -52,8 +52,7 @@ static void read_annotation_shard(PinReader *r, const Annotation *annotation,
 
 static void read_annotation(PinReader *r, const Annotation *annotation,
                             const PathList *paths) {
-  SavingLines lines = {
-      .e = r->e, .graph = r->graph, .saving = &r->pins->saving};
+  SavingLines lines = {.e = r->e, .graph = r->graph, .pins = r->pins};
   if (paths->n == 0)
     diag(r->e->diags, DIAG_annotation_empty, annotation->span,
          annotation->name);

@@ -1,6 +1,6 @@
 /*
- * mesh.c -- reads the block `mesh`, the number of ranks, and the mesh axes that
- * lines of a plan name.
+ * mesh.c -- reads the block `mesh`, and the mesh axes that lines of a plan
+ * name.
  *
  *     mesh { data = auto; tensor = 2 }     PinAxis data 0, tensor 2
  *     over (data, tensor)                  the names of both, outermost first
@@ -62,7 +62,11 @@ static void read_axis(PinReader *r, const Setting *setting) {
 }
 
 void reader_read_mesh(PinReader *r, const Item *mesh) {
-  if (!mesh) return;
+  if (!mesh) {
+    PinAxis data = {.name = name_intern(r->e->names, "data")};
+    vec_push(r->e->arena, &r->pins->axes, data);
+    return;
+  }
   r->pins->mesh_span = mesh->name_span;
   for (int i = 0; i < mesh->n_settings; i++) read_axis(r, &mesh->settings[i]);
 }
@@ -80,7 +84,7 @@ const Pin *reader_find_set(const PinReader *r, const char *name) {
 
 bool reader_read_axes(PinReader *r, const NameList *names, int *out_n,
                       Name *out) {
-  const Pins *pins = r->pins;
+  Pins *pins = r->pins;
   *out_n = 0;
   if (names->n == 1 && strcmp(names->names[0], "none") == 0) return true;
   for (int i = 0; i < names->n; i++) {
@@ -99,27 +103,9 @@ bool reader_read_axes(PinReader *r, const NameList *names, int *out_n,
         diag(r->e->diags, DIAG_axis_twice, names->spans[i], name);
         return false;
       }
+    if (!pins->mesh_span.source && !pins->data_span.source)
+      pins->data_span = names->spans[i];
     out[(*out_n)++] = name;
-  }
-  return true;
-}
-
-/* The command line goes before the line `ranks`.  Without a mesh all of them
- * are an axis "data". */
-bool reader_read_ranks(PinReader *r) {
-  PinNumber *ranks = &r->pins->ranks;
-  const Pin *pin = reader_find_set(r, "ranks");
-  if (r->request->ranks > 0) {
-    *ranks = (PinNumber){true, r->request->ranks, SPAN_NONE};
-  } else if (pin) {
-    *ranks = (PinNumber){true, 0, pin->span};
-    if (!reader_read_int(r, pin->value, "ranks", 1, &ranks->value))
-      return false;
-  }
-  if (!r->pins->mesh_span.source && ranks->is_set) {
-    PinAxis data = {.name = name_intern(r->e->names, "data"),
-                    .size = ranks->value};
-    vec_push(r->e->arena, &r->pins->axes, data);
   }
   return true;
 }

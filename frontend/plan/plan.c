@@ -1,26 +1,35 @@
 /*
- * plan.c -- makes one Plan of the `mesh` and `plan` blocks of a plan file or of
- * the model, and of the options of the command line.
+ * plan.c -- reads the `mesh` and `plan` blocks of a plan file or of the model
+ * as Pins.
  *
- *     mesh { node = 2; data = 2 }        --ranks 4 --microbatches 2
- *     plan {                             is   mesh { data = 4 }
- *       microbatches = 2                      plan { microbatches = 2
- *       shard B over (node, data)                    shard B over data }
+ *     mesh { node = 2; data = auto }     two axes, of which one is open
+ *     plan {
+ *       microbatches = 2
+ *       shard B over (node, data)        a line about names
  *     }
  *
- * The lines become Pins (read.h).  A search for what they leave open does not
- * exist yet: `plan_close` takes the defaults.
+ * Names, paths and dims are checked here.  Sizes may be open, so what depends
+ * on them is checked where a plan is made of the pins (ir/plan_check.c).
  */
 #include "frontend/plan/plan.h"
 #include "frontend/plan/read.h"
 
 #include <string.h>
 
+struct PlanReader {
+  Elab *e;
+  const Model *model;
+  const Elab *walk;
+  const Graph *graph;
+  Name batch_dim;
+  PlanPaths *paths; /* NULL until a line names one */
+};
+
 /* ---- where the lines come from ---- */
 
 /* A file is for this net.  A model may have plans of its other nets. */
 static void report_other(PinReader *r, const Item *item) {
-  if (!r->request->file && map_has(r->e->program->nets, item->name)) return;
+  if (!r->is_file && map_has(r->e->program->nets, item->name)) return;
   Diag *d = diag(r->e->diags, DIAG_plan_other, item->name_span, item->name,
                  r->model->name);
   diag_help(d, "'plan { ... }', without a name, is for any net");
@@ -38,10 +47,10 @@ static void plan_add_block(PinReader *r, const Item *item, const Item **mesh) {
 }
 
 /* Those of the file; NULL mesh: it has none. */
-static const Item *plan_read_file(PinReader *r) {
+static const Item *plan_read_file(PinReader *r, const Source *file) {
   Elab *e = r->e;
   const Item *mesh = NULL;
-  const Ast *ast = ast_parse(e->arena, e->names, e->diags, r->request->file);
+  const Ast *ast = ast_parse(e->arena, e->names, e->diags, file);
   machines_check(e->arena, e->diags, ast);
   for (int i = 0; i < ast->n_items; i++) {
     const Item *item = &ast->items[i];
@@ -82,58 +91,50 @@ static void add_tensors(PinReader *r) {
   }
 }
 
-/* Lines are checked on the mesh without a search, whose sizes must follow. */
-static bool read_counts(PinReader *r) {
-  Pins *pins = r->pins;
-  if (!reader_read_ranks(r) || !pins_close_mesh(r->e->module, pins, &r->mesh) ||
-      !reader_read_microbatches(r))
-    return false;
-  bool is_parallel = mesh_ranks(&r->mesh) > 1 || pins->microbatches.value > 1;
-  if (!is_parallel || r->model->has_train) return true;
-  diag(r->e->diags, DIAG_plan_needs_train,
-       mesh_ranks(&r->mesh) > 1 || !r->blocks.n ? pins->mesh_span
-                                                : r->blocks.data[0]->span);
-  return false;
+static Span first_block(const PinReader *r) {
+  return r->blocks.n ? r->blocks.data[0]->span : SPAN_NONE;
 }
 
-/* All that was written; NULL after a message. */
-static Pins *read_pins(PinReader *r, const Item *mesh, Name batch_dim) {
-  Pins *pins = r->pins = ARENA_NEW(r->e->arena, Pins);
-  pins->model = r->model->name;
-  pins->batch_dim = batch_dim;
-  if (r->model->has_train) pins->batch = r->model->settings.batch;
-  reader_read_mesh(r, mesh);
-  if (diags_errors(r->e->diags) > 0 || !read_counts(r)) return NULL;
+/* Lines and annotations name paths, which takes a look at the graph. */
+static void read_lines(PlanReader *plans, PinReader *r) {
+  Elab *e = plans->e;
+  if (!plans->paths)
+    plans->paths =
+        plan_paths_create(e->module, plans->graph, plans->walk->aliases.data,
+                          plans->walk->aliases.n);
+  r->paths = (PathReader){e, plans->model, plans->graph, plans->paths};
+  r->pins->paths = plans->paths;
   reader_read_annotations(r);
   reader_read_lines(r);
-  if (r->request->bucket_bytes > 0)
-    pins->bucket_bytes = (PinNumber){true, r->request->bucket_bytes, SPAN_NONE};
-  add_tensors(r);
-  return diags_errors(r->e->diags) > 0 ? NULL : pins;
 }
 
-Plan *plan_read(Elab *e, const Model *model, const Elab *walk,
-                const Graph *graph, Name batch_dim) {
-  PlanRequest request = e->program->options->plan;
+Pins *frontend_read_plan(PlanReader *plans, const Source *file) {
+  Elab *e = plans->e;
   PinReader r = {.e = e,
-                 .model = model,
-                 .graph = graph,
-                 .walk = walk,
-                 .request = &request};
-  const Item *mesh = request.file ? plan_read_file(&r) : read_model(&r);
+                 .model = plans->model,
+                 .graph = plans->graph,
+                 .walk = plans->walk,
+                 .is_file = file != NULL};
+  const Item *mesh = file ? plan_read_file(&r, file) : read_model(&r);
   if (diags_errors(e->diags) > 0) return NULL;
-  bool has_pins =
-      mesh || r.blocks.n > 0 || (walk && reader_annotations_ask(walk));
-  if (!has_pins && request.ranks == 0) request.ranks = request.usual_ranks;
-  bool asks = has_pins || request.ranks > 1 || request.microbatches > 1;
-  if (!asks || !graph) return NULL;
-  PlanPaths *paths =
-      plan_paths_create(e->module, graph, walk->aliases.data, walk->aliases.n);
-  r.paths = (PathReader){e, model, graph, paths};
-  const Pins *pins = read_pins(&r, mesh, batch_dim);
-  Plan *plan = pins ? plan_close(e->module, pins) : NULL;
-  if (!plan) return NULL;
-  plan_check_lines(e, paths, plan);
-  plan_make_lines(e->module, paths, plan);
-  return plan;
+  Pins *pins = r.pins = ARENA_NEW(e->arena, Pins);
+  pins->model = plans->model->name;
+  pins->has_train = plans->model->has_train;
+  pins->batch_dim = plans->batch_dim;
+  if (pins->has_train) pins->batch = plans->model->settings.batch;
+  pins->block_span = first_block(&r);
+  pins->is_given =
+      mesh || r.blocks.n > 0 || reader_annotations_ask(plans->walk);
+  reader_read_mesh(&r, mesh);
+  if (diags_errors(e->diags) > 0) return NULL;
+  if (pins->is_given || plans->walk->pinned.n > 0) read_lines(plans, &r);
+  add_tensors(&r);
+  return diags_errors(e->diags) > 0 ? NULL : pins;
+}
+
+PlanReader *plan_reader_create(Elab *e, const Model *model, const Elab *walk,
+                               const Graph *graph, Name batch_dim) {
+  PlanReader *plans = ARENA_NEW(e->arena, PlanReader);
+  *plans = (PlanReader){e, model, walk, graph, batch_dim, NULL};
+  return plans;
 }

@@ -17,13 +17,6 @@
 
 /* ---- shards ---- */
 
-static bool same_axes(const PlanShard *a, const PlanShard *b) {
-  bool is_same = a->n_axes == b->n_axes;
-  for (int i = 0; is_same && i < a->n_axes; i++)
-    is_same = a->axes[i] == b->axes[i];
-  return is_same;
-}
-
 static bool graph_has_dim(const Graph *graph, Name dim) {
   for (int i = 0; i < graph->nodes.n; i++)
     for (int k = 0; k < graph->nodes.data[i]->n_results; k++)
@@ -45,34 +38,8 @@ static void report_dim(PinReader *r, Span span, Name dim) {
   diag_suggest(d, dim, names, n);
 }
 
-static const PlanShard *find_line(const Pins *pins, Name dim) {
-  for (int i = pins->shards.n - 1; i >= 0; i--)
-    if (pins->shards.data[i].dim == dim) return &pins->shards.data[i];
-  return NULL;
-}
-
-/* An earlier line that says so already: where another dim has taken an axis
- * since, saying it again takes the axis back. */
-static const PlanShard *find_same(const PinReader *r, const PlanShard *shard) {
-  const PlanShard *known = find_line(r->pins, shard->dim);
-  PlanShard now = pins_close_shard(&r->mesh, shard), before;
-  if (!known) return NULL;
-  before = pins_close_shard(&r->mesh, known);
-  if (!same_axes(&before, &now)) return NULL;
-  const PlanShard *end = r->pins->shards.data + r->pins->shards.n;
-  for (const PlanShard *at = known + 1; at < end; at++) {
-    PlanShard other = pins_close_shard(&r->mesh, at);
-    for (int i = 0; i < other.n_axes; i++)
-      for (int j = 0; j < now.n_axes; j++)
-        if (other.axes[i] == now.axes[j]) return NULL;
-  }
-  return known;
-}
-
 static void read_shard_names(PinReader *r, const Pin *pin) {
   PlanShard shard = {.span = pin->span};
-  Span known = SPAN_NONE;
-  bool is_new = false;
   if (!reader_read_axes(r, &pin->axes, &shard.n_axes, shard.axes)) return;
   for (int i = 0; i < pin->exprs.n; i++) {
     const Expr *x = pin->exprs.data[i];
@@ -97,12 +64,8 @@ static void read_shard_names(PinReader *r, const Pin *pin) {
       report_dim(r, x->span, x->name);
       continue;
     }
-    const PlanShard *same = find_same(r, &shard);
-    is_new |= same == NULL;
-    if (same) known = same->span;
     vec_push(r->e->arena, &r->pins->shards, shard);
   }
-  if (!is_new && known.source) plan_line_repeats(r->e, pin->span, known);
 }
 
 /* ---- paths ---- */
@@ -114,23 +77,6 @@ static bool plan_read_paths(PinReader *r, const Pin *pin, PathList *out) {
         !reader_is_word(pin->exprs.data[i], "optimizer"))
       is_good = paths_read(&r->paths, pin->exprs.data[i], out) && is_good;
   return is_good;
-}
-
-/* Read last, because they depend on `zero`. */
-static void read_savings(PinReader *r) {
-  SavingLines lines = {.e = r->e,
-                       .graph = r->graph,
-                       .paths = &r->paths,
-                       .saving = &r->pins->saving,
-                       .gathers_parameters =
-                           pins_zero_level(r->pins, &r->mesh) >= 3};
-  for (int b = 0; b < r->blocks.n; b++)
-    for (int i = 0; i < r->blocks.data[b]->n_pins; i++) {
-      const Pin *pin = &r->blocks.data[b]->pins[i];
-      if (pin->kind == PIN_remat || pin->kind == PIN_keep)
-        saving_read_line(&lines, pin);
-    }
-  if (diags_errors(r->e->diags) == 0) saving_check_lines(&lines);
 }
 
 /* One entry of a line, for these values or, `is_operator`, operators. */
@@ -178,8 +124,7 @@ bool reader_read_line(PinReader *r, const Pin *pin, const PathList *paths,
   for (int i = 0; i < pin->n_places; i++)
     if (!read_place(r, pin, &pin->places[i], paths, is_operator, out, shards))
       return false;
-  PlanPlacement closed = pins_close_line(r->e->arena, &r->mesh, out);
-  return is_operator || paths_take_axes_once(&r->paths, paths, &closed);
+  return true;
 }
 
 static const GraphInput *find_parameter(PinReader *r, Name path) {
@@ -248,7 +193,7 @@ static void read_placement(PinReader *r, const Pin *pin) {
 
 /* ---- all pins ---- */
 
-static void read_pin(PinReader *r, const Pin *pin) {
+static void read_pin(PinReader *r, const Pin *pin, SavingLines *savings) {
   PathList paths = {0};
   switch (pin->kind) {
   case PIN_shard_names: read_shard_names(r, pin); return;
@@ -256,7 +201,7 @@ static void read_pin(PinReader *r, const Pin *pin) {
   case PIN_replicate: read_placement(r, pin); return;
   case PIN_set: reader_read_setting(r, pin); return;
   case PIN_keep:
-  case PIN_remat: return; /* read_savings */
+  case PIN_remat: saving_read_line(savings, pin); return;
   case PIN_stage:
   case PIN_cut:
   case PIN_offload:
@@ -271,8 +216,9 @@ static void read_pin(PinReader *r, const Pin *pin) {
 }
 
 void reader_read_lines(PinReader *r) {
+  SavingLines savings = {
+      .e = r->e, .graph = r->graph, .paths = &r->paths, .pins = r->pins};
   for (int b = 0; b < r->blocks.n; b++)
     for (int i = 0; i < r->blocks.data[b]->n_pins; i++)
-      read_pin(r, &r->blocks.data[b]->pins[i]);
-  read_savings(r);
+      read_pin(r, &r->blocks.data[b]->pins[i], &savings);
 }

@@ -1,6 +1,6 @@
 /*
- * read.h -- declares how the blocks of a plan, the annotations of a model and
- * the options of the command line become Pins.
+ * read.h -- declares how the blocks of a plan and the annotations of a model
+ * become Pins.
  */
 #ifndef FRONTEND_PLAN_READ_H
 #define FRONTEND_PLAN_READ_H
@@ -14,11 +14,10 @@ typedef struct PinReader {
   const Model *model;
   const Graph *graph;
   const Elab *walk; /* which made it */
-  const PlanRequest *request;
+  bool is_file;     /* of a plan; else the model's own blocks are read */
   PathReader paths;
   VEC(const Item *) blocks; /* of plans, in order */
   Pins *pins;
-  Mesh mesh;       /* by which lines are checked: as pins_close_mesh has it */
   Map *parameters; /* path -> GraphInput; NULL until a line needs it */
 } PinReader;
 
@@ -37,15 +36,11 @@ const Pin *reader_find_set(const PinReader *r, const char *name);
  * after a message. */
 bool reader_read_axes(PinReader *r, const NameList *names, int *out_n,
                       Name *out);
-/* How many ranks the command line or a line wants; false after a message. */
-bool reader_read_ranks(PinReader *r);
 
 /* ---- settings.c ---- */
 
 /* A line NAME = VALUE. */
 void reader_read_setting(PinReader *r, const Pin *pin);
-/* Before all lines, because some depend on it; false after a message. */
-bool reader_read_microbatches(PinReader *r);
 
 /* ---- read.c ---- */
 

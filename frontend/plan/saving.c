@@ -80,55 +80,53 @@ static const Map *index_input_paths(SavingLines *lines) {
   return inputs;
 }
 
-/* Whether the line, whose expression has `n` names, is about an input too.
+/* Whether the line, whose expression has `n` names, is about this input too.
  * Ranks gather a parameter under ZeRO 3: `keep` means those below a path, too,
  * `remat` one that it names itself, because the backward pass gathers all
  * others again anyway. */
-static bool takes_input(SavingLines *lines, const PlanSaving *saving, Name path,
+static bool takes_input(SavingLines *lines, const PinSaving *saving, Name path,
                         int n) {
-  if (!lines->gathers_parameters) return false;
   return !saving->is_recomputed ||
          (graph_find_input(lines->graph, ROLE_param, path) &&
           !layer_of_path(lines, path, n));
 }
 
-/* All that an expression of a line `remat` or `keep` means: forward values and
- * some parameters.  False: there are none. */
-static bool read_saved_paths(SavingLines *lines, const Expr *x,
-                             const Map *inputs, PlanSaving *saving) {
+/* Adds all that an expression of a line `remat` or `keep` means: forward
+ * values, and some parameters. */
+static void read_saved_paths(SavingLines *lines, const Expr *x,
+                             PinSaving *saving) {
   PathList paths = {0};
-  if (!paths_read(lines->paths, x, &paths)) return true;
-  bool is_any = false;
+  Arena *arena = lines->e->arena;
+  const Map *inputs = index_input_paths(lines);
+  if (!paths_read(lines->paths, x, &paths)) {
+    saving->names_values = true; /* a mistake, which is reported */
+    return;
+  }
   int n_names = count_names(x);
   const Map *results =
       saving->is_recomputed ? layer_results(lines, n_names) : NULL;
   for (int i = 0; i < paths.n; i++) {
     Name path = paths.data[i];
-    if (map_has(inputs, path) && !takes_input(lines, saving, path, n_names))
-      continue;
     if (plan_path_is_of_update(path)) continue;
-    is_any = true;
+    if (map_has(inputs, path)) {
+      if (takes_input(lines, saving, path, n_names))
+        vec_push(arena, &saving->inputs, path);
+      continue;
+    }
+    saving->names_values = true;
     if (!results || !layer_of_path(lines, path, n_names) ||
         !map_has(results, path))
-      map_put(*lines->saving, path, saving);
+      vec_push(arena, &saving->values, path);
   }
-  return is_any;
 }
 
 void saving_read_line(SavingLines *lines, const Pin *pin) {
-  const Map *inputs = index_input_paths(lines);
-  PlanSaving *saving = ARENA_NEW(lines->e->arena, PlanSaving);
-  *saving = (PlanSaving){pin->kind == PIN_remat, 0, pin->span};
-  vec_push(lines->e->arena, &lines->lines, saving);
-  if (!*lines->saving) *lines->saving = map_create(lines->e->arena);
-  bool is_any = false;
+  PinSaving saving = {.is_recomputed = pin->kind == PIN_remat,
+                      .span = pin->span,
+                      .subject = pin->exprs.data[0]->span};
   for (int i = 0; i < pin->exprs.n; i++)
-    is_any =
-        read_saved_paths(lines, pin->exprs.data[i], inputs, saving) || is_any;
-  if (!is_any)
-    diag(lines->e->diags, DIAG_plan_not_computed, pin->exprs.data[0]->span,
-         span_text(lines->e->arena, pin->exprs.data[0]->span),
-         pin->kind == PIN_remat ? "remat" : "keep");
+    read_saved_paths(lines, pin->exprs.data[i], &saving);
+  vec_push(lines->e->arena, &lines->pins->savings, saving);
 }
 
 /* ---- annotations ---- */
@@ -182,46 +180,17 @@ void saving_read_annotation(SavingLines *lines, const Elab *walk,
     find_outputs(lines->graph, executions, leaving);
   }
   const Map *inputs = index_input_paths(lines);
-  PlanSaving *saving = ARENA_NEW(arena, PlanSaving);
-  *saving = (PlanSaving){is_remat, 0, annotation->span};
-  if (!*lines->saving) *lines->saving = map_create(arena);
+  PinSaving saving = {.is_recomputed = is_remat,
+                      .is_annotation = true,
+                      .span = annotation->span};
   for (int i = 0; i < map_size(executions); i++) {
     Name path = map_key_at(executions, i);
     if (map_has(inputs, path) ||
         (map_has(leaving, path) && !map_has(named, path)))
       continue;
-    map_put(*lines->saving, path, saving);
-    saving->n_paths++;
+    vec_push(arena, &saving.values, path);
   }
-  if (is_remat && saving->n_paths == 0)
+  vec_push(arena, &lines->pins->savings, saving);
+  if (is_remat && saving.values.n == 0)
     diag(lines->e->diags, DIAG_remat_not_saved, annotation->span);
-}
-
-/* ---- lines that later ones replace ---- */
-
-/* Reports a line to which later lines leave no value. */
-static void report_replaced(SavingLines *lines, int line) {
-  const PlanSaving *saving = lines->lines.data[line];
-  for (int k = line + 1; k < lines->lines.n; k++) {
-    const PlanSaving *later = lines->lines.data[k];
-    if (later->is_recomputed == saving->is_recomputed) continue;
-    Diag *d = diag(lines->e->diags, DIAG_plan_contradicts, later->span,
-                   span_text(lines->e->arena, later->span),
-                   span_text(lines->e->arena, saving->span));
-    diag_note(d, saving->span, "the earlier pin is here");
-    diag_help(d, "remove one of the two, or write the pin about fewer values "
-                 "after the other");
-    return;
-  }
-  plan_line_repeats(lines->e, saving->span,
-                    lines->lines.data[lines->lines.n - 1]->span);
-}
-
-/* Later lines must leave some value to each line. */
-void saving_check_lines(SavingLines *lines) {
-  Map *last = map_create(lines->e->arena);
-  for (int i = 0; *lines->saving && i < map_size(*lines->saving); i++)
-    map_put(last, map_value_at(*lines->saving, i), lines);
-  for (int i = 0; i < lines->lines.n; i++)
-    if (!map_has(last, lines->lines.data[i])) report_replaced(lines, i);
 }

@@ -92,15 +92,22 @@ static void plan_read_word(PinReader *r, const Pin *pin) {
   plan_read_value(r, pin);
 }
 
-/* With one stage the synchronous schedules differ only in the activations that
- * they save. */
 static void plan_read_schedule(PinReader *r, const Pin *pin) {
-  const char *name = plan_read_value(r, pin);
-  r->pins->schedule = name;
-  if (name && strcmp(name, "1f1b") != 0 && r->pins->microbatches.value > 1)
-    elab_not_supported(
-        r->e, pin->value->span,
-        arena_printf(r->e->arena, "'%s' with micro-batches", name));
+  r->pins->schedule = plan_read_value(r, pin);
+  r->pins->schedule_span = pin->value->span;
+}
+
+static void read_count(PinReader *r, const Pin *pin, PinNumber *count) {
+  *count = (PinNumber){true, 0, pin->span};
+  reader_read_int(r, pin->value, pin->name, 1, &count->value);
+}
+
+static void read_ranks(PinReader *r, const Pin *pin) {
+  read_count(r, pin, &r->pins->ranks);
+}
+
+static void read_microbatches(PinReader *r, const Pin *pin) {
+  read_count(r, pin, &r->pins->microbatches);
 }
 
 static void plan_read_attention(PinReader *r, const Pin *pin) {
@@ -158,24 +165,19 @@ static void read_memory(PinReader *r, const Pin *pin) {
   read_bytes_pin(r, pin, &r->pins->memory_bytes);
 }
 
-/* Read before the others, by reader_read_ranks and reader_read_microbatches. */
-static void read_before(PinReader *r, const Pin *pin) {
-  (void)r, (void)pin;
-}
-
 void reader_read_setting(PinReader *r, const Pin *pin) {
   static const struct {
     const char *name;
     void (*read)(PinReader *r, const Pin *pin);
   } rows[] = {{"schedule", plan_read_schedule},
-              {"microbatches", read_before},
+              {"microbatches", read_microbatches},
               {"zero", read_zero},
               {"sync", plan_read_word},
               {"bucket", read_bucket},
               {"prefetch", read_prefetch},
               {"compress", plan_read_word},
               {"memory", read_memory},
-              {"ranks", read_before},
+              {"ranks", read_ranks},
               {"attention", plan_read_attention},
               {"reduce", plan_read_reduce}};
   const char *names[ARRAY_LENGTH(rows)];
@@ -189,22 +191,10 @@ void reader_read_setting(PinReader *r, const Pin *pin) {
     else if (!strcmp(span_text(r->e->arena, pin->value->span),
                      span_text(r->e->arena,
                                reader_find_set(r, pin->name)->value->span)))
-      plan_line_repeats(r->e, reader_find_set(r, pin->name)->span, pin->span);
+      pin_warn_implied(r->e->module, reader_find_set(r, pin->name)->span,
+                       pin->span);
     return;
   }
   Diag *d = diag(r->e->diags, DIAG_unknown_pin, pin->span, pin->name);
   diag_choices(r->e->arena, d, pin->name, names, ARRAY_LENGTH(names));
-}
-
-/* The command line goes before the line. */
-bool reader_read_microbatches(PinReader *r) {
-  PinNumber *number = &r->pins->microbatches;
-  const Pin *pin = reader_find_set(r, "microbatches");
-  if (r->request->microbatches > 0) {
-    *number = (PinNumber){true, r->request->microbatches, SPAN_NONE};
-  } else if (pin) {
-    *number = (PinNumber){true, 0, pin->span};
-    return reader_read_int(r, pin->value, "microbatches", 1, &number->value);
-  }
-  return true;
 }

@@ -195,7 +195,7 @@ static bool check(Fuzz *fuzz, bool is_ir, bool *out_is_valid) {
     options.budget.nodes = 20000;
     options.budget.list_elements = 20000;
     options.budget.steps = 20000;
-    Model *model = frontend_load(&module, &options);
+    Model *model = frontend_load(&module, &options).model;
     *out_is_valid = model != NULL;
     is_right = (model != NULL) == (diags_errors(module.diags) == 0);
     if (model)

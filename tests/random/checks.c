@@ -54,7 +54,7 @@ static Model *load_model(Module *module, const char *text) {
   Source source = {"program.dnn", text, strlen(text)};
   FrontendOptions options = {
       .load = load, .user = &source, .path = "program.dnn"};
-  return frontend_load(module, &options);
+  return frontend_load(module, &options).model;
 }
 
 static Graph *optimised(Module *module, const Model *model, int level,

@@ -38,7 +38,7 @@ static const Model *load_text_of_model(Arena *arena, const char *text) {
                      .arena = arena,
                      .names = names_create(arena),
                      .diags = diags_create(arena)};
-  return frontend_load(module, &options);
+  return frontend_load(module, &options).model;
 }
 
 /* ---- models ---- */

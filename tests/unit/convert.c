@@ -442,7 +442,7 @@ static const Graph *net_graph(Module *module, const char *name,
                              .net = name,
                              .overrides = sizes,
                              .n_overrides = n};
-  Model *model = frontend_load(module, &options);
+  Model *model = frontend_load(module, &options).model;
   Text text = text_create(module->arena);
   diags_print(module->diags, &text);
   cr_assert(model && model->prefill, "%s", text_string(&text));

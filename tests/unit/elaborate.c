@@ -77,7 +77,7 @@ static Model *load_model(World *w, const char *path, const Override *overrides,
   options.path = path;
   options.overrides = overrides;
   options.n_overrides = n;
-  return frontend_load(&w->module, &options);
+  return frontend_load(&w->module, &options).model;
 }
 
 /* ---- goldens ---- */
@@ -283,14 +283,14 @@ Test(elaborate, a_value_has_any_number_of_brackets) {
   for (int i = 0; i < 20000; i++) text_add(&text, "[C -> D][D -> C]");
   text_add(&text, "\n}\n");
   FrontendOptions options = {.load = load_text, .user = &text, .path = "m.dnn"};
-  Model *model = frontend_load(&w.module, &options);
+  Model *model = frontend_load(&w.module, &options).model;
   cr_assert(model);
   cr_expect_eq(model->forward->nodes.n, 40001);
   cr_expect_str_eq(model->forward->nodes.data[1]->path, "rename[0]");
   text_add(&text, "mesh { data = 2 }\nplan { shard x");
   for (int i = 0; i < 20000; i++) text_add(&text, "[0]");
   text_add(&text, ": B over data }\n");
-  cr_expect(!frontend_load(&w.module, &options));
+  cr_expect(!frontend_load(&w.module, &options).model);
   memory_destroy(w.memory);
 }
 

@@ -29,7 +29,7 @@ static inline Model *exact_load(Module *module, const ExactModel *model) {
   ExactSource from = {module, model};
   FrontendOptions options = {
       .load = exact_source, .user = &from, .path = "exact.dnn"};
-  return frontend_load(module, &options);
+  return frontend_load(module, &options).model;
 }
 
 /* The training graph after the pass `through`, or after all for NULL. */

@@ -122,12 +122,13 @@ Test(exact_passes, convnet_is_the_same_after_all_passes) {
 static void check_each_pass(const char *name, const char *text, int ranks,
                             int microbatches, int level) {
   Module *module = module_create();
-  Model *model = read_form_on(module, name, text, ranks, microbatches);
+  Planned planned = read_form_on(module, name, text, ranks, microbatches);
+  const Model *model = planned.model;
   for (int s = 0; s < EXACT_SEEDS; s++) {
     PassContext ctx = {.module = module,
                        .scratch = arena_create(module->memory),
                        .model = model,
-                       .plan = model->plan,
+                       .plan = planned.plan,
                        .is_training = true};
     ExactWalk walk = exact_walk(model->train, exact_seeds[s]);
     PassOptions options = {

@@ -53,9 +53,8 @@ static Model *load_model(Module *module, const char *expression) {
       "  optimizer = sgd(lr = 0.1)\n  steps = 1\n}\n",
       N, K, expression);
   Source source = {"loss.dnn", text, strlen(text)};
-  return frontend_load(
-      module,
-      &(FrontendOptions){.load = load, .user = &source, .path = "loss.dnn"});
+  FrontendOptions options = {.load = load, .user = &source, .path = "loss.dnn"};
+  return frontend_load(module, &options).model;
 }
 
 static void compare(const Recorded *row, const char *what, const double *wanted,

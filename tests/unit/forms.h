@@ -8,6 +8,7 @@
 
 #include "frontend/frontend.h"
 #include "passes/passes.h"
+#include "tests/unit/planned.h"
 #include "tests/unit/values.h"
 
 static inline const Source *give(void *user, const char *path) {
@@ -16,24 +17,22 @@ static inline const Source *give(void *user, const char *path) {
 }
 
 /* With the batch split over ranks and micro-batches. */
-static inline Model *read_form_on(Module *module, const char *name,
-                                  const char *text, int64_t ranks,
-                                  int64_t microbatches) {
+static inline Planned read_form_on(Module *module, const char *name,
+                                   const char *text, int64_t ranks,
+                                   int64_t microbatches) {
   Source *source = ARENA_NEW(module->arena, Source);
   *source = (Source){"form.dnn", text, strlen(text)};
   FrontendOptions options = {.load = give, .user = source, .path = "form.dnn"};
-  options.plan.ranks = ranks;
-  options.plan.microbatches = microbatches;
-  Model *model = frontend_load(module, &options);
+  Planned planned = load_planned(module, &options, ranks, microbatches);
   Text errors = text_create(module->arena);
   diags_print(module->diags, &errors);
-  cr_assert(model, "%s: %s", name, text_string(&errors));
-  return model;
+  cr_assert(planned.model, "%s: %s", name, text_string(&errors));
+  return planned;
 }
 
 static inline Model *read_form(Module *module, const char *name,
                                const char *text) {
-  return read_form_on(module, name, text, 0, 0);
+  return read_form_on(module, name, text, 0, 0).model;
 }
 
 static inline Graph *after(Module *module, Model *model, const char *pass,

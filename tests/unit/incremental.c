@@ -47,7 +47,7 @@ static const Source *load(void *user, const char *path) {
 }
 
 static const Graph *loaded(Module *module, const FrontendOptions *options) {
-  Model *model = frontend_load(module, options);
+  Model *model = frontend_load(module, options).model;
   Text text = text_create(module->arena);
   diags_print(module->diags, &text);
   cr_assert(model && model->prefill, "%s", text_string(&text));

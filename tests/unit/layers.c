@@ -48,7 +48,7 @@ static const Model *load_model(const char *model) {
   const char *path =
       arena_printf(module->arena, "%s/models/%s.dnn", TEST_ROOT, model);
   FrontendOptions options = {.load = load, .user = module, .path = path};
-  const Model *loaded = frontend_load(module, &options);
+  const Model *loaded = frontend_load(module, &options).model;
   Text text = text_create(module->arena);
   diags_print(module->diags, &text);
   cr_assert(loaded, "%s", text_string(&text));

@@ -15,6 +15,7 @@
 #include "ir/interp/place.h"
 #include "ir/work.h"
 #include "passes/passes.h"
+#include "tests/unit/planned.h"
 
 #include <criterion/criterion.h>
 
@@ -41,20 +42,21 @@ static const Source *load(void *user, const char *path) {
 }
 
 /* Adds messages and plan; returns the graph after `remat` as text. */
-static const char *add_outcome(Module *module, const Model *model, Text *out) {
+static const char *add_outcome(Module *module, Planned planned, Text *out) {
   Text graph = text_create(module->arena);
+  const Model *model = planned.model;
   if (model) {
-    cr_assert(model->plan != NULL);
+    cr_assert(planned.plan != NULL);
     PassContext ctx = {.module = module,
                        .scratch = module->arena,
                        .model = model,
-                       .plan = model->plan,
+                       .plan = planned.plan,
                        .is_training = true};
     PassOptions options = {.level = 2, .stop_after = "remat", .verify = true};
     graph_print(&graph, passes_run(&ctx, &options, model->train).graph);
   }
   diags_print(module->diags, out);
-  if (model && diags_errors(module->diags) == 0) plan_print(out, model->plan);
+  if (model && diags_errors(module->diags) == 0) plan_print(out, planned.plan);
   return text_string(&graph);
 }
 
@@ -67,14 +69,14 @@ static void check_again(Module *module, FrontendOptions options,
   Module fresh = {module->memory, module->arena, module->names,
                   diags_create(module->arena)};
   options.user = &fresh;
-  options.plan = (PlanRequest){.file = &file};
-  const Model *model = frontend_load(&fresh, &options);
-  if (!model || !model->plan) diags_print(fresh.diags, &again);
-  cr_assert(model && model->plan, "%s: got\n%s", text_string(&text),
+  options.plan = &file;
+  Planned planned = load_planned(&fresh, &options, 0, 0);
+  if (!planned.plan) diags_print(fresh.diags, &again);
+  cr_assert(planned.plan, "%s: got\n%s", text_string(&text),
             text_string(&again));
-  const char *same = add_outcome(&fresh, model, &again);
+  const char *same = add_outcome(&fresh, planned, &again);
   Text printed = text_create(module->arena);
-  plan_print(&printed, model->plan);
+  plan_print(&printed, planned.plan);
   cr_expect_str_eq(text_string(&printed), text_string(&text));
   cr_expect_str_eq(same, graph);
 }
@@ -88,14 +90,15 @@ static void check(const char *name) {
   bool is_plan = strstr(name, ".plan") != NULL;
   FrontendOptions options = {
       .load = load, .user = &module, .path = is_plan ? "model.dnn" : name};
-  if (is_plan) options.plan.file = source;
+  int64_t ranks = 0;
+  if (is_plan) options.plan = source;
   if (strncmp(source->text, "#= ranks=", 9) == 0)
-    options.plan.ranks = atol(source->text + 9);
+    ranks = atol(source->text + 9);
   Text out = text_create(arena);
-  const Model *model = frontend_load(&module, &options);
-  const char *graph = add_outcome(&module, model, &out);
-  if (model && diags_errors(module.diags) == 0 && model->plan)
-    check_again(&module, options, model->plan, graph);
+  Planned planned = load_planned(&module, &options, ranks, 0);
+  const char *graph = add_outcome(&module, planned, &out);
+  if (diags_errors(module.diags) == 0 && planned.plan)
+    check_again(&module, options, planned.plan, graph);
   char *path = arena_printf(arena, FOLDER "%s", name);
   strcpy(strrchr(path, '.'), ".txt");
   const char *want = "";
@@ -137,16 +140,14 @@ Test(plan, command_line_is_a_file) {
     Source file = {"file.plan", text, sizeof text - 1};
     FrontendOptions options = {
         .load = load, .user = &module, .path = "model.dnn"};
-    if (i == 0)
-      options.plan = (PlanRequest){.ranks = 4, .microbatches = 2};
-    else
-      options.plan.file = &file;
-    const Model *model = frontend_load(&module, &options);
-    cr_assert(model != NULL && model->plan != NULL);
+    if (i == 1) options.plan = &file;
+    const Plan *plan =
+        load_planned(&module, &options, i == 0 ? 4 : 0, i == 0 ? 2 : 0).plan;
+    cr_assert(plan != NULL);
     Text out = text_create(arena);
-    plan_print(&out, model->plan);
-    text_printf(&out, "%d ranks, %d axes, batch %s", model->plan->ranks,
-                plan_mesh(model->plan)->n_axes, model->plan->batch_dim);
+    plan_print(&out, plan);
+    text_printf(&out, "%d ranks, %d axes, batch %s", plan->ranks,
+                plan_mesh(plan)->n_axes, plan->batch_dim);
     cr_assert_lt(out.n, sizeof printed[i]);
     strcpy(printed[i], text_string(&out));
     memory_destroy(memory);
@@ -172,25 +173,26 @@ static const char *plan_and_hash(Module *module, FrontendOptions options,
   Module fresh = {module->memory, module->arena, module->names,
                   diags_create(module->arena)};
   options.user = &fresh;
-  options.plan.file = plan;
-  const Model *model = frontend_load(&fresh, &options);
+  options.plan = plan;
+  Planned planned = load_planned(&fresh, &options, 0, 0);
   Text text = text_create(module->arena);
-  if (model && model->plan) {
+  if (planned.plan) {
     PassContext ctx = {.module = &fresh,
                        .scratch = module->arena,
-                       .model = model,
-                       .plan = model->plan,
+                       .model = planned.model,
+                       .plan = planned.plan,
                        .is_training = true};
     PassOptions passes = {.level = 2, .stop_after = "fuse"};
-    *out_hash = graph_hash(passes_run(&ctx, &passes, model->train).graph);
+    *out_hash =
+        graph_hash(passes_run(&ctx, &passes, planned.model->train).graph);
   }
   diags_print(fresh.diags, &text);
-  cr_assert(model && model->plan && !diags_errors(fresh.diags),
-            "%s\n%s: got\n%s", plan->text, plan->path, text_string(&text));
+  cr_assert(planned.plan && !diags_errors(fresh.diags), "%s\n%s: got\n%s",
+            plan->text, plan->path, text_string(&text));
   cr_expect(!strstr(text_string(&text), "bytes too many"), "%s: got\n%s",
             plan->path, text_string(&text));
   text = text_create(module->arena);
-  plan_print(&text, model->plan);
+  plan_print(&text, planned.plan);
   return text_string(&text);
 }
 
@@ -278,16 +280,16 @@ static const Graph *partitioned_graph(Module *module, const char *path,
                                       const char *plan) {
   Source file = {"file.plan", plan, strlen(plan)};
   FrontendOptions options = {
-      .load = load_system, .user = module, .path = path, .plan.file = &file};
-  const Model *model = frontend_load(module, &options);
-  cr_assert(model && model->plan, "%s", plan);
+      .load = load_system, .user = module, .path = path, .plan = &file};
+  Planned planned = load_planned(module, &options, 0, 0);
+  cr_assert(planned.plan, "%s", plan);
   PassContext ctx = {.module = module,
                      .scratch = module->arena,
-                     .model = model,
-                     .plan = model->plan,
+                     .model = planned.model,
+                     .plan = planned.plan,
                      .is_training = true};
   PassOptions passes = {.level = 2, .stop_after = "partition", .verify = true};
-  return passes_run(&ctx, &passes, model->train).graph;
+  return passes_run(&ctx, &passes, planned.model->train).graph;
 }
 
 static void check_update(const UpdateCase *c) {
@@ -377,25 +379,25 @@ static PlanCase split_case(char *text) {
 }
 
 /* The model of the case under this plan; NULL: it has errors. */
-static const Model *load_case(Module *module, const PlanCase *c,
-                              const char *plan) {
+static Planned load_case(Module *module, const PlanCase *c, const char *plan) {
+  int64_t ranks = 0;
   Source file = {"wrong.plan", plan, strlen(plan)};
   char *rest = arena_strdup(module->arena, c->model), *word;
   Override *size = ARENA_NEW(module->arena, Override);
   FrontendOptions options = {
       .load = load_system, .user = module, .overrides = size};
-  options.plan.file = arena_copy(module->arena, &file, sizeof file);
+  options.plan = arena_copy(module->arena, &file, sizeof file);
   options.path = strtok_r(rest, " ", &rest);
   while ((word = strtok_r(NULL, " ", &rest))) {
     if (strncmp(word, "ranks=", 6) == 0) {
-      options.plan.ranks = atol(word + 6);
+      ranks = atol(word + 6);
     } else {
       char *value = cut_at(word, "=");
       *size = (Override){word, value};
       options.n_overrides = 1;
     }
   }
-  return frontend_load(module, &options);
+  return load_planned(module, &options, ranks, 0);
 }
 
 /* Checks more of a case than its text. */
@@ -454,20 +456,20 @@ static int64_t sent_by_case(const PlanCase *c, const char *plan) {
   Memory *memory = memory_create(out_of_memory, NULL);
   Arena *arena = arena_create(memory);
   Module module = {memory, arena, names_create(arena), diags_create(arena)};
-  const Model *model = load_case(&module, c, plan);
-  cr_assert(model && model->plan, "%s: %s", c->title, plan);
+  Planned planned = load_case(&module, c, plan);
+  cr_assert(planned.plan, "%s: %s", c->title, plan);
   PassContext ctx = {.module = &module,
                      .scratch = arena,
-                     .model = model,
-                     .plan = model->plan,
+                     .model = planned.model,
+                     .plan = planned.plan,
                      .is_training = true};
   PassOptions options = {.level = 2, .stop_after = "fuse"};
-  const Graph *graph = passes_run(&ctx, &options, model->train).graph;
+  const Graph *graph = passes_run(&ctx, &options, planned.model->train).graph;
   int64_t bytes = 0;
   for (int id = 0; id < graph->nodes.n; id++)
     bytes +=
         node_sent_bytes(graph, id) *
-        (node_is_per_microbatch(graph, id) ? model->plan->microbatches : 1);
+        (node_is_per_microbatch(graph, id) ? planned.plan->microbatches : 1);
   cr_expect_eq(diags_errors(module.diags), 0, "%s: %s", c->title, plan);
   memory_destroy(memory);
   return bytes;

@@ -487,7 +487,7 @@ static Graph *range_graph(Module *module, const Range *range,
   Source *source = ARENA_NEW(arena, Source);
   *source = (Source){"range.dnn", text, strlen(text)};
   FrontendOptions load = {.load = give, .user = source, .path = "range.dnn"};
-  Model *model = frontend_load(module, &load);
+  Model *model = frontend_load(module, &load).model;
   Text errors = text_create(arena);
   diags_print(module->diags, &errors);
   cr_assert(model, "%s: %s", range->name, text_string(&errors));

@@ -41,7 +41,7 @@ static inline Case case_open(Module *module, const char *name, const char *base,
                              .path = case_path(&c, ".dnn"),
                              .overrides = overrides,
                              .n_overrides = n_overrides};
-  c.model = frontend_load(module, &options);
+  c.model = frontend_load(module, &options).model;
   Text text = text_create(module->arena);
   diags_print(module->diags, &text);
   cr_assert(c.model, "%s: %s", name, text_string(&text));

@@ -40,7 +40,7 @@ static Model *model_in(const char *name, bool is_unrolled,
       .path = arena_printf(module->arena, "tests/scans/%s.dnn", name),
       .overrides = overrides,
       .n_overrides = ARRAY_LENGTH(overrides)};
-  Model *model = frontend_load(module, &options);
+  Model *model = frontend_load(module, &options).model;
   Text text = text_create(module->arena);
   diags_print(module->diags, &text);
   cr_assert(model, "%s", text_string(&text));

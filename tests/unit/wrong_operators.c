@@ -92,7 +92,8 @@ static void try_call(Text *out, const char *op, const char *call) {
                              : arena_printf(arena, "  %s\n", call));
   Source source = {"f.dnn", text, strlen(text)};
   FrontendOptions options = {.load = load, .user = &source, .path = "f.dnn"};
-  cr_expect(frontend_load(&module, &options) == NULL, "%s is accepted", call);
+  cr_expect(frontend_load(&module, &options).model == NULL, "%s is accepted",
+            call);
   cr_expect_geq(diags_errors(module.diags), 1, "%s", op);
   diags_print(module.diags, out);
   text_add(out, "\n");

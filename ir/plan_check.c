@@ -1,0 +1,311 @@
+/*
+ * plan_check.c -- checks the lines of a plan once all sizes are known, and
+ * warns of those that others imply.
+ *
+ *     shard B over data
+ *     shard x: B over data      warning: this pin says so already
+ */
+#include "ir/pins.h"
+
+#include <string.h>
+
+void pin_warn_implied(Module *module, Span later, Span earlier) {
+  Diag *d = diag(module->diags, DIAG_pin_repeats, later,
+                 span_text(module->arena, later));
+  diag_note(d, earlier, "this pin says so already");
+}
+
+/* ---- settings ---- */
+
+static bool check_parallel(Module *module, const Pins *pins, const Plan *plan) {
+  if (pins->has_train || (plan->ranks <= 1 && plan->microbatches <= 1))
+    return true;
+  bool is_mesh = plan->ranks > 1 || !pins->block_span.source;
+  diag(module->diags, DIAG_plan_needs_train,
+       is_mesh ? pins->mesh_span : pins->block_span);
+  return false;
+}
+
+/* A rank splits its own samples into micro-batches. */
+static bool check_microbatches(Module *module, const Pins *pins,
+                               const Plan *plan) {
+  const Mesh *mesh = plan_mesh(plan);
+  const PlanShard *shard = plan_find_shard(plan, pins->batch_dim);
+  int64_t n = plan->microbatches, samples = pins->batch;
+  for (int i = 0; shard && i < shard->n_axes; i++) {
+    int size = mesh->axes[mesh_find(mesh, shard->axes[i])].size;
+    if (samples % size != 0) return true; /* `partition` says so */
+    samples /= size;
+  }
+  if (samples == 0 || (n <= samples && samples % n == 0)) return true;
+  diag(module->diags, DIAG_microbatches_divide, pins->microbatches.span,
+       (long long)n, (long long)samples);
+  return false;
+}
+
+/* With one stage the synchronous schedules differ only in the activations that
+ * they save. */
+static bool check_schedule(Module *module, const Pins *pins, const Plan *plan) {
+  const char *name = plan->schedule;
+  if (!name || strcmp(name, "1f1b") == 0 || plan->microbatches <= 1)
+    return true;
+  diag(module->diags, DIAG_not_supported, pins->schedule_span,
+       arena_printf(module->arena, "'%s' with micro-batches", name));
+  return false;
+}
+
+/* ---- lines about names ---- */
+
+static bool share_axis(const PlanShard *a, const PlanShard *b) {
+  for (int i = 0; i < a->n_axes; i++)
+    for (int k = 0; k < b->n_axes; k++)
+      if (a->axes[i] == b->axes[k]) return true;
+  return false;
+}
+
+static bool have_same_axes(const PlanShard *a, const PlanShard *b) {
+  bool is_same = a->n_axes == b->n_axes;
+  for (int i = 0; is_same && i < a->n_axes; i++)
+    is_same = a->axes[i] == b->axes[i];
+  return is_same;
+}
+
+/* An earlier line that says the same as line `at`, or NULL.  Where another dim
+ * has taken an axis since, saying it again takes the axis back. */
+static const PlanShard *find_same(const Plan *plan, int at) {
+  const PlanShard *shard = &plan->shards.data[at];
+  int known = at - 1;
+  while (known >= 0 && plan->shards.data[known].dim != shard->dim) known--;
+  if (known < 0 || !have_same_axes(&plan->shards.data[known], shard))
+    return NULL;
+  for (int i = known + 1; i < at; i++)
+    if (share_axis(&plan->shards.data[i], shard)) return NULL;
+  return &plan->shards.data[known];
+}
+
+/* A line may name several dims: it is implied if each of them is. */
+static void check_names(Module *module, const Plan *plan) {
+  for (int from = 0, to; from < plan->shards.n; from = to) {
+    Span line = plan->shards.data[from].span, known = SPAN_NONE;
+    bool is_new = !line.source;
+    for (to = from; to < plan->shards.n; to++) {
+      Span span = plan->shards.data[to].span;
+      if (span.source != line.source || span.begin != line.begin) break;
+      const PlanShard *same = find_same(plan, to);
+      is_new |= same == NULL;
+      if (same) known = same->span;
+    }
+    if (!is_new && known.source) pin_warn_implied(module, line, known);
+  }
+}
+
+/* ---- lines about paths ---- */
+
+/* The pin that decides if this one is removed, if it gives this type the same
+ * placement: an earlier pin about the path, or pins about all dims. */
+static Span decides_alike(const Plan *plan, const PlanPlacement *line,
+                          const PlanPlacement *before, Name path,
+                          const Type *type) {
+  const PlanShard *now[MAX_RANK], *else_[MAX_RANK];
+  Span by = before ? before->span : SPAN_NONE;
+  for (int d = 0; d < type->rank; d++) {
+    Name dim = type->dims[d].name;
+    now[d] = plan_placed_dim(line, dim);
+    else_[d] =
+        before ? plan_placed_dim(before, dim) : plan_named_dim(plan, path, dim);
+    if (!before && (!else_[d] || !else_[d]->span.source)) return SPAN_NONE;
+    if (!before) by = else_[d]->span;
+  }
+  for (int d = 0; d < type->rank; d++) {
+    Name axes[MAX_AXES], other[MAX_AXES];
+    int n = plan_lines_axes(now, type->rank, d, axes);
+    if (n != plan_lines_axes(else_, type->rank, d, other)) return SPAN_NONE;
+    for (int i = 0; i < n; i++)
+      if (axes[i] != other[i]) return SPAN_NONE;
+  }
+  return by;
+}
+
+static bool same_partial(const PlanPlacement *a, const PlanPlacement *b) {
+  int n = b ? b->n_partial : 0;
+  bool is_same = a->n_partial == n;
+  for (int i = 0; is_same && i < n; i++)
+    is_same = a->partial[i] == b->partial[i];
+  return is_same;
+}
+
+/* Only another line about it makes one about a gradient or optimizer state
+ * superfluous. */
+static Span find_implying(const PlanPaths *paths, const Plan *plan,
+                          const Map *placed, const PlanPlacement *line) {
+  Span by = SPAN_NONE;
+  for (int i = 0; i < line->n_paths; i++) {
+    Name path = line->paths[i];
+    const PlanNodes *nodes = plan_paths_nodes_of(paths, path);
+    const PlanPlacement *before = map_get(placed, path);
+    if (line->is_of_update && !before) return SPAN_NONE;
+    for (int k = 0; k < nodes->n; k++) {
+      const Node *node = nodes->data[k].node;
+      for (int r = 0; r < node->n_results; r++) {
+        if (node->types[r]->rank == 0) continue;
+        by = decides_alike(plan, line, before, path, node->types[r]);
+        if (!by.source) return by;
+      }
+    }
+    if (!same_partial(line, before)) return SPAN_NONE;
+  }
+  return by;
+}
+
+static void warn_implied_placements(Module *module, const PlanPaths *paths,
+                                    const Plan *plan) {
+  Map *placed = map_create(module->arena);
+  for (int i = 0; i < plan->placements.n; i++) {
+    const PlanPlacement *line = &plan->placements.data[i];
+    if (line->is_annotation) continue;
+    Span by = find_implying(paths, plan, placed, line);
+    if (by.source) pin_warn_implied(module, line->span, by);
+    for (int k = 0; k < line->n_paths; k++)
+      map_put(placed, line->paths[k], (void *)line);
+  }
+}
+
+static bool same_shards(const PlanPlacement *a, const PlanPlacement *b) {
+  bool is_same = a->n_shards == b->n_shards;
+  for (int i = 0; is_same && i < a->n_shards; i++) {
+    const PlanShard *other = plan_placed_dim(b, a->shards[i].dim);
+    is_same = other && have_same_axes(other, &a->shards[i]);
+  }
+  return is_same;
+}
+
+static void warn_implied_operators(Module *module, const Plan *plan) {
+  Map *known = map_create(module->arena);
+  for (int i = 0; i < plan->operators.n; i++) {
+    const PlanPlacement *line = &plan->operators.data[i];
+    const PlanPlacement *before = map_get(known, line->paths[0]);
+    bool repeats = before != NULL;
+    for (int k = 0; k < line->n_paths; k++) {
+      const PlanPlacement *other = map_get(known, line->paths[k]);
+      repeats = repeats && other && same_shards(line, other);
+      map_put(known, line->paths[k], (void *)line);
+    }
+    if (repeats) pin_warn_implied(module, line->span, before->span);
+  }
+}
+
+/* One axis shards one dim of a value. */
+static bool check_type_axes(Module *module, const Type *type, const char *path,
+                            const PlanPlacement *line) {
+  for (int i = 0; i < line->n_shards; i++)
+    for (int k = 0; k < i; k++) {
+      const PlanShard *a = &line->shards[k], *b = &line->shards[i];
+      if (!share_axis(a, b) || type_find(type, a->dim) < 0 ||
+          type_find(type, b->dim) < 0)
+        continue;
+      int at = 0;
+      PlanShard one = {.n_axes = 1};
+      do one.axes[0] = a->axes[at++];
+      while (!share_axis(&one, b));
+      Diag *d = diag(module->diags, DIAG_axis_two_dims, line->span, one.axes[0],
+                     a->dim, b->dim, path);
+      diag_help(d, "one axis shards one dimension of a value: leave out one");
+      return false;
+    }
+  return true;
+}
+
+static bool check_line_axes(Module *module, const PlanPaths *paths,
+                            const PlanPlacement *line) {
+  for (int i = 0; i < line->n_paths && line->n_shards >= 2; i++) {
+    const PlanNodes *at = plan_paths_nodes_of(paths, line->paths[i]);
+    const char *path = line->is_of_update
+                           ? plan_paths_other(paths, line->paths[i], 0)
+                           : line->paths[i];
+    for (int k = 0; k < at->n; k++)
+      for (int r = 0; r < at->data[k].node->n_results; r++)
+        if (!check_type_axes(module, at->data[k].node->types[r], path, line))
+          return false;
+  }
+  return true;
+}
+
+static bool check_axes(Module *module, const Pins *pins, const Plan *plan) {
+  bool is_good = true;
+  for (int i = 0; i < plan->placements.n; i++)
+    is_good &= check_line_axes(module, pins->paths, &plan->placements.data[i]);
+  return is_good;
+}
+
+/* ---- `remat` and `keep` ---- */
+
+/* Reports a line to which later lines leave no value. */
+static bool report_replaced(Module *module, const Pins *pins, int line) {
+  const PinSaving *saving = &pins->savings.data[line];
+  for (int k = line + 1; k < pins->savings.n; k++) {
+    const PinSaving *later = &pins->savings.data[k];
+    if (later->is_recomputed == saving->is_recomputed) continue;
+    Diag *d = diag(module->diags, DIAG_plan_contradicts, later->span,
+                   span_text(module->arena, later->span),
+                   span_text(module->arena, saving->span));
+    diag_note(d, saving->span, "the earlier pin is here");
+    diag_help(d, "remove one of the two, or write the pin about fewer values "
+                 "after the other");
+    return false;
+  }
+  pin_warn_implied(module, saving->span,
+                   pins->savings.data[pins->savings.n - 1].span);
+  return true;
+}
+
+/* The lines that are the last one about some value. */
+static bool *find_last_savings(Arena *arena, const Pins *pins,
+                               const Plan *plan) {
+  bool *is_last = ARENA_ARRAY(arena, bool, pins->savings.n + 1);
+  Map *last = map_create(arena); /* path -> number of its last line, plus 1 */
+  for (int i = 0; i < pins->savings.n; i++) {
+    const PinSaving *pin = &pins->savings.data[i];
+    void *number = (void *)(intptr_t)(i + 1);
+    for (int k = 0; k < pin->values.n; k++)
+      map_put(last, pin->values.data[k], number);
+    for (int k = 0; k < pin->inputs.n && plan->zero >= 3; k++)
+      map_put(last, pin->inputs.data[k], number);
+  }
+  for (int i = 0; i < map_size(last); i++)
+    is_last[(intptr_t)map_value_at(last, i) - 1] = true;
+  return is_last;
+}
+
+/* Each line must name something, and later ones must leave something to it. */
+static bool check_savings(Module *module, const Pins *pins, const Plan *plan) {
+  const bool *is_last = find_last_savings(module->arena, pins, plan);
+  bool is_good = true;
+  for (int i = 0; i < pins->savings.n; i++) {
+    const PinSaving *pin = &pins->savings.data[i];
+    if (pin->is_annotation || is_last[i]) continue;
+    if (pin->names_values || (pin->inputs.n > 0 && plan->zero >= 3)) {
+      is_good &= report_replaced(module, pins, i);
+      continue;
+    }
+    diag(module->diags, DIAG_plan_not_computed, pin->subject,
+         span_text(module->arena, pin->subject),
+         pin->is_recomputed ? "remat" : "keep");
+    is_good = false;
+  }
+  return is_good;
+}
+
+/* ---- the plan ---- */
+
+bool plan_check(Module *module, const Pins *pins, const Plan *plan) {
+  bool is_good = check_parallel(module, pins, plan) &&
+                 check_microbatches(module, pins, plan);
+  is_good &= check_schedule(module, pins, plan);
+  if (plan->placements.n > 0) is_good &= check_axes(module, pins, plan);
+  is_good &= check_savings(module, pins, plan);
+  if (!is_good) return false;
+  check_names(module, plan);
+  warn_implied_operators(module, plan);
+  warn_implied_placements(module, pins->paths, plan);
+  return true;
+}
