@@ -55,6 +55,9 @@ static bool play_text(const char *text, size_t n, Compilation *out,
   bool is_played = driver_load(module, options, out) == COMPILE_done &&
                    driver_verify(out, 1, report) == COMPILE_done;
   unlink(path);
+  Text messages = text_create(module->arena);
+  diags_print(module->diags, &messages);
+  fputs(text_string(&messages), stderr);
   return is_played;
 }
 
