@@ -310,7 +310,7 @@ static int64_t memory_here(Tool *tool, bool has_gpus) {
   return most;
 }
 
-/* What the runtime would find after all kernels are compiled. */
+/* Finds before kernels are compiled what the runtime would find later. */
 static bool check_memory_here(Tool *tool, const Compilation *c) {
   bool has_gpus = strcmp(c->target.backend->device, "cuda") == 0;
   int64_t arena = driver_arena_bytes(c), here = memory_here(tool, has_gpus);

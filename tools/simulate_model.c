@@ -71,7 +71,7 @@ static void print_memory(Text *out, const Priced *s, const PriceClass *class) {
                 text_quantity(out->arena, (double)(s->peak - memory), "B"));
 }
 
-/* What decides, where it is not the training step. */
+/* The entry point that decides, where it is not the training step. */
 static void print_largest(Text *out, const Priced *s) {
   const EntryPoint *largest = driver_largest(&s->c);
   if (largest == s->step) return;

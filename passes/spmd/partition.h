@@ -164,6 +164,10 @@ Graph *hoist_collectives(Partition *p, const Partition *inner, Graph *body,
 /* ---- placement.c ---- */
 
 Type *type_copy(Arena *arena, const Type *type);
+/* The axes of a line, or of none (NULL), but for the sequential one. */
+AxisList rank_axes(const Partition *p, const PlanShard *shard);
+/* The rank axes that the line of the batch dim names. */
+AxisSet batch_axes(const Partition *p);
 /* The value in another dtype, placed as it is. */
 Value cast_placed(Partition *p, Value value, DType dtype);
 /* The dtype in which a partial value is reduced between ranks. */
@@ -261,8 +265,6 @@ Name update_path(Names *names, Name node_path);
 /* The placement to which a partial gradient is reduced for a node of the
  * update, or NULL: ZeRO does not shard it. */
 const Type *zero_gradient(const Partition *p, Name node_path, const Type *type);
-/* The rank axes that the line of the batch dim names. */
-AxisSet batch_axes(const Partition *p);
 /* The axes over which ZeRO may shard parameters. */
 AxisSet zero_all_axes(const Partition *p);
 /* The axes over which ZeRO shards a parameter, which readers gather. */

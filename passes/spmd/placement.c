@@ -82,6 +82,19 @@ static bool adds_16bit(const Graph *graph, Value value, int depth) {
 
 /* The line `reduce = bf16` is about sums of values and of their gradients over
  * axes that shard no batch. */
+AxisList rank_axes(const Partition *p, const PlanShard *shard) {
+  AxisList list = 0;
+  for (int i = 0; shard && i < shard->n_axes; i++) {
+    int axis = mesh_find(p->mesh, shard->axes[i]);
+    if (!p->mesh->axes[axis].is_sequential) list = axis_list_append(list, axis);
+  }
+  return list;
+}
+
+AxisSet batch_axes(const Partition *p) {
+  return axis_list_set(rank_axes(p, plan_batch_shard(p->plan)));
+}
+
 static bool is_sent_in_bf16(const Partition *p, Value value) {
   enum { DEPTH = 16 };
   const Node *node = graph_node(p->rewrite.to, value);

@@ -37,19 +37,6 @@ struct ZeroShard {
   AxisSet axes;   /* that it has for this reason */
 };
 
-static AxisList rank_axes(const Partition *p, const PlanShard *shard) {
-  AxisList list = 0;
-  for (int i = 0; shard && i < shard->n_axes; i++) {
-    int axis = mesh_find(p->mesh, shard->axes[i]);
-    if (!p->mesh->axes[axis].is_sequential) list = axis_list_append(list, axis);
-  }
-  return list;
-}
-
-AxisSet batch_axes(const Partition *p) {
-  return axis_list_set(rank_axes(p, plan_batch_shard(p->plan)));
-}
-
 static AxisList zero_axes(const Partition *p) {
   return rank_axes(p, plan_zero_shard(p->plan));
 }

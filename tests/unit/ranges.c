@@ -162,7 +162,7 @@ static Z square(Z x) {
   return x * x;
 }
 
-/* Of the differences. */
+/* The mean of a function of the differences. */
 static Z mean_of(Z (*f)(Z), const Z *x, const Z *y) {
   Z sum = 0;
   for (int i = 0; i < N; i++) sum += f(x[i] - y[i]);
