@@ -16,6 +16,9 @@
  *       for rows: { s0 = 0; for inner: s0 += ...; w0 += s0 }
  *       r0 = w0
  *
+ * A long loop is divided into blocks, which count as rows (c_sum_block), so
+ * that no sum adds many numbers to one.
+ *
  * In a *column* kernel (pointwise chains, sums over rows, scatter) the vector
  * runs along the last outer loop, a unit is a chunk of it, and reductions are
  * small arrays:
@@ -105,6 +108,21 @@ static int64_t inner_extent(const CEmit *emit, int loop) {
   return emit->stage->inner[loop - emit->nest->n_outer].extent;
 }
 
+/* From which iteration to which the loop runs; a part of it where it is split.
+ */
+static void loop_bounds(CEmit *emit, int loop, int split,
+                        const char **out_begin, const char **out_end) {
+  const char *extent = c_size(emit, inner_extent(emit, loop));
+  *out_begin = "0", *out_end = extent;
+  if (loop != split) return;
+  *out_begin = arena_printf(emit->arena, "%s * part / %d", extent, C_PARTS);
+  *out_end = arena_printf(emit->arena, "%s * (part + 1) / %d", extent, C_PARTS);
+}
+
+static bool is_blocked(const CEmit *emit, int depth) {
+  return emit->block > 0 && depth == emit->stage->n_inner - 1;
+}
+
 static void emit_loop_begin(CEmit *emit, int depth, int split) {
   int loop = emit->order[depth];
   if (depth == emit->n_order - 1 && is_simd(emit)) emit_simd(emit);
@@ -120,32 +138,44 @@ static void emit_loop_begin(CEmit *emit, int depth, int split) {
     c_emit_line(emit, "const int64_t l%d = j0 + j;", loop);
     return;
   }
-  const char *extent = c_size(emit, inner_extent(emit, loop));
-  if (loop == split)
-    c_emit_line(
-        emit,
-        "for (int64_t l%d = %s * part / %d; l%d < %s * (part + 1) / %d; "
-        "l%d++) {",
-        loop, extent, C_PARTS, loop, extent, C_PARTS, loop);
-  else
-    c_emit_line(emit, "for (int64_t l%d = 0; l%d < %s; l%d++) {", loop, loop,
-                extent, loop);
+  const char *begin, *end;
+  loop_bounds(emit, loop, split, &begin, &end);
+  if (is_blocked(emit, depth)) begin = "block", end = "end";
+  c_emit_line(emit, "for (int64_t l%d = %s; l%d < %s; l%d++) {", loop, begin,
+              loop, end, loop);
   emit->indent++;
 }
 
+/* The loop over the blocks of the last inner loop. */
+static void emit_blocks_begin(CEmit *emit, int depth, int split) {
+  const char *begin, *end, *size = c_size(emit, emit->block);
+  loop_bounds(emit, emit->order[depth], split, &begin, &end);
+  c_emit_line(emit, "for (int64_t block = %s; block < %s; block += %s) {",
+              begin, end, size);
+  emit->indent++;
+  c_emit_line(emit, "const int64_t end = block + %s < %s ? block + %s : %s;",
+              size, end, size, end);
+}
+
 static void emit_loops(CEmit *emit, int split) {
+  int last = emit->stage->n_inner - 1; /* the loop of a row or block */
+  emit->block = c_sum_block(emit);
   c_emit_row_sums(emit, ROW_before_all);
   for (int depth = 0; depth < emit->n_order; depth++) {
-    if (depth == emit->n_order - 1) c_emit_row_sums(emit, ROW_before);
+    if (is_blocked(emit, depth)) emit_blocks_begin(emit, depth, split);
+    if (depth == last) c_emit_row_sums(emit, ROW_before);
     emit_loop_begin(emit, depth, split);
     c_emit_exprs(emit, depth + 1);
   }
   for (int i = 0; i < emit->stage->stmts.n; i++)
     emit_stmt(emit, &emit->stage->stmts.data[i]);
-  for (int depth = 0; depth < emit->n_order; depth++) {
+  for (int depth = emit->n_order - 1; depth >= 0; depth--) {
     emit->indent--;
     c_emit_line(emit, "}");
-    if (depth == 0) c_emit_row_sums(emit, ROW_after);
+    if (depth == last) c_emit_row_sums(emit, ROW_after);
+    if (!is_blocked(emit, depth)) continue;
+    emit->indent--;
+    c_emit_line(emit, "}");
   }
   c_emit_row_sums(emit, ROW_after_all);
   c_emit_nans(emit);

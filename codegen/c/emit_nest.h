@@ -30,6 +30,7 @@ typedef struct CEmit {
   int *depths;  /* by expression: how many loops of the order must be open */
   int n_order;  /* loops from the outside in; the last carries the vector */
   int order[MAX_LOOPS];
+  int64_t block; /* of c_sum_block */
   int indent;
 } CEmit;
 
@@ -77,7 +78,12 @@ typedef enum CRowMoment {
   ROW_after,
   ROW_after_all
 } CRowMoment;
-/* The f64 sum of rows, at one of the four places around the loops. */
+/* How many iterations of the last inner loop of the stage make a block, whose
+ * sums are added up apart; 0: all are one. */
+int64_t c_sum_block(const CEmit *emit);
+/* The sums of rows and blocks, at one of the four places around the loops:
+ * before_all and after_all stand outside of all, the others around the last
+ * inner loop or a block of it. */
 void c_emit_row_sums(CEmit *emit, CRowMoment moment);
 /* The results of parts: their declaration, or one part's assignment. */
 void c_emit_part_arrays(CEmit *emit, bool is_declaration);

@@ -82,10 +82,46 @@ static void emit_argmax(CEmit *emit, const NestStmt *stmt, const char *at) {
   c_emit_line(emit, "m%d%s = %s ? e%d : m%d%s;", r, at, is_above, e, r, at);
 }
 
-/* Whether the stage at hand adds up the rows of a sum in f64. */
+static bool is_f32_sum(const NestStmt *stmt) {
+  return stmt->kind == NEST_reduce && stmt->reduce == NEST_sum &&
+         stmt->dtype == DT_f32;
+}
+
+/* Whether the stage at hand adds up the rows of a sum, or the blocks of a
+ * row. */
 static bool is_summed_by_rows(const CEmit *emit, const NestStmt *stmt) {
-  return !emit->is_column && emit->n_order > 1 && stmt->kind == NEST_reduce &&
-         stmt->reduce == NEST_sum && stmt->dtype == DT_f32;
+  enum { SHORTEST = 16 }; /* row that is worth a sum for each column */
+  int n = emit->stage->n_inner;
+  bool has_rows = n > 1 && (!emit->is_column ||
+                            emit->stage->inner[n - 1].extent >= SHORTEST);
+  return (has_rows || emit->block > 0) && is_f32_sum(stmt);
+}
+
+/* About the square root of the length, so that neither a block nor the sum of
+ * blocks adds many numbers to one.  A vector has as many sums as lanes, and
+ * adds them up at the end of each block, hence the longer blocks of rows. */
+int64_t c_sum_block(const CEmit *emit) {
+  enum { SHORTEST_COLUMN = 32, SHORTEST_ROW = 1024 };
+  const NestStage *stage = emit->stage;
+  if (stage->n_inner == 0) return 0;
+  bool has_sum = false;
+  for (int i = 0; i < stage->stmts.n; i++)
+    has_sum |= is_f32_sum(&stage->stmts.data[i]);
+  int64_t extent = stage->inner[stage->n_inner - 1].extent;
+  int64_t block = emit->is_column ? SHORTEST_COLUMN : SHORTEST_ROW;
+  while (block * block < extent) block *= 2;
+  return has_sum && extent >= 2 * block ? block : 0;
+}
+
+/* The f32 sums of a block of rows in each column. */
+static void emit_column_sums(CEmit *emit, int r, CRowMoment moment) {
+  const char *each = "for (int64_t j = 0; j < jn; j++)";
+  if (moment == ROW_before) {
+    c_emit_line(emit, "float s%d[%" PRId64 "];", r, room(emit));
+    c_emit_line(emit, "%s s%d[j] = 0;", each, r);
+  } else if (moment == ROW_after) {
+    c_emit_line(emit, "%s r%d[j] += s%d[j];", each, r, r);
+  }
 }
 
 void c_emit_row_sums(CEmit *emit, CRowMoment moment) {
@@ -93,6 +129,10 @@ void c_emit_row_sums(CEmit *emit, CRowMoment moment) {
     const NestStmt *stmt = &emit->stage->stmts.data[i];
     int r = stmt->target;
     if (!is_summed_by_rows(emit, stmt)) continue;
+    if (emit->is_column) {
+      emit_column_sums(emit, r, moment);
+      continue;
+    }
     switch (moment) {
     case ROW_before_all: c_emit_line(emit, "double w%d = 0;", r); break;
     case ROW_before: c_emit_line(emit, "float s%d = 0;", r); break;

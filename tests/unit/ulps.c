@@ -307,3 +307,41 @@ Test(ulps, every_row_is_in_the_table) {
               info->name);
   }
 }
+
+/* ---- sums ---- */
+
+/* The largest relative error of sums of x * x over N. */
+static double error_of_sums(const Backend *backend, const char *type) {
+  Module *module = module_create();
+  Kernels *kernels = kernels_create(module, backend);
+  Graph *graph = make_graph(module);
+  Value x = make_input(graph, ROLE_data, "x", type);
+  Value square = make(graph, "mul", "", (Value[]){x, x}, 2);
+  make_output(graph, ROLE_metric, "y", make1(graph, "sum", "over=N", square));
+  kernels_add(kernels, graph, 2);
+  kernels_compile(kernels);
+  Tensor input = tensor_random(module->arena, make_type(module, type), 3, 0, 1);
+  int64_t n = type_elements(input.type);
+  for (int64_t i = 0; i < n; i++) input.data[i] = (double)(float)input.data[i];
+  Tensor exact = *run(graph, INTERP_f64, &input);
+  Tensor got = *kernels_run(kernels, 0, &input, module->arena);
+  double worst = 0;
+  for (int64_t i = 0; i < type_elements(got.type); i++)
+    worst = fmax(worst, fabs(got.data[i] / exact.data[i] - 1));
+  return worst;
+}
+
+/* No sum adds many numbers to one: rows, columns, and rows of several dims. */
+Test(ulps, sums_of_many_elements) {
+  static const struct {
+    const char *type;
+    double most;
+  } sums[] = {{"f32 B:16 N:960", 3e-7},
+              {"f32 B:16 N:960 C:64", 6e-7},
+              {"f32 B:8 N:100000 C:3", 6e-7},
+              {"f32 B:8 N:1000000", 3e-7}};
+  for (int i = 0; i < ARRAY_LENGTH(sums); i++) {
+    double error = error_of_sums(backend_find("cpu"), sums[i].type);
+    cr_expect_leq(error, sums[i].most, "%s: %g", sums[i].type, error);
+  }
+}
