@@ -156,6 +156,10 @@ static void add_run(Verify *v, const VerifyReport *run) {
   add_difference(report, run);
   if (run->max_rel_error > report->max_rel_error)
     report->max_rel_error = run->max_rel_error;
+  if (run->widest_path) {
+    report->widest_limit = run->widest_limit;
+    report->widest_path = kept_text(v, run->widest_path);
+  }
   report->n_compared += run->n_compared;
   report->n_f64_different += run->n_f64_different;
   report->n_exact_different += run->n_exact_different;

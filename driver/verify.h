@@ -18,6 +18,10 @@ typedef struct VerifyReport {
                            tensor, or to 1e-3 if that is larger */
   double loss_error;    /* of losses alone, those of `n_more_steps` too */
   double limit;         /* up to which it counts as equal */
+  /* The greatest limit of an output that f64 tells less of, because terms
+   * cancel in what it is computed from, and its path; NULL: none. */
+  double widest_limit;
+  const char *widest_path;
   int ranks;
   int64_t microbatches;
   int n_compared; /* outputs, each on every rank, in each run */

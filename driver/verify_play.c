@@ -14,6 +14,10 @@
 #include <string.h>
 
 #define F64_LIMIT VERIFY_F64_LIMIT
+#define SHAKEN_BY 0x1p-50 /* of a parameter: four units in the last place */
+#define SHAKEN_FACTOR                                                          \
+  32 /* another order of a sum moves more than one such change does */
+#define LEAST_MAGNITUDE 1e-3 /* as player_compare has it */
 
 enum { LIKELY_CLASSES = 16 };
 
@@ -36,6 +40,15 @@ static bool is_new_each_step(Role role) {
          role == ROLE_epoch;
 }
 
+static void shake(Name path, Tensor *tensor) {
+  uint64_t key = hash_bytes(path, strlen(path), 0);
+  if (dtype_class(tensor->type->dtype) != CLASS_FLOAT) return;
+  for (int64_t i = 0; i < type_elements(tensor->type); i++) {
+    uint64_t bits = hash_bytes(&i, sizeof i, key);
+    tensor->data[i] *= bits & 1 ? 1 + SHAKEN_BY : 1 - SHAKEN_BY;
+  }
+}
+
 /* The number that this input has in the step, the same for both programs: one
  * that is stored, or a new one. */
 static Tensor input_of_step(VerifyRun *v, const Stored *stored,
@@ -50,6 +63,7 @@ static Tensor input_of_step(VerifyRun *v, const Stored *stored,
                          .shards = step->batch_shards};
   Tensor made = verify_input(&inputs, input, type, v->arena);
   if (is_new_each_step(input->role)) return made;
+  if (v->is_shaken && input->role == ROLE_param) shake(input->path, &made);
   put_stored(v->arena, &v->stored, input->role, input->path, made);
   put_stored(v->arena, &v->initial, input->role, input->path, made);
   return made;
@@ -83,12 +97,39 @@ static void keep_outputs(VerifyRun *v, const Graph *graph,
 
 /* ---- comparing ---- */
 
+/* The limit of an output: where terms cancel, as in the gradient of the bias of
+ * a key, which is 0 but for rounding, an optimizer that divides by the size of
+ * a gradient makes of this rounding what it likes. */
+static double f64_limit(const VerifyRun *v, const Tensor *wanted,
+                        const Tensor *shaken) {
+  DType dtype = wanted->type->dtype;
+  int64_t n = type_elements(wanted->type);
+  if (!shaken || dtype_class(dtype) != CLASS_FLOAT) return F64_LIMIT;
+  const void *own = tensor_array(wanted);
+  double largest = numbers_largest(&v->numbers, dtype, own, n, LEAST_MAGNITUDE);
+  double change =
+      numbers_compare(&v->numbers, dtype, own, tensor_array(shaken), n, largest)
+          .error;
+  return isfinite(change) && SHAKEN_FACTOR * change > F64_LIMIT
+             ? SHAKEN_FACTOR * change
+             : F64_LIMIT;
+}
+
+static void note_limit(VerifyReport *report, const GraphOutput *output,
+                       double limit) {
+  if (limit <= F64_LIMIT || limit <= report->widest_limit) return;
+  report->widest_limit = limit;
+  report->widest_path = output->path;
+}
+
 static void compare_output(VerifyRun *v, Player *player, const VerifyStep *step,
-                           int index, const Tensor *wanted) {
+                           int index, const Tensor *wanted,
+                           const Tensor *shaken) {
   VerifyReport *report = &v->report;
   const GraphOutput *output = &step->played->outputs.data[index];
   bool is_exact = v->numbers.number == INTERP_exact;
-  double limit = is_exact ? 0 : F64_LIMIT;
+  double limit = is_exact ? 0 : f64_limit(v, wanted, shaken);
+  note_limit(report, output, limit);
   PlayDifference difference = player_compare(player, index, wanted, limit);
   report->n_compared++;
   if (!is_exact && difference.error > report->max_rel_error)
@@ -149,7 +190,7 @@ static bool is_compared(const VerifyStep *step, Role role) {
 
 /* Numbers that are not finite are equal whatever they should be. */
 static void compare_step(VerifyRun *v, Player *player, const VerifyStep *step,
-                         const Tensor *wanted) {
+                         const Tensor *wanted, const Tensor *shaken) {
   const Graph *graph = step->played, *reference = step->reference;
   for (int i = 0; i < graph->outputs.n; i++) {
     const GraphOutput *output = &graph->outputs.data[i];
@@ -161,7 +202,7 @@ static void compare_step(VerifyRun *v, Player *player, const VerifyStep *step,
     }
     if (!is_finite(v, &wanted[k]))
       note_output(v, step, output, "is not finite on one rank");
-    compare_output(v, player, step, i, &wanted[k]);
+    compare_output(v, player, step, i, &wanted[k], shaken ? &shaken[k] : NULL);
   }
   for (int k = 0; k < reference->outputs.n; k++)
     if (is_compared(step, reference->outputs.data[k].role) &&
@@ -208,7 +249,7 @@ static void resume_run(VerifyRun *v, Player *player, const Graph *graph) {
 }
 
 static void play_step(VerifyRun *v, Player *player, const VerifyStep *step,
-                      int number, const Tensor *wanted) {
+                      int number, const Tensor *wanted, const Tensor *shaken) {
   const Graph *graph = step->played;
   player_begin(player, step->program);
   if (step->is_resumed) resume_run(v, player, graph);
@@ -222,7 +263,7 @@ static void play_step(VerifyRun *v, Player *player, const VerifyStep *step,
     player_write(player, i, &tensor);
   }
   player_run(player);
-  compare_step(v, player, step, wanted);
+  compare_step(v, player, step, wanted, shaken);
 }
 
 /* The outputs of the reference in each step. */
@@ -258,6 +299,7 @@ static bool fits_player(VerifyRun *v, const StepList *steps) {
 static void play_steps(VerifyRun *v, const StepList *steps, int n) {
   if (!fits_player(v, steps)) return;
   Tensor **wanted = run_references(v, steps, n);
+  Tensor **shaken = v->shaken ? run_references(v->shaken, steps, n) : NULL;
   memory_trim();
   Arena *arena = arena_beside(v->arena);
   PlayOptions options = {.numbers = &v->numbers,
@@ -268,7 +310,8 @@ static void play_steps(VerifyRun *v, const StepList *steps, int n) {
   Player *player = player_create(arena, &options);
   v->written = map_create(arena);
   for (int i = 0; i < n; i++)
-    play_step(v, player, &steps->list[i < steps->n ? i : 0], i, wanted[i]);
+    play_step(v, player, &steps->list[i < steps->n ? i : 0], i, wanted[i],
+              shaken ? shaken[i] : NULL);
   note_memory(v, player, steps->arena_bytes);
   arena_destroy(arena);
   memory_trim();
@@ -278,13 +321,21 @@ static void play_steps(VerifyRun *v, const StepList *steps, int n) {
 static void forget_steps(VerifyRun *run) {
   run->stored = run->initial = (Stored){0};
   run->first_outputs = NULL;
+  run->shaken = NULL;
 }
 
 void verify_play(VerifyRun *run) {
   const VerifySteps *steps = run->steps;
+  VerifyRun shaken;
   forget_steps(run);
+  if (run->numbers.number == INTERP_f64) {
+    shaken = *run;
+    shaken.is_shaken = true;
+    run->shaken = &shaken;
+  }
   play_steps(run, &steps->gradients, steps->gradients.n);
   play_steps(run, &steps->program, steps->program.n);
+  run->shaken = NULL;
 }
 
 double verify_losses(VerifyRun *run, int n_steps) {

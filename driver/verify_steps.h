@@ -91,6 +91,10 @@ typedef struct VerifyRun {
   Numbers numbers;
   VerifyReport report;    /* of this run */
   Stored stored, initial; /* now, and when the run began */
+  /* In f64: a run of the references alone, whose parameters are others in their
+   * last bits.  By how much an output changes is what f64 can tell of it. */
+  struct VerifyRun *shaken;
+  bool is_shaken;         /* it is one */
   Tensor *first_outputs;  /* of the reference in the first training step */
   Map *written;           /* persistent buffers, by path, that the ranks have */
   PlayMessages *messages; /* gets those of all steps; or NULL */

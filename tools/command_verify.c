@@ -32,7 +32,8 @@ static void add_answer(Text *out, const char *key, Answer answer) {
 static const char guarantee[] =
     "exact mode with two seeds: every replica equal modulo 2^61 - 1, functions "
     "that are no field operations being random; f64 on one set of inputs: "
-    "every replica within 1e-9 of a tensor's largest element";
+    "every replica within 1e-9 of a tensor's largest element, or 32 times what "
+    "2^-50 of the parameters changes";
 
 static void add_text(Text *out, const char *key, const char *text) {
   if (!text) return;
@@ -49,6 +50,9 @@ static void print_json(Tool *tool, const VerifyReport *report, double seconds) {
   add_answer(&out, "memory_ok", report->memory_ok);
   text_printf(&out, "\"guarantee\":\"%s\",\"max_rel_error\":%.3g", guarantee,
               report->max_rel_error);
+  if (report->widest_path)
+    text_printf(&out, ",\"widest_limit\":%.3g", report->widest_limit);
+  add_text(&out, "widest_path", report->widest_path);
   if (report->path) {
     text_printf(&out,
                 ",\"numbers\":\"%s\",\"step\":\"%s\",\"kind\":\"%s\",\"path\":",
@@ -95,6 +99,12 @@ static void add_comparison(Text *out, const VerifyReport *report) {
       "tensor's largest element (limit %.0e)\n",
       report->n_compared, report->steps ? report->steps : "no step",
       report->max_rel_error, report->limit);
+  if (report->widest_path)
+    text_printf(
+        out,
+        "terms cancel in what '%s' is computed from, so its limit in f64 "
+        "is %.1e\n",
+        report->widest_path, report->widest_limit);
   if (report->path)
     text_printf(out,
                 "first difference, by %s in %s: %s '%s' on rank %d, element "
