@@ -196,7 +196,8 @@ void shard_strategies(const Mesh *mesh, const ShardCall *call, Arena *scratch,
 static const char *dim_mistake(const Assignment *a, const DimAxes *want, int at,
                                AxisSet used, Arena *arena) {
   const char *op = op_info(a->rule->call->op)->name;
-  if (at < 0) return arena_printf(arena, "'%s' has no dim '%s'", op, want->dim);
+  if (at < 0)
+    return arena_printf(arena, "'%s' has no dimension '%s'", op, want->dim);
   const ShardDim *dim = &a->rule->dims[at];
   if (a->splits[at])
     return arena_printf(arena, "'%s' is sharded twice", want->dim);
@@ -205,7 +206,8 @@ static const char *dim_mistake(const Assignment *a, const DimAxes *want, int at,
       return arena_printf(arena, "axis '%s' shards two dims of '%s'",
                           a->mesh->axes[i].name, op);
   if (dim->treatment == SHARD_replicate)
-    return arena_printf(arena, "'%s' needs '%s' replicated", op, want->dim);
+    return arena_printf(arena, "'%s' needs dimension '%s' replicated", op,
+                        want->dim);
   if (!may_shard(a->mesh, dim, want->axes))
     return arena_printf(
         arena,

@@ -184,6 +184,25 @@ bool paths_read(const PathReader *reader, const Expr *x, PathList *out) {
 
 /* ---- what has the dims of a line ---- */
 
+/* A layer has other names for the dims of its result than its caller. */
+static void help_with_dims(const PathReader *reader, const PathList *list,
+                           Diag *d) {
+  Arena *arena = reader->e->arena;
+  Map *names = map_create(arena);
+  Text out = text_create(arena);
+  for (int i = 0; i < list->n; i++) {
+    const PlanNodes *at = plan_paths_nodes_of(reader->paths, list->data[i]);
+    const Type *type = at->n ? at->data[0].node->types[0] : NULL;
+    for (int k = 0; type && k < type->rank; k++) {
+      Name name = type->dims[k].name;
+      if (map_has(names, name)) continue;
+      map_put(names, name, (void *)name);
+      text_printf(&out, "%s%s", out.n ? ", " : "", name);
+    }
+  }
+  if (out.n) diag_help(d, "it has %s here", text_string(&out));
+}
+
 bool paths_have_dim(const PathReader *reader, const PathList *list,
                     const Expr *x, Name dim, Span span) {
   for (int i = 0; i < list->n; i++) {
@@ -192,8 +211,9 @@ bool paths_have_dim(const PathReader *reader, const PathList *list,
       for (int r = 0; r < at->data[k].node->n_results; r++)
         if (type_find(at->data[k].node->types[r], dim) >= 0) return true;
   }
-  diag(reader->e->diags, DIAG_plan_path_dim, span,
-       span_text(reader->e->arena, x->span), dim);
+  Diag *d = diag(reader->e->diags, DIAG_plan_path_dim, span,
+                 span_text(reader->e->arena, x->span), dim);
+  help_with_dims(reader, list, d);
   return false;
 }
 

@@ -15,6 +15,8 @@
  */
 #include "passes/rewrite.h"
 
+#include <string.h>
+
 /* Rules may give their results in another dim order or dtype. */
 static Value conform_to_type(Graph *graph, Value value, const Type *type) {
   value = graph_cast(graph, value, type->dtype);
@@ -151,6 +153,20 @@ static int64_t count_shards(const Plan *plan, Name dim) {
              : shards;
 }
 
+/* The word of the model for the group: a name, where it has one. */
+static const char *group_word(Arena *arena, Span span) {
+  const char *text = span.source ? span_text(arena, span) : "";
+  const char *at = strstr(text, "group = ");
+  size_t n = at ? strcspn(at + 8, ",) \n") : 0;
+  bool is_name = n > 0 && (at[8] < '0' || at[8] > '9');
+  return is_name ? arena_printf(arena, "%.*s", (int)n, at + 8) : "group";
+}
+
+static Span batch_line(const Plan *plan, Name batch) {
+  const PlanShard *shard = plan_find_shard(plan, batch);
+  return shard ? shard->span : SPAN_NONE;
+}
+
 /* Statistics cross ranks, but a micro-batch cannot wait for the next one. */
 static bool check_batchnorm_shards(Rewrite *rewrite, int id) {
   const Node *node = rewrite->from->nodes.data[id];
@@ -167,9 +183,10 @@ static bool check_batchnorm_shards(Rewrite *rewrite, int id) {
                  node->path[0] ? node->path : "batchnorm", (long long)group,
                  batch, (long long)local);
   while (group % local != 0) local--;
-  diag_help(d,
-            "group = %lld keeps the samples of each group in one micro-batch",
-            (long long)local);
+  if (batch_line(plan, batch).source)
+    diag_note(d, batch_line(plan, batch), "this line shards '%s'", batch);
+  diag_help(d, "%s = %lld keeps the samples of each group in one micro-batch",
+            group_word(rewrite->ctx->scratch, node->span), (long long)local);
   return false;
 }
 

@@ -36,11 +36,25 @@ static int node_dims(const Partition *p, const ShardCall *call,
   return n;
 }
 
+/* The dims that it may share out, "B, H"; "": none. */
+static const char *shared_dims(const Partition *p, const Node *node) {
+  ShardRule *rule = ARENA_NEW(p->ctx->scratch, ShardRule);
+  ShardCall call = shard_call(p->rewrite.from, node);
+  Text out = text_create(p->ctx->scratch);
+  shard_rule(&call, rule);
+  for (int i = 0; i < rule->n; i++)
+    if (rule->dims[i].treatment != SHARD_replicate)
+      text_printf(&out, "%s%s", out.n ? ", " : "", rule->dims[i].name);
+  return text_string(&out);
+}
+
 static void report_line(Partition *p, const Node *node,
                         const PlanPlacement *line, const char *reason) {
   Diag *d = diag(p->ctx->module->diags, DIAG_operator_line, line->span,
                  node->path, reason);
   diag_note(d, node->span, "it is computed here");
+  const char *dims = shared_dims(p, node);
+  if (*dims) diag_help(d, "it can share out %s", dims);
 }
 
 /* Micro-batches have one size. */
