@@ -157,29 +157,50 @@ static ExprValue weighted_log(Elab *e, ExprValue factor, ExprValue logp) {
   return pointwise2(e, OP_mul, factor, logp);
 }
 
-/* log_softmax subtracts the maximum of a row before it adds the log of the sum,
- * which is lost in a logsumexp of large logits. */
+/* What log p of the elements of a row is made of: x - max - log_sum.  The log
+ * of the sum would be lost beside a large maximum.  Its gradient reads x and
+ * two numbers of each row, so nothing else of the size of x is stored. */
+typedef struct RowLogs {
+  ExprValue max, log_sum;
+} RowLogs;
+
+static RowLogs row_logs(Elab *e, ExprValue x, Name dim) {
+  RowLogs logs;
+  Attrs attrs = {0};
+  attrs_names(&attrs, ATTR_over, &dim, 1);
+  attrs_int(&attrs, ATTR_relative, 1);
+  logs.max = elab_reduce(e, OP_max, x, &dim, 1);
+  logs.max = pointwise1(e, OP_stop_gradient, logs.max);
+  logs.log_sum = elab_emit(e, OP_logsumexp, &x, 1, &attrs);
+  return logs;
+}
+
+static ExprValue log_share(Elab *e, ExprValue x, const RowLogs *of) {
+  ExprValue shifted = pointwise2(e, OP_sub, x, of->max);
+  return pointwise2(e, OP_sub, shifted, of->log_sum);
+}
+
 ExprValue loss_cross_entropy(BuiltinCall *call, double smooth,
                              ExprValue weight) {
   Elab *e = call->e;
   ExprValue x = call->args[0], y = call->args[1], ignore = call->args[3];
   Name dim = call->dims[2].names[0];
-  ExprValue logp = elab_reduce(e, OP_log_softmax, x, &dim, 1);
-  ExprValue target = loss_gather(e, logp, y, dim);
+  RowLogs logs = row_logs(e, x, dim);
+  ExprValue target = loss_gather(e, x, y, dim);
   if (smooth > 0) { /* separate statements: C does not order arguments */
-    ExprValue rest = pointwise2(e, OP_mul, elab_mean(e, logp, &dim, 1),
+    ExprValue rest = pointwise2(e, OP_mul, elab_mean(e, x, &dim, 1),
                                 expr_value_float(smooth));
     target = pointwise2(e, OP_mul, target, expr_value_float(1 - smooth));
     target = pointwise2(e, OP_add, target, rest);
   }
-  ExprValue each = pointwise1(e, OP_neg, target);
+  ExprValue each = pointwise1(e, OP_neg, log_share(e, target, &logs));
   each = elab_checked(e, each, y, type_size(elab_type(e, x), dim));
   return ignore.kind == EXPR_VALUE_int ? mean_kept(e, each, y, ignore, weight)
                                        : elab_mean_all(e, each);
 }
 
 /* Each label contributes (1 - s) w[y] loss[y] + s / V sum over k of w[k]
- * loss[k], where loss[k] is -logp[k].  The sum over all labels is divided by
+ * loss[k], where loss[k] is -log p[k].  The sum over all labels is divided by
  * the sum of w[y]. */
 static ExprValue weighted_cross_entropy(BuiltinCall *call, double smooth,
                                         ExprValue weight) {
@@ -187,12 +208,13 @@ static ExprValue weighted_cross_entropy(BuiltinCall *call, double smooth,
   ExprValue x = call->args[0], y = call->args[1];
   Name dim = call->dims[2].names[0];
   int64_t size = type_size(elab_type(e, x), dim);
-  ExprValue logp = elab_reduce(e, OP_log_softmax, x, &dim, 1);
+  RowLogs logs = row_logs(e, x, dim);
   ExprValue own = loss_gather(e, weight, y, dim);
-  ExprValue each = weighted_log(e, own, loss_gather(e, logp, y, dim));
+  ExprValue target = log_share(e, loss_gather(e, x, y, dim), &logs);
+  ExprValue each = weighted_log(e, own, target);
   if (smooth > 0) {
-    ExprValue all =
-        elab_reduce(e, OP_sum, weighted_log(e, weight, logp), &dim, 1);
+    ExprValue all = weighted_log(e, weight, log_share(e, x, &logs));
+    all = elab_reduce(e, OP_sum, all, &dim, 1);
     all = pointwise2(e, OP_mul, all, expr_value_float(smooth / (double)size));
     each = pointwise2(e, OP_mul, each, expr_value_float(1 - smooth));
     each = pointwise2(e, OP_add, each, all);

@@ -57,22 +57,19 @@ static Value at_least_one(Graph *graph, Value sum) {
 
 void rows_softmax(Graph *graph, Value x, const Name *over, int n,
                   Value *out_softmax, Value *out_logsumexp) {
-  Row row = row_exp(graph, x, over, n, out_softmax == NULL);
-  if (out_softmax != NULL) {
-    *out_softmax =
-        graph_op2(graph, OP_div, row.exp, at_least_one(graph, row.sum));
-  }
+  Row row = row_exp(graph, x, over, n, false);
+  *out_softmax =
+      graph_op2(graph, OP_div, row.exp, at_least_one(graph, row.sum));
   if (out_logsumexp != NULL) {
     Value log = graph_op1(graph, OP_log, row.sum);
     *out_logsumexp = graph_op2(graph, OP_add, log, row.max);
   }
 }
 
-void rows_weights(Graph *graph, Value x, const Name *over, int n,
-                  Value *out_exp, Value *out_sum) {
+Value rows_share(Graph *graph, Value x, const Name *over, int n) {
   Row row = row_exp(graph, x, over, n, true);
-  *out_exp = row.exp;
-  *out_sum = at_least_one(graph, row.sum);
+  Value log = graph_op1(graph, OP_log, at_least_one(graph, row.sum));
+  return graph_op1(graph, OP_exp, graph_op2(graph, OP_sub, row.shifted, log));
 }
 
 void decompose_softmax(Graph *graph, const Graph *from, int id,
@@ -95,7 +92,10 @@ void decompose_logsumexp(Graph *graph, const Graph *from, int id,
                          const Value *inputs, Value *out_results) {
   int n;
   const Name *over = node_names(from->nodes.data[id], ATTR_over, &n);
-  rows_softmax(graph, inputs[0], over, n, NULL, &out_results[0]);
+  Row row = row_exp(graph, inputs[0], over, n, true);
+  Value log = graph_op1(graph, OP_log, row.sum);
+  bool is_relative = node_int(from->nodes.data[id], ATTR_relative, 0);
+  out_results[0] = is_relative ? log : graph_op2(graph, OP_add, log, row.max);
 }
 
 /* ---- normalisations ---- */

@@ -29,11 +29,11 @@ Value rows_rrms(Graph *graph, Value x, const Name *over, int n, double eps);
 /* A maximum or minimum of x and a constant that replaces no regular x: x is
  * above (below) it, or is -inf (inf) or 0, or is away by rounding alone. */
 Value rows_guard(Graph *graph, Op op, Value x, double bound);
-/* softmax and logsumexp of the same rows; either may be NULL. */
+/* softmax and logsumexp (or NULL) of the same rows. */
 void rows_softmax(Graph *graph, Value x, const Name *over, int n,
                   Value *out_softmax, Value *out_logsumexp);
-/* exp(x - max) and its sum, at least 1, as logsumexp has them. */
-void rows_weights(Graph *graph, Value x, const Name *over, int n,
-                  Value *out_exp, Value *out_sum);
+/* The softmax of x, 0 in a row of -inf, as exp(x - max - log(sum)): of what the
+ * forward pass of a logsumexp has, it reads x and two numbers of each row. */
+Value rows_share(Graph *graph, Value x, const Name *over, int n);
 
 #endif

@@ -99,9 +99,8 @@ void grad_extremum(Graph *graph, int id, const Value *cotangents, Value *out) {
 
 void grad_logsumexp(Graph *graph, int id, const Value *cotangents, Value *out) {
   Call call = reduce_call(graph, id, cotangents);
-  Value exp, sum;
-  rows_weights(graph, call.x, call.over, call.n, &exp, &sum);
-  out[0] = row_mul(&call, exp, graph_op2(graph, OP_div, call.g, sum));
+  Value share = rows_share(graph, call.x, call.over, call.n);
+  out[0] = row_mul(&call, share, call.g);
 }
 
 void grad_softmax(Graph *graph, int id, const Value *cotangents, Value *out) {

@@ -121,12 +121,13 @@ static double count_rows(const Node *node, const Type *x) {
 }
 
 /* logsumexp: maximum, difference, exponential and sum of each element; of each
- * row a logarithm and an addition. */
+ * row a logarithm and, unless it is relative, an addition. */
 double cost_reduce(const Node *node, const Type *const *inputs) {
   double elements = (double)type_elements(inputs[0]);
   if (node->op != OP_logsumexp) return elements;
+  bool is_relative = node_int(node, ATTR_relative, 0);
   return (3 + op_info(OP_exp)->flops) * elements +
-         (op_info(OP_log)->flops + 1) * count_rows(node, inputs[0]);
+         (op_info(OP_log)->flops + !is_relative) * count_rows(node, inputs[0]);
 }
 
 /* The operations of each element and of each row.  Softmax: maximum,

@@ -179,6 +179,13 @@ static Value wrong_node(Graph *to, const Node *node, const Value *inputs) {
                             &attrs, node->types, node->n_results, NULL);
 }
 
+/* The maximum of a row, subtracted from it: exp(x - max) over its sum is the
+ * same under any other shift. */
+static bool is_shift(const Graph *graph, const Node *node) {
+  return node->op == OP_sub &&
+         node_int(graph_node(graph, node->inputs[1]), ATTR_guard, 0) != 0;
+}
+
 /* Every third node is made wrong: how many are not seen. */
 static int count_unseen(const char *name, const char *text, int *out_wrong) {
   Module *module = module_create();
@@ -197,7 +204,7 @@ static int count_unseen(const char *name, const char *text, int *out_wrong) {
     for (int s = 0; s < EXACT_SEEDS && !is_seen; s++)
       is_seen =
           exact_compare_graphs(graph, wrong, exact_seeds[s]).n_differing > 0;
-    if (is_seen) continue;
+    if (is_seen || is_shift(graph, node)) continue;
     n_unseen++;
     cr_log_warn("%s: %s in place of node %d, %s, is not seen", name,
                 op_info(wrong_op(node->op))->name, id, op_info(node->op)->name);

@@ -142,12 +142,27 @@ static void take_maximum(Graph *graph, Site site) {
 
 /* ---- factors ---- */
 
+/* Exact mode takes a guard for its first operand; f64 sees its constant. */
+static bool is_bound_of_guards(const Graph *graph, int id) {
+  bool is_guard = false;
+  for (int user = id + 1; user < graph->nodes.n; user++) {
+    const Node *node = graph->nodes.data[user];
+    for (int i = 0; i < node->n_inputs; i++) {
+      if (node->inputs[i].node != id) continue;
+      if (!node_int(node, ATTR_guard, 0)) return false;
+      is_guard = true;
+    }
+  }
+  return is_guard;
+}
+
 static void find_constants(const Graph *graph, Sites *sites) {
   for (int id = 0; id < graph->nodes.n; id++) {
     const Node *node = graph->nodes.data[id];
     double value = node_float(node, ATTR_value, 0);
     if (node->op == OP_const && isfinite(value) && value != 0 &&
-        dtype_class(node->types[0]->dtype) == CLASS_FLOAT)
+        dtype_class(node->types[0]->dtype) == CLASS_FLOAT &&
+        !is_bound_of_guards(graph, id))
       add_site(sites, (Site){.node = id});
   }
 }
