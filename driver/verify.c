@@ -88,12 +88,6 @@ static void note_blocks(const Verify *v) {
                          *text ? ", " : "", repeat->name, repeat->first,
                          repeat->last);
   }
-  if (!steps->unroll_fault) return;
-  report->equal = ANSWER_no;
-  report->numbers = "comparing blocks";
-  report->step = steps->unroll_step;
-  report->kind = "node";
-  report->path = steps->unroll_fault;
 }
 
 /* The norm that says where the clip acts is that of a draft, whose messages
@@ -259,6 +253,11 @@ CompileResult driver_verify(Compilation *c, uint64_t seed, VerifyReport *out) {
   out->batch_shards = steps.program.list[0].batch_shards;
   out->contents = verify_contents(out->batch_shards);
   play_runs(&v);
+  /* Nearer to the mistake than the outputs that it changes. */
+  if (out->equal == ANSWER_no && steps.other_block) {
+    out->kind = "node";
+    out->path = steps.other_block;
+  }
   if (c->options->n_more_steps > 0)
     play_more_steps(&v, c->options->n_more_steps);
   return COMPILE_done;

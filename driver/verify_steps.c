@@ -154,9 +154,8 @@ static void fold_model(StepCompiler *s) {
 
 /* The final graph of the folded model; notes where the whole one, if it is
  * compiled, is not its unrolling. */
-static const Graph *folded_graph(const StepCompiler *s, const char *name,
-                                 const Graph *graph, const Graph *whole,
-                                 const Graph *trained) {
+static const Graph *folded_graph(const StepCompiler *s, const Graph *graph,
+                                 const Graph *whole, const Graph *trained) {
   bool is_training = !trained;
   if (s->out->n_repeats == 0) return whole;
   if (trained) {
@@ -168,12 +167,9 @@ static const Graph *folded_graph(const StepCompiler *s, const char *name,
   const Graph *folded = compile_graph(s, graph, s->c->plan, is_training,
                                       s->c->options->level, NULL, NULL);
   if (!whole) return folded;
-  const char *fault = unroll_difference(s->arena, whole, folded,
-                                        s->out->repeats, s->out->n_repeats);
-  if (fault && !s->out->unroll_fault) {
-    s->out->unroll_fault = fault;
-    s->out->unroll_step = name;
-  }
+  if (!s->out->other_block)
+    s->out->other_block = unroll_difference(s->arena, whole, folded,
+                                            s->out->repeats, s->out->n_repeats);
   return folded;
 }
 
@@ -183,8 +179,8 @@ static void make_played(const StepCompiler *s) {
   StepList *program = &s->out->program, *gradients = &s->out->gradients;
   const char *names[] = {"the first training step", "the evaluation",
                          "the second training step"};
-  const Graph *train = folded_graph(s, names[0], s->model->train,
-                                    graph_of_entry(s, ENTRY_train), NULL);
+  const Graph *train =
+      folded_graph(s, s->model->train, graph_of_entry(s, ENTRY_train), NULL);
   *gradients = (StepList){.n = 1};
   *program = (StepList){.n = 0};
   gradients->list[0] = (VerifyStep){
@@ -196,8 +192,8 @@ static void make_played(const StepCompiler *s) {
   if (s->model->eval)
     program->list[program->n++] = (VerifyStep){
         .name = names[1],
-        .played = folded_graph(s, names[1], s->model->eval,
-                               graph_of_entry(s, ENTRY_eval), train)};
+        .played = folded_graph(s, s->model->eval, graph_of_entry(s, ENTRY_eval),
+                               train)};
   program->list[program->n++] =
       (VerifyStep){.name = names[2], .played = train, .is_resumed = true};
 }
@@ -332,8 +328,8 @@ static CompileResult compile_played(const StepCompiler *s, bool is_draft) {
   return result;
 }
 
-CompileResult verify_compile(Compilation *c, Module *module, bool is_draft,
-                             VerifySteps *out) {
+static StepCompiler begin_steps(Compilation *c, Module *module,
+                                VerifySteps *out) {
   Arena *arena = c->module->arena;
   StepCompiler s = {.c = c,
                     .module = module,
@@ -341,8 +337,23 @@ CompileResult verify_compile(Compilation *c, Module *module, bool is_draft,
                     .model = arena_copy(arena, c->model, sizeof *c->model),
                     .out = out};
   *out = (VerifySteps){.not_played = list_not_played(&s)};
+  return s;
+}
+
+/* Where the whole program is no unrolling of the folded one, its blocks differ
+ * by a mistake, or because what is at an end of the chain changes the second
+ * block too: all of them are played. */
+CompileResult verify_compile(Compilation *c, Module *module, bool is_draft,
+                             VerifySteps *out) {
+  StepCompiler s = begin_steps(c, module, out);
   fold_model(&s);
   CompileResult result = compile_played(&s, is_draft);
+  const char *other_block = out->other_block;
+  if (result == COMPILE_done && other_block) {
+    s = begin_steps(c, module, out);
+    out->other_block = other_block;
+    result = compile_played(&s, false);
+  }
   if (result != COMPILE_done) return result;
   make_references(&s, true);
   if (diags_errors(module->diags) > 0) return COMPILE_mistake;

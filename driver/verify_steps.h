@@ -41,9 +41,9 @@ typedef struct VerifySteps {
   /* Runs of equal blocks that are played as three. */
   int n_repeats;
   Repeat repeats[MOST_REPEATS];
-  /* Where the whole program is not the unrolling of what is played, and which
-   * step it is; NULL: nowhere. */
-  const char *unroll_fault, *unroll_step;
+  /* The first node by which the whole program is no unrolling of them, so that
+   * all blocks are played; NULL: there is none. */
+  const char *other_block;
 } VerifySteps;
 
 /* ---- verify_steps.c ---- */

@@ -308,22 +308,22 @@ Test(faults, the_player_finds_them) {
 
 /* ---- one block ---- */
 
-/* Drops the first reduction of block 57 where a graph has it. */
+/* Drops the first reduction of block 57 of each graph that has it. */
 static void drop_in_one_block(void *user, const WatchedPass *pass) {
   bool *is_dropped = user;
   const Graph *graph = pass->graph;
   if (!pass_is_named(pass->row, "partition") || graph->mesh.n_axes == 0) return;
   for (int id = 0; id < graph->nodes.n; id++) {
     Node *node = graph->nodes.data[id];
-    if (*is_dropped || node->op != OP_all_reduce ||
-        !path_has(node->path, "block[57]"))
+    if (node->op != OP_all_reduce || !path_has(node->path, "block[57]"))
       continue;
     drop_reduction((Graph *)graph, (Site){.node = id});
     *is_dropped = true;
+    return;
   }
 }
 
-/* The block is not played; it differs from those beside it. */
+/* The block differs from those beside it, so that all are played. */
 Test(faults, one_fault_in_block_57_of_96_is_found) {
   bool is_dropped = false;
   PlayCase deep = {.model = "models/chargpt.dnn",
@@ -332,7 +332,7 @@ Test(faults, one_fault_in_block_57_of_96_is_found) {
                    .watch = {.user = &is_dropped, .pass = drop_in_one_block}};
   VerifyReport report = play_case(&deep);
   cr_expect(is_dropped);
-  cr_expect_str_eq(report.repeats, "block[0..95]");
+  cr_expect_null(report.repeats);
   cr_expect_eq(report.equal, ANSWER_no);
   cr_assert_not_null(report.path);
   cr_expect(strstr(report.path, "block[57]"), "%s", report.path);
