@@ -63,10 +63,7 @@ typedef struct CompileOptions {
   int n_overrides;
   bool is_checked;    /* check computed indices too */
   bool is_model_only; /* no plan and no bundle follow: see FrontendOptions */
-  /* Only its price is asked for: it may take more memory than its plan allows,
-   * has no plain program, and runs on all ranks of the cluster unless somebody
-   * says on how many. */
-  bool is_priced;
+  bool takes_cluster; /* all its ranks, unless somebody says how many */
   bool has_whole_windows; /* compile no `decode` */
   bool explains_windows;  /* note why there can be no `decode` */
 
@@ -128,6 +125,13 @@ typedef struct Compilation {
   char model_hash[33];
 } Compilation;
 
+/* How far a model is compiled. */
+typedef enum Station {
+  STATION_ordered, /* training: its final graph and list of instructions */
+  STATION_packed,  /* all entry points, in the arena of a rank */
+  STATION_program  /* what a bundle has, and whether it fits */
+} Station;
+
 typedef enum CompileResult {
   COMPILE_done,
   COMPILE_mistake, /* in the diagnostics */
@@ -143,8 +147,13 @@ CompileResult driver_load(Module *module, const CompileOptions *options,
 /* The plan that the pins ask for; NULL: one rank, or a mistake in the
  * diagnostics. */
 const Plan *driver_close(const Compilation *c, const Pins *pins);
-/* Graphs to entry points and their buffers. */
-CompileResult driver_compile(Compilation *c);
+/* Graphs to entry points, as far as the station. */
+CompileResult driver_compile(Compilation *c, Station station);
+/* The same model to be compiled under another plan (NULL: on one rank), with
+ * mistakes in the diagnostics of `module`, which may be a copy of the other
+ * one's.  Nobody watches it. */
+Compilation driver_replan(const Compilation *c, Module *module,
+                          const Plan *plan);
 /* NULL: the program has no training. */
 const EntryPoint *driver_training_step(const Compilation *c);
 /* The entry point with the largest arena, which decides what a rank needs;

@@ -14,7 +14,7 @@ static const Pins *with_options(const Compilation *c, const Pins *written) {
   const CompileOptions *options = c->options;
   Pins *pins = arena_copy(c->module->arena, written, sizeof *written);
   bool is_replicated = options->purpose == PURPOSE_predict;
-  bool takes_all = options->is_priced && c->cluster && !pins->is_given;
+  bool takes_all = options->takes_cluster && c->cluster && !pins->is_given;
   if (options->ranks > 0 && !is_replicated)
     pins->ranks = pin_number(options->ranks);
   else if (takes_all)
@@ -88,18 +88,39 @@ static void hash_model(Compilation *c) {
   hash_hex(text_string(&text), text.n, c->model_hash);
 }
 
-CompileResult driver_compile(Compilation *c) {
-  if (!add_entry_points(c)) return COMPILE_mistake;
-  bool is_priced = c->options->is_priced;
-  if (!is_priced) driver_add_plain(c);
+CompileResult driver_compile(Compilation *c, Station station) {
+  bool is_training_only = station < STATION_packed;
+  if (!(is_training_only ? driver_add_entry_point(c, ENTRY_train)
+                         : add_entry_points(c)))
+    return COMPILE_mistake;
+  if (is_training_only) return COMPILE_done;
+  if (station == STATION_program) driver_add_plain(c);
   double begin = driver_seconds();
   driver_assign_buffers(c);
   driver_end_station(c->options, "buffer_assign", begin);
-  /* It compiles the program once more. */
-  if (!is_priced) driver_check_remat(c);
-  if (!is_priced && !driver_fits_memory(c)) return COMPILE_no_plan;
-  if (!is_priced) hash_model(c);
+  if (station < STATION_program) return COMPILE_done;
+  driver_check_remat(c);
+  if (!driver_fits_memory(c)) return COMPILE_no_plan;
+  hash_model(c);
   return COMPILE_done;
+}
+
+Compilation driver_replan(const Compilation *c, Module *module,
+                          const Plan *plan) {
+  CompileOptions *options =
+      arena_copy(module->arena, c->options, sizeof *c->options);
+  options->watch = (CompileWatch){0};
+  Compilation out = {.module = module,
+                     .options = options,
+                     .model_folder = c->model_folder,
+                     .model = c->model,
+                     .pins = c->pins,
+                     .plans = c->plans,
+                     .plan = plan,
+                     .cluster = c->cluster,
+                     .target = c->target,
+                     .ranks = plan ? plan->ranks : 1};
+  return out;
 }
 
 Status driver_build(const Compilation *c, const BuildOptions *host,

@@ -34,35 +34,17 @@ static Plan *without_remat(Arena *arena, const Plan *plan) {
   return out;
 }
 
-static const EntryPoint *training_step(const Compilation *c) {
-  for (int i = 0; i < c->n_entry_points; i++)
-    if (c->entry_points[i].name == entry_point_info(ENTRY_train)->name)
-      return &c->entry_points[i];
-  return NULL;
-}
-
 /* False: the plan is no plan without the lines.  Reports nothing. */
 static bool peak_without(const Compilation *c, MemoryPeak *out) {
-  Module *module = c->module;
-  Diags *diags = module->diags;
-  Compilation trial = *c;
-  CompileOptions options = *c->options;
-  options.watch = (CompileWatch){0};
-  trial.options = &options;
-  trial.plan = without_remat(module->arena, c->plan);
-  module->diags = diags_create(module->arena);
-  PassRun run = {.name = entry_point_info(ENTRY_train)->name,
-                 .plan = trial.plan,
-                 .is_training = true};
-  PassResult result = driver_passes(&trial, module, &run, c->model->train);
-  bool is_good = diags_errors(module->diags) == 0;
-  if (is_good) {
-    const BufferAssignment *assignment =
-        driver_assign_alone(&trial, ENTRY_train, result.graph);
-    *out = memory_peak(result.graph, assignment, &c->target.backend->target);
-  }
-  module->diags = diags;
-  return is_good;
+  Module module = *c->module;
+  module.diags = diags_create(module.arena);
+  Compilation trial =
+      driver_replan(c, &module, without_remat(module.arena, c->plan));
+  if (driver_compile(&trial, STATION_ordered) != COMPILE_done) return false;
+  const BufferAssignment *assignment =
+      driver_assign_alone(&trial, ENTRY_train, trial.trained);
+  *out = memory_peak(trial.trained, assignment, &c->target.backend->target);
+  return true;
 }
 
 static PeakKind largest_kind(const MemoryPeak *peak) {
@@ -74,7 +56,7 @@ static PeakKind largest_kind(const MemoryPeak *peak) {
 
 void driver_check_remat(const Compilation *c) {
   const PlanSaving *line = first_remat(c->plan);
-  const EntryPoint *step = training_step(c);
+  const EntryPoint *step = driver_training_step(c);
   MemoryPeak without;
   if (!line || !step || !peak_without(c, &without)) return;
   MemoryPeak with =

@@ -78,7 +78,7 @@ static int64_t given_or_zero(int64_t number) {
 }
 
 /* The command wants the price of a step and no program. */
-static bool is_priced(const Options *options) {
+static bool command_prices(const Options *options) {
   return options->command == COMMAND_simulate ||
          options->command == COMMAND_diff ||
          (options->command == COMMAND_show && options->cluster);
@@ -111,7 +111,7 @@ static bool read_options(Tool *tool, CompileOptions *out) {
                           .n_overrides = options->overrides.n,
                           .is_checked = options->checked,
                           .is_model_only = command == COMMAND_check,
-                          .is_priced = is_priced(options),
+                          .takes_cluster = command_prices(options),
                           .has_whole_windows = options->whole_windows,
                           .explains_windows =
                               (is_ir || command == COMMAND_sample) &&
@@ -214,7 +214,9 @@ int tool_compile(Tool *tool, Compilation *out) {
   int code = tool_load(tool, out);
   if (code != EXIT_done) return code;
   if (!has_block(tool, out->model)) return EXIT_user;
-  CompileResult result = driver_compile(out);
+  bool is_priced = command_prices(&tool->options);
+  CompileResult result =
+      driver_compile(out, is_priced ? STATION_packed : STATION_program);
   tool_report(tool);
   switch (result) {
   case COMPILE_done: return EXIT_done;

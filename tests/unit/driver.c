@@ -22,7 +22,7 @@ static const char *entry_points_for(Purpose purpose, Compilation *out) {
                               .target = "null",
                               .level = 2};
   cr_assert_eq(driver_load(module, options, out), COMPILE_done);
-  cr_assert_eq(driver_compile(out), COMPILE_done);
+  cr_assert_eq(driver_compile(out, STATION_program), COMPILE_done);
   Text text = text_create(module->arena);
   for (int i = 0; i < out->n_entry_points; i++) {
     cr_expect(out->entry_points[i].assignment);

@@ -72,7 +72,7 @@ static Step compile_step(const char *model, const char *sizes,
       play_overrides(module->arena, sizes, &options->n_overrides);
   Compilation c;
   cr_assert_eq(driver_load(module, options, &c), COMPILE_done, "%s", plan);
-  cr_assert_eq(driver_compile(&c), COMPILE_done, "%s", plan);
+  cr_assert_eq(driver_compile(&c, STATION_program), COMPILE_done, "%s", plan);
   LaunchList launches = {0};
   KernelSet *kernels = kernel_set_create(module, c.target.backend);
   const EntryPoint *train = &c.entry_points[0];
