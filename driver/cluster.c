@@ -67,6 +67,19 @@ bool driver_load_curves(Module *module, const Cluster *cluster,
   return is_right;
 }
 
+bool driver_cost_model(const Compilation *c, const Cluster *cluster,
+                       CostModel *out) {
+  const ClusterGroup *group = &cluster->groups[0];
+  int64_t most = group_ranks(group);
+  Curves *curves = ARENA_NEW(c->module->arena, Curves);
+  if (!driver_load_curves(c->module, cluster, c->options->cluster, curves))
+    return false;
+  cost_model_of(group->device, out);
+  cost_share_machine(out, group, c->ranks < most ? c->ranks : most);
+  out->curves = curves;
+  return true;
+}
+
 bool driver_check_ranks(Module *module, const Cluster *cluster, int64_t ranks,
                         const char *asker) {
   int64_t most = cluster_ranks(cluster);

@@ -11,7 +11,7 @@
 #include "codegen/codegen.h"
 #include "frontend/frontend.h"
 #include "passes/passes.h"
-#include "passes/plan/curves.h"
+#include "passes/plan/cost.h"
 
 /* ---- what is asked for ---- */
 
@@ -168,6 +168,11 @@ const char *driver_whole_batch(const Compilation *c, const EntryPoint *entry);
 Status driver_build(const Compilation *c, const BuildOptions *host,
                     BuildReport *out);
 
+/* ---- remat_check.c ---- */
+
+/* Warns where the lines `remat` of the plan do not lower the peak memory. */
+void driver_check_remat(const Compilation *c);
+
 /* ---- cluster.c ---- */
 
 /* NULL after mistakes. */
@@ -180,6 +185,11 @@ bool driver_check_ranks(Module *module, const Cluster *cluster, int64_t ranks,
                         const char *asker);
 /* The same of the ranks that are compiled. */
 bool driver_check_compiled_ranks(const Compilation *c);
+/* The model of the first group of devices, for the ranks of a compilation, with
+ * the curves that the file of its cluster names; keeps profile and terms.
+ * False after mistakes. */
+bool driver_cost_model(const Compilation *c, const Cluster *cluster,
+                       CostModel *out);
 /* The back end of the devices of its first ranks (0: of all); NULL: they have
  * different ones. */
 const char *driver_cluster_target(const Cluster *cluster, int64_t ranks);

@@ -87,9 +87,4 @@ void driver_assign_buffers(Compilation *c);
 /* The pin `memory` of the plan; a mistake is printed. */
 bool driver_fits_memory(const Compilation *c);
 
-/* ---- remat_check.c ---- */
-
-/* Warns where the lines `remat` of the plan do not lower the peak memory. */
-void driver_check_remat(const Compilation *c);
-
 #endif

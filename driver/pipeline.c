@@ -99,7 +99,6 @@ CompileResult driver_compile(Compilation *c, Station station) {
   driver_assign_buffers(c);
   driver_end_station(c->options, "buffer_assign", begin);
   if (station < STATION_program) return COMPILE_done;
-  driver_check_remat(c);
   if (!driver_fits_memory(c)) return COMPILE_no_plan;
   hash_model(c);
   return COMPILE_done;

@@ -61,7 +61,7 @@ static DiffRows diff_terms(const Diff *d) {
 /* Names of kinds come from tables, so that equal ones have one address. */
 static DiffRows diff_kinds(const Diff *d) {
   DiffRows rows = {.index = map_create(d->arena)};
-  Names *names = d->a->c.module->names;
+  Names *names = d->a->c->module->names;
   for (int side = 0; side < 2; side++) {
     const Inspection *of = side ? &d->memory_b : &d->memory_a;
     const struct {
@@ -158,14 +158,14 @@ static void print_table(Text *out, const char *title, const DiffRows *rows,
 static void print_side(Text *out, const char *name, const char *plan,
                        const Priced *p) {
   text_printf(out, "%s: %s: %d ranks, a step takes %s, memory %s: %s\n", name,
-              plan, p->c.ranks, inspect_ms(out->arena, p->price.step),
+              plan, p->c->ranks, inspect_ms(out->arena, p->price.step),
               text_quantity(out->arena, (double)p->peak, "B"),
               p->peak <= p->memory ? "fits" : "does not fit");
   priced_print_profile(out, p);
 }
 
 static void print_diff(Text *out, const Diff *d) {
-  text_printf(out, "%s on %s (%s), estimates\n", d->a->c.model->name,
+  text_printf(out, "%s on %s (%s), estimates\n", d->a->c->model->name,
               d->a->cluster->name, priced_devices(out->arena, d->a));
   print_side(out, "a", d->plan_a, d->a);
   print_side(out, "b", d->plan_b, d->b);
@@ -206,7 +206,7 @@ static void print_side_json(Text *out, const char *name, const char *plan,
   text_printf(out,
               ",\"n_ranks\":%d,\"step_ps\":%lld,\"peak_bytes\":%lld,"
               "\"fits\":%s",
-              p->c.ranks, (long long)p->price.step, (long long)p->peak,
+              p->c->ranks, (long long)p->price.step, (long long)p->peak,
               p->peak <= p->memory ? "true" : "false");
   priced_print_profile_json(out, p);
   text_add(out, "}");

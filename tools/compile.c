@@ -217,6 +217,7 @@ int tool_compile(Tool *tool, Compilation *out) {
   bool is_priced = command_prices(&tool->options);
   CompileResult result =
       driver_compile(out, is_priced ? STATION_packed : STATION_program);
+  if (!is_priced && result != COMPILE_mistake) driver_check_remat(out);
   tool_report(tool);
   switch (result) {
   case COMPILE_done: return EXIT_done;

@@ -199,7 +199,7 @@ void dot_print(Text *out, const Inspection *in) {
   Dot d = {.arena = out->arena,
            .p = p,
            .graph = graph,
-           .names = p->c.module->names,
+           .names = p->c->module->names,
            .last_of = map_create(out->arena),
            .by_id = map_create(out->arena),
            .edges = map_create(out->arena),
@@ -211,10 +211,10 @@ void dot_print(Text *out, const Inspection *in) {
   }
   if (p->n_classes > 0) add_times(&d);
   text_add(out, "digraph ");
-  text_add_json(out, p->c.model->name);
+  text_add_json(out, p->c->model->name);
   text_add(out, " {\n  label=");
   text_add_json(out,
-                arena_printf(out->arena, "%s under %s: %s", p->c.model->name,
+                arena_printf(out->arena, "%s under %s: %s", p->c->model->name,
                              in->plan, inspect_ms(out->arena, p->price.step)));
   text_add(out, ";\n  labelloc=t;\n"
                 "  node [shape=box,style=\"filled,rounded\",fontname=\"sans\","

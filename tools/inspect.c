@@ -24,11 +24,11 @@ const char *inspect_ms(Arena *arena, Ps time) {
 
 bool inspect_rates(Inspection *out) {
   const Priced *p = out->priced;
-  const Model *model = p->c.model;
+  const Model *model = p->c->model;
   const Graph *trained =
-      driver_run_passes(&p->c, ENTRY_train, model->train, "autodiff");
+      driver_run_passes(p->c, ENTRY_train, model->train, "autodiff");
   if (!trained) return false;
-  out->flops = graph_model_flops(trained, p->c.module->arena);
+  out->flops = graph_model_flops(trained, p->c->module->arena);
   for (int i = 0; i < p->price.n_classes; i++) {
     const PriceClass *class = &p->price.classes[i];
     out->peak_flops +=
@@ -50,9 +50,9 @@ bool inspect_rates(Inspection *out) {
 static void add_kinds(Arena *arena, Inspection *out) {
   const Priced *p = out->priced;
   Bytes bytes[N_ROLES] = {0};
-  for (int i = 0; i < p->c.persistent.buffers.n; i++)
-    bytes[p->c.persistent.buffers.data[i].role] +=
-        p->c.persistent.buffers.data[i].bytes;
+  for (int i = 0; i < p->c->persistent.buffers.n; i++)
+    bytes[p->c->persistent.buffers.data[i].role] +=
+        p->c->persistent.buffers.data[i].bytes;
   for (int role = 0; role < N_ROLES; role++)
     if (bytes[role] > 0)
       vec_push(arena, &out->kinds,
@@ -73,7 +73,7 @@ static void add_kinds(Arena *arena, Inspection *out) {
 /* ---- sharding ---- */
 
 static void count_name(Arena *arena, Inspection *out, const Dim *dim) {
-  Name name = written_dim(out->priced->c.module->names, dim->name);
+  Name name = written_dim(out->priced->c->module->names, dim->name);
   for (int i = 0; i < out->names.n; i++) {
     NameRow *row = &out->names.data[i];
     if (row->dim != name || row->axes != dim->split) continue;
@@ -133,7 +133,7 @@ static void add_parameter(Arena *arena, Inspection *out, Map *rows,
                           const GraphInput *input) {
   const Graph *graph = out->priced->step->graph;
   const Type *type = graph_type(graph, input->value);
-  PathRow fold = paths_fold(out->priced->c.module->names, arena, input->path);
+  PathRow fold = paths_fold(out->priced->c->module->names, arena, input->path);
   intptr_t at = (intptr_t)map_get(rows, fold.key);
   if (at && type_equal(out->parameters.data[at - 1].type, type)) {
     widen(&out->parameters.data[at - 1].paths, &fold);
@@ -158,7 +158,7 @@ static void add_parameters(Arena *arena, Inspection *out) {
 Inspection inspect_memory(Arena *arena, const Priced *p) {
   Inspection out = {.priced = p};
   out.peak = memory_peak(p->step->graph, p->step->assignment,
-                         &p->c.target.backend->target);
+                         &p->c->target.backend->target);
   add_kinds(arena, &out);
   return out;
 }

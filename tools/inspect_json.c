@@ -40,11 +40,11 @@ void inspect_print_rates_json(Text *out, const Inspection *in) {
 static void add_head(Text *out, const Inspection *in) {
   const Priced *p = in->priced;
   text_add(out, "\"model\":");
-  text_add_json(out, p->c.model->name);
+  text_add_json(out, p->c->model->name);
   add_string(out, "plan", in->plan);
   add_string(out, "cluster", p->cluster->name);
   add_string(out, "device", priced_devices(out->arena, p));
-  add_integer(out, "n_ranks", p->c.ranks);
+  add_integer(out, "n_ranks", p->c->ranks);
   add_integer(out, "step_ps", p->price.step);
   inspect_print_rates_json(out, in);
   add_integer(out, "peak_bytes", p->peak);

@@ -75,11 +75,11 @@ static void print_kinds(Text *out, const Inspection *in) {
   if (in->others > 0)
     text_printf(out, "  %-20s %14s %14s  of '%s', more than a training step\n",
                 "other entry points", bytes_text(out, in->others), "",
-                driver_largest(&in->priced->c)->name);
+                driver_largest(in->priced->c)->name);
   text_printf(out, "  %-20s %14s %14s  of a rank\n", "arena",
               bytes_text(out, in->priced->peak), "");
   text_add(out, "\n");
-  show_entry_points(out, &in->priced->c, false);
+  show_entry_points(out, in->priced->c, false);
 }
 
 const char *inspect_axes(Arena *arena, const Mesh *mesh, AxisList axes) {

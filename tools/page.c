@@ -13,12 +13,12 @@ static void add_title(Text *out, const Inspection *in) {
   const Priced *p = in->priced;
   const Mesh *mesh = &p->step->graph->mesh;
   text_add(out, "<h1>");
-  page_text(out, p->c.model->name);
+  page_text(out, p->c->model->name);
   text_add(out, " under ");
   const char *slash = strrchr(in->plan, '/');
   page_text(out, slash ? slash + 1 : in->plan);
   text_add(out, "</h1><p>on ");
-  page_integer(out, "n_ranks", p->c.ranks, NULL);
+  page_integer(out, "n_ranks", p->c->ranks, NULL);
   text_add(out, " ranks of cluster ");
   page_text(out, p->cluster->name);
   text_add(out, ", devices ");
@@ -124,7 +124,7 @@ void page_print(Text *out, const Inspection *in) {
            "default-src 'none'; style-src 'unsafe-inline'; img-src data:\">\n"
            "<meta name=\"viewport\" content=\"width=device-width\">\n"
            "<link rel=\"icon\" href=\"data:,\">\n<title>");
-  page_text(out, in->priced->c.model->name);
+  page_text(out, in->priced->c->model->name);
   text_add(out, " on ");
   page_text(out, in->priced->cluster->name);
   text_printf(out, "</title>\n<style>%s</style>\n</head>\n<body><main>\n",

@@ -120,7 +120,7 @@ void page_kinds(Text *out, const Inspection *in) {
     text_printf(out,
                 "<td></td><td class=\"soft\">of '%s', more than a training "
                 "step</td></tr>\n",
-                driver_largest(&in->priced->c)->name);
+                driver_largest(in->priced->c)->name);
   }
   text_add(out, "<tr><td>arena</td>");
   bytes_cell(out, "peak_bytes", in->priced->peak);

@@ -89,13 +89,13 @@ static const char *stored_path(const PersistentBuffer *buffer) {
 
 static void add_memory(PathSum *sum, const Priced *p) {
   const Graph *graph = p->step->graph;
-  const Target *target = &p->c.target.backend->target;
+  const Target *target = &p->c->target.backend->target;
   MemoryPeak peak = memory_peak(graph, p->step->assignment, target);
   int n;
   const MemoryValue *values =
       memory_values(sum->arena, graph, p->step->assignment, target, &n);
-  for (int i = 0; i < p->c.persistent.buffers.n; i++) {
-    const PersistentBuffer *buffer = &p->c.persistent.buffers.data[i];
+  for (int i = 0; i < p->c->persistent.buffers.n; i++) {
+    const PersistentBuffer *buffer = &p->c->persistent.buffers.data[i];
     path_row(sum, stored_path(buffer))->persistent += buffer->bytes;
   }
   for (int i = 0; i < n; i++)
@@ -107,7 +107,7 @@ static void add_memory(PathSum *sum, const Priced *p) {
 PathTable paths_of(Arena *arena, const Priced *p, bool folds) {
   PathTable table = {.index = map_create(arena)};
   PathSum sum = {.arena = arena,
-                 .names = p->c.module->names,
+                 .names = p->c->module->names,
                  .table = &table,
                  .folds = folds,
                  .rows = map_create(arena)};

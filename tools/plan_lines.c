@@ -65,7 +65,7 @@ static void add_costs(Tool *tool, const Priced *p, PlanLines *lines) {
     intptr_t row = (intptr_t)map_get(seen, at->node);
     if (!row) {
       Span pin =
-          collective_pins(tool->arena, p->c.plan, at->graph, at->id).first;
+          collective_pins(tool->arena, p->c->plan, at->graph, at->id).first;
       row = find_line(lines, plan, pin) - lines->lines.data + 1;
       map_put(seen, at->node, (void *)row);
     }

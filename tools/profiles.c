@@ -23,21 +23,6 @@ const Profile *tool_read_profile(Tool *tool, const char *path) {
   return tool_report(tool) ? NULL : profile;
 }
 
-bool tool_cost_model(Tool *tool, const Cluster *cluster, int ranks,
-                     CostModel *out) {
-  const ClusterGroup *group = &cluster->groups[0];
-  int64_t most = group_ranks(group);
-  Curves *curves = ARENA_NEW(tool->arena, Curves);
-  bool has_curves =
-      driver_load_curves(&tool->module, cluster, tool->options.cluster, curves);
-  tool_report(tool);
-  if (!has_curves) return false;
-  cost_model_of(group->device, out);
-  cost_share_machine(out, group, ranks < most ? ranks : most);
-  out->curves = curves;
-  return true;
-}
-
 /* ---- a paced run ---- */
 
 /* The user of a Pacer. */
@@ -127,8 +112,10 @@ static bool choose_model(Tool *tool, const Compilation *c, Pacing *pacing) {
                   c->cluster->n_groups, c->cluster->name);
     return false;
   }
-  if (!tool_cost_model(tool, c->cluster, c->ranks, &pacing->model))
+  if (!driver_cost_model(c, c->cluster, &pacing->model)) {
+    tool_report(tool);
     return false;
+  }
   driver_check_compiled_ranks(c);
   return !tool_report(tool);
 }

@@ -38,7 +38,7 @@ int show_step(Tool *tool) {
   Text out = text_create(tool->arena);
   if (options->json) text_add(&out, "{");
   if (options->collectives) {
-    show_collectives(&out, &priced.c, options->json);
+    show_collectives(&out, priced.c, options->json);
     text_add(&out, options->json ? "," : "\n");
   }
   (options->json ? inspect_print_json : inspect_print)(&out, &inspection);

@@ -73,7 +73,7 @@ static void print_memory(Text *out, const Priced *s, const PriceClass *class) {
 
 /* The entry point that decides, where it is not the training step. */
 static void print_largest(Text *out, const Priced *s) {
-  const EntryPoint *largest = driver_largest(&s->c);
+  const EntryPoint *largest = driver_largest(s->c);
   if (largest == s->step) return;
   text_printf(
       out, "the entry point '%s' needs it, a training step %s\n", largest->name,
@@ -101,7 +101,7 @@ static void print_head(Text *out, const Priced *s) {
   const char *unchecked = unchecked_device(s);
   PriceErrors errors = cost_errors();
   text_printf(out, "%s on %d ranks of %s (%s): a step takes %s (estimate; ",
-              s->c.model->name, s->c.ranks, s->cluster->name,
+              s->c->model->name, s->c->ranks, s->cluster->name,
               priced_devices(out->arena, s), milliseconds(out, s->price.step));
   if (unchecked)
     text_printf(out, "no published run of %s)\n", unchecked);
@@ -173,7 +173,7 @@ void priced_print_json(Text *out, const Priced *s) {
               (long long)price->sent);
   for (int i = 0; i < price->n_classes; i++) print_json_class(out, s, i);
   text_add(out, "],");
-  show_entry_points(out, &s->c, true);
+  show_entry_points(out, s->c, true);
   if (!unchecked_device(s)) print_errors_json(out);
   priced_print_profile_json(out, s);
 }

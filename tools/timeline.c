@@ -130,8 +130,8 @@ typedef struct Repeat {
  * several places have such paths, too. */
 static bool follows_itself(Arena *arena, const Priced *p,
                            const Repeat *repeat) {
-  Names *names = p->c.module->names;
-  const Graph *graph = p->c.model->train;
+  Names *names = p->c->module->names;
+  const Graph *graph = p->c->model->train;
   bool *reads = ARENA_ARRAY(arena, bool, repeat->last + 1);
   for (int id = 0; id < graph->nodes.n; id++) {
     const Node *node = graph->nodes.data[id];
@@ -161,7 +161,7 @@ static Repeat most_costly_repeat(Arena *arena, const Priced *p,
     const char *path = priced_path(p->nodes[span->instruction].node);
     Name name;
     int64_t index;
-    if (!path_iteration(p->c.module->names, path, &name, &index)) continue;
+    if (!path_iteration(p->c->module->names, path, &name, &index)) continue;
     intptr_t at = (intptr_t)map_get(rows, name);
     if (!at) {
       vec_push(arena, &repeats, (Repeat){.name = name});
@@ -188,7 +188,8 @@ static bool is_in_block(const Priced *p, const StreamSpan *span, Name block,
   Name name;
   int64_t index;
   return fits &&
-         path_iteration(p->c.module->names, priced_path(node), &name, &index) &&
+         path_iteration(p->c->module->names, priced_path(node), &name,
+                        &index) &&
          name == block && index == wanted;
 }
 
@@ -217,7 +218,8 @@ static bool find_block(const Priced *p, const PricedClass *class, Name block,
       longest = i;
   }
   if (longest < 0) return false;
-  if (p->c.plan && p->c.plan->microbatches > 1) work /= p->c.plan->microbatches;
+  if (p->c->plan && p->c->plan->microbatches > 1)
+    work /= p->c->plan->microbatches;
   *begin = spans[longest].begin, *end = spans[longest].end;
   for (int i = longest; i >= 0 && *begin - spans[i].end <= work; i--)
     if (is_work_of(p, &spans[i], block, index, is_forward))
@@ -243,7 +245,7 @@ Timeline *timelines_of(Arena *arena, const Priced *p, int *out_n) {
     const PriceClass *class = &p->price.classes[c];
     const char *title =
         p->n_classes == 1
-            ? arena_printf(arena, "A step of all %d ranks", p->c.ranks)
+            ? arena_printf(arena, "A step of all %d ranks", p->c->ranks)
             : arena_printf(arena, "A step of the %d ranks of %s (%s)",
                            class->ranks, class->group->name,
                            class->group->device->name);
@@ -280,7 +282,7 @@ static LiveBytes *live_bytes(Arena *arena, const Priced *p) {
   int n = graph->nodes.n, n_values;
   const MemoryValue *values =
       memory_values(arena, graph, p->step->assignment,
-                    &p->c.target.backend->target, &n_values);
+                    &p->c->target.backend->target, &n_values);
   LiveBytes *live = ARENA_ARRAY(arena, LiveBytes, n + 2);
   for (int i = 0; i < n_values; i++) {
     live[values[i].first].bytes[values[i].kind] += values[i].bytes;

@@ -178,12 +178,6 @@ Status tool_write_kernels(Tool *tool, const Compilation *c, const char *path);
 
 /* ---- profiles.c ---- */
 
-/* The model of the first group of devices, for a program of so many ranks, with
- * the curves that the file of the cluster names; keeps profile and terms.
- * Prints mistakes. */
-bool tool_cost_model(Tool *tool, const Cluster *cluster, int ranks,
-                     CostModel *out);
-
 /* NULL after mistakes, which are printed. */
 const Profile *tool_read_profile(Tool *tool, const char *path);
 /* How long the launches of `dnnc run --paced` take; false after mistakes, which

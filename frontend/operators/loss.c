@@ -157,9 +157,9 @@ static ExprValue weighted_log(Elab *e, ExprValue factor, ExprValue logp) {
   return pointwise2(e, OP_mul, factor, logp);
 }
 
-/* What log p of the elements of a row is made of: x - max - log_sum.  The log
- * of the sum would be lost beside a large maximum.  Its gradient reads x and
- * two numbers of each row, so nothing else of the size of x is stored. */
+/* The parts of log p of the elements of a row: x - max - log_sum.  The log of
+ * the sum would be lost beside a large maximum.  Its gradient reads x and two
+ * numbers of each row, so nothing else of the size of x is stored. */
 typedef struct RowLogs {
   ExprValue max, log_sum;
 } RowLogs;

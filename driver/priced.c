@@ -1,5 +1,5 @@
 /*
- * priced.c -- compiles a model, prices its training step on a cluster, and
+ * priced.c -- prices the training step of a compiled model on a cluster, and
  * says where on the streams of the ranks each instruction stands.
  *
  *     run %3 dot             0 .. 3 us launch, 3 .. 83 us product
@@ -12,34 +12,15 @@
  * transfer that its collective has started.  A launch takes longer beside a
  * transfer; the same list priced without interference tells by how much.
  */
-#include "tools/priced.h"
+#include "driver/priced.h"
 
 #include <string.h>
 
 static bool check_model(const Compilation *c) {
   if (c->trained)
     return driver_check_compiled_ranks(c) && driver_check_one_target(c);
-  message_print("dnnc: error: '%s' has no train block\n", c->model->name);
+  diag(c->module->diags, DIAG_no_train, SPAN_NONE, c->model->name);
   return false;
-}
-
-/* Reads --without; prints a mistake. */
-static bool read_without(const Tool *tool, uint32_t *without) {
-  const char *names[N_COST_TERMS];
-  for (int i = 0; i < N_COST_TERMS; i++)
-    names[i] = cost_term_info((CostTerm)i)->name;
-  for (int i = 0; i < tool->options.without.n; i++) {
-    const char *name = tool->options.without.data[i];
-    int term = cost_term_find(name);
-    if (term < 0) {
-      const char *nearest = text_nearest(name, names, N_COST_TERMS);
-      message_print("dnnc: error: no term '%s'\n", name);
-      if (nearest) message_print("help: did you mean '%s'?\n", nearest);
-      return false;
-    }
-    *without |= (uint32_t)1 << term;
-  }
-  return true;
 }
 
 /* ---- nodes of instructions ---- */
@@ -300,9 +281,8 @@ static void note_cores(const Priced *p) {
   int cores = profile_cores(p->model.profile);
   if (p->price.n_measured > 0 || cores == 0 || cores == p->model.rates.units)
     return;
-  message_print("dnnc: note: the launches of the profile had %d cores, and a "
-                "rank of cluster '%s' has %d\n",
-                cores, p->cluster->name, p->model.rates.units);
+  diag(p->c->module->diags, DIAG_profile_cores, SPAN_NONE, cores,
+       p->cluster->name, p->model.rates.units);
 }
 
 /* The least of a rank that the program has. */
@@ -315,50 +295,26 @@ static Bytes least_memory(const Priced *p) {
   return least;
 }
 
-static int price_compiled(Tool *tool, bool wants_spans, Priced *p) {
-  if (!check_model(&p->c)) {
-    tool_report(tool);
-    return EXIT_user;
-  }
-  if (!p->cluster) p->cluster = p->c.cluster;
-  p->step = driver_training_step(&p->c);
-  if (!tool_cost_model(tool, p->cluster, p->c.ranks, &p->model))
-    return EXIT_user;
-  p->pinned = p->c.plan ? p->c.plan->memory_bytes : 0;
-  p->peak = driver_arena_bytes(&p->c);
+bool driver_price(const Compilation *c, const PriceRequest *request,
+                  Priced *out) {
+  Module *module = c->module;
+  *out = (Priced){.c = c,
+                  .cluster = request->cluster ? request->cluster : c->cluster,
+                  .step = driver_training_step(c),
+                  .peak = driver_arena_bytes(c),
+                  .pinned = c->plan ? c->plan->memory_bytes : 0};
+  out->model.profile = request->profile;
+  out->model.without = request->without;
+  if (!check_model(c) || !driver_cost_model(c, out->cluster, &out->model))
+    return false;
   double begin = driver_seconds();
-  if (wants_spans)
-    add_spans(tool->arena, p);
+  if (request->wants_spans)
+    add_spans(module->arena, out);
   else
-    p->price = price_list(tool->arena, p->step->instructions, &p->model,
-                          p->cluster, NULL, NULL);
-  p->memory = least_memory(p);
-  driver_end_station(p->c.options, "price", begin);
-  if (p->model.profile) note_cores(p);
-  return EXIT_done;
-}
-
-int tool_price(Tool *tool, bool wants_spans, Priced *out) {
-  const Options *options = &tool->options;
-  *out = (Priced){0};
-  if (!options->cluster) {
-    message_print("dnnc: error: what a step costs depends on the machines\n"
-                  "help: name them with --cluster FILE; 'dnnc cluster detect' "
-                  "writes one for this machine\n");
-    return EXIT_user;
-  }
-  if (!read_without(tool, &out->model.without)) return EXIT_user;
-  if (options->profile) {
-    out->model.profile = tool_read_profile(tool, options->profile);
-    if (!out->model.profile) return EXIT_user;
-  }
-  if (options->what_if.n > 0) {
-    const Cluster *cluster =
-        driver_load_cluster(&tool->module, options->cluster);
-    tool_report(tool);
-    out->cluster = cluster ? what_if(tool, cluster) : NULL;
-    if (!out->cluster) return EXIT_user;
-  }
-  int code = tool_compile(tool, &out->c);
-  return code == EXIT_done ? price_compiled(tool, wants_spans, out) : code;
+    out->price = price_list(module->arena, out->step->instructions, &out->model,
+                            out->cluster, NULL, NULL);
+  out->memory = least_memory(out);
+  driver_end_station(c->options, "price", begin);
+  if (out->model.profile) note_cores(out);
+  return true;
 }

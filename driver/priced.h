@@ -1,0 +1,80 @@
+/*
+ * priced.h -- declares a compiled model with the price of its step on a
+ * cluster.
+ */
+#ifndef DRIVER_PRICED_H
+#define DRIVER_PRICED_H
+
+#include "driver/driver.h"
+#include "passes/plan/price.h"
+
+/* An interval of a stream: a launch, what is between two launches, or a wait.
+ * Those of a class follow each other without a gap, so they add up to a step.
+ */
+typedef struct StreamSpan {
+  int instruction; /* of the list; a wait: the start of what ends it */
+  CostTerm part;
+  bool is_wait;
+  Ps begin, end;
+  Ps taken; /* of it, by transfers: counted as interference */
+} StreamSpan;
+
+/* A transfer while it is the first in its queue. */
+typedef struct QueueSpan {
+  int instruction, queue;
+  Ps begin, end;
+} QueueSpan;
+
+typedef struct PricedClass {
+  VEC(StreamSpan) stream;
+  VEC(QueueSpan) queues; /* in the order of their ends */
+} PricedClass;
+
+/* The node of an instruction, and the one of the entry point that it belongs
+ * to: inside the loop of a scan that is the scan. */
+typedef struct PricedNode {
+  const Graph *graph; /* NULL: the instruction has no node */
+  const Node *node;
+  int id, outer;
+} PricedNode;
+
+typedef struct Priced {
+  const Compilation *c;
+  const Cluster *cluster; /* after --what-if */
+  CostModel model;
+  const EntryPoint *step; /* of training */
+  Bytes peak;             /* the arena of a rank */
+  Bytes pinned;           /* what the plan allows; 0: nothing is said */
+  Bytes memory;           /* of the least device, or less if the plan says so */
+  Price price;
+  /* With spans only: */
+  PricedNode *nodes; /* by instruction */
+  int n_classes;     /* of ranks, as in the price */
+  PricedClass *classes;
+} Priced;
+
+/* The machines, and what else decides a price. */
+typedef struct PriceRequest {
+  const Cluster *cluster; /* changed; NULL: that of the compilation */
+  const Profile *profile; /* or NULL */
+  uint32_t without;       /* a bit for each term that is left out */
+  bool wants_spans;
+} PriceRequest;
+
+/* Prices the training step of a compilation that has reached STATION_packed.
+ * Everything lies in the arena of its module.  False after mistakes. */
+bool driver_price(const Compilation *c, const PriceRequest *request,
+                  Priced *out);
+
+/* The class that takes as long as the step; NULL without spans. */
+const PricedClass *priced_slowest(const Priced *p);
+/* The path of the value that a node belongs to: "grad." and "optimizer." are
+ * what its phase says. */
+const char *priced_path(const Node *node);
+Ps priced_length(const StreamSpan *span);
+/* The devices of the ranks: "a100_80g", or "a100_80g, v100_16g". */
+const char *priced_devices(Arena *arena, const Priced *p);
+/* "bulk", or "bulk of data" where queues are those of a group. */
+const char *priced_queue_name(Arena *arena, const Priced *p, int queue);
+
+#endif
