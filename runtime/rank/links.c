@@ -222,7 +222,7 @@ static int64_t time_alone(Run *run, LinkCase *c) {
 
 /* One of several, each of which begins when the one before it has ended. */
 static int64_t time_following(Run *run, LinkCase *c, int64_t alone) {
-  enum { RUNS = 7, MOST_IN_RUN = 16, RUN_NS = 4000000 };
+  enum { RUNS = 5, MOST_IN_RUN = 8, RUN_NS = 2000000 };
   int64_t times[RUNS], n = RUN_NS / alone;
   n = n < 2 ? 2 : n > MOST_IN_RUN ? MOST_IN_RUN : n;
   for (int i = 0; i < RUNS; i++) {
