@@ -38,9 +38,18 @@ enum { B = 2, N = 6, ALL = B * N, LEAST = -38, MOST = 38 };
 
 /* ---- functions of complex numbers ---- */
 
+/* As CMPLXL, which not every compiler has: parts that are not finite stay. */
+static Z complex_of(Real real, Real imaginary) {
+  union {
+    Real parts[2];
+    Z z;
+  } both = {{real, imaginary}};
+  return both.z;
+}
+
 /* The function with this value and slope at the real part. */
 static Z lift(Z z, Real value, Real slope) {
-  return CMPLXL(value, cimagl(z) == 0 ? 0 : slope * cimagl(z));
+  return complex_of(value, cimagl(z) == 0 ? 0 : slope * cimagl(z));
 }
 
 static Z z_abs(Z z) {
@@ -256,7 +265,7 @@ static Z power(Z a, Z b) {
 
 static Z angle(Z a, Z b) {
   Real x = creall(a), y = creall(b), square = x * x + y * y;
-  return CMPLXL(atan2l(x, y), (y * cimagl(a) - x * cimagl(b)) / square);
+  return complex_of(atan2l(x, y), (y * cimagl(a) - x * cimagl(b)) / square);
 }
 
 /* ---- the table ---- */
@@ -570,7 +579,7 @@ static void exact_gradient(const Range *range, const Operands *o, bool of_q,
       p[i / N][i % N] = o->p[i], q[i / N][i % N] = o->q[i];
     Z *x = of_q ? &q[k / N][k % N] : &p[k / N][k % N];
     Real step = creall(*x) == 0 ? 1e-30L : 1e-30L * fabsl(creall(*x));
-    *x = CMPLXL(creall(*x), step);
+    *x = complex_of(creall(*x), step);
     range->exact((const Z(*)[N])p, (const Z(*)[N])q, y);
     out[k] = 0;
     int n = range->n_values == 1 ? B : range->n_values;
