@@ -84,7 +84,7 @@ while [ $# -gt 0 ]; do
   [ "$1" = -o ] && out=$2
   shift
 done
-[ -z "${out:-}" ] || echo object >"$out"
+[ -z "${out:-}" ] || printf '\177ELF object\n' >"$out"
 END
 chmod +x "$work/cc"
 # Compiles any kernel to four bytes.
