@@ -16,7 +16,7 @@
  *   4. the line of the forward value, for its gradient;
  *   5. any line of a dim, then of paths.
  *
- * What a plan says decides, not how it is spelt: the axes of ZeRO are those
+ * Two spellings of one plan give the same answers: the axes of ZeRO are those
  * that it takes, and lines that say equally much come by mesh axis, then by
  * text, whatever their order in the file.
  */
