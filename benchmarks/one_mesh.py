@@ -11,7 +11,7 @@ line has the same without them, which is what is called MFU.
 --fit fits one constant for each device, `sustained` of passes/plan/rates.def:
 least squares of relative errors over its rows, in thousandths.  Then each row is
 predicted with the constant of the other rows of its device.  The steps are
-compiled once and priced by price_rows.c, which is compiled with $CC.
+compiled once and priced by the program price_rows beside DNNC.
 
 Exit status 1: the mean error is above 10 %, one is above 20 %, or with --fit
 the mean over rows left out is above 12 %.
@@ -201,17 +201,8 @@ class Pricer:
     """Steps of rows at any rates; compiles each once, in JOBS processes."""
 
     def __init__(self, dnnc, words, folder):
-        program = os.path.join(folder, "price_rows")
-        build = os.path.dirname(os.path.abspath(dnnc))
-        archives = [os.path.join(build, f"lib{name}.a") for name in
-                    ("driver", "codegen", "frontend", "passes", "runtime",
-                     "ir", "support")]
-        subprocess.run([os.environ.get("CC", "cc"), "-std=gnu11", "-O1",
-                        "-D_GNU_SOURCE", "-I" + ROOT, "-I" + build,
-                        "-o", program,
-                        os.path.join(ROOT, "benchmarks/price_rows.c"),
-                        *archives, "-lz", "-lm", "-ldl", "-lpthread"],
-                       check=True)
+        program = os.path.join(os.path.dirname(os.path.abspath(dnnc)),
+                               "price_rows")
         self.known, self.runs = {}, []
         for job in range(JOBS):
             path = write(os.path.join(folder, f"rows-{job}.txt"), "".join(

@@ -82,7 +82,7 @@ static void compile(Memory *memory, const char *text, Step *step) {
     overrides[i - 4] = (Override){words[i], value + 1};
   }
   if (driver_load(step->module, options, &step->c) != COMPILE_done ||
-      driver_compile(&step->c) != COMPILE_done)
+      driver_compile(&step->c, STATION_ordered) != COMPILE_done)
     fail("cannot compile", text);
   cost_model_of(step->c.cluster->groups[0].device, &step->model);
 }

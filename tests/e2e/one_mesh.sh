@@ -11,6 +11,6 @@ errors=$(sed -n 's/^mean error \(.*\)$/\1/p' table)
 "$dnnc" simulate "$root/models/mlp.dnn" --cluster "$root/models/h100x256.cluster" --ranks 1 >words || fail "simulate"
 grep -q "(estimate; mean error $errors, on $(grep -c ' GB' table) published runs)" words ||
   { head -n 1 words; fail "ERRORS of rates.def is not $errors"; }
-[ -r "$(dirname "$dnnc")/libdriver.a" ] || skip "the fit needs the archives of a build"
+[ -x "$(dirname "$dnnc")/price_rows" ] || skip "the fit needs price_rows of a build"
 python3 "$root/benchmarks/one_mesh.py" --fit "$dnnc" "$csv" ||
   fail "a row left out is too far off"
