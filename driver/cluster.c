@@ -71,9 +71,13 @@ bool driver_cost_model(const Compilation *c, const Cluster *cluster,
                        CostModel *out) {
   const ClusterGroup *group = &cluster->groups[0];
   int64_t most = group_ranks(group);
-  Curves *curves = ARENA_NEW(c->module->arena, Curves);
-  if (!driver_load_curves(c->module, cluster, c->options->cluster, curves))
-    return false;
+  const Curves *curves = out->curves;
+  if (!curves) {
+    Curves *loaded = ARENA_NEW(c->module->arena, Curves);
+    if (!driver_load_curves(c->module, cluster, c->options->cluster, loaded))
+      return false;
+    curves = loaded;
+  }
   cost_model_of(group->device, out);
   cost_share_machine(out, group, c->ranks < most ? c->ranks : most);
   out->curves = curves;

@@ -67,13 +67,12 @@ typedef struct CompileOptions {
   bool has_whole_windows; /* compile no `decode` */
   bool explains_windows;  /* note why there can be no `decode` */
 
-  const char *plan;        /* path of the plan file, or NULL */
-  const Source *plan_text; /* instead of what is in that file; or NULL */
-  const char *cluster;     /* path of the cluster file, or NULL */
-  int64_t ranks;           /* 0: as the plan says */
-  int64_t microbatches;    /* 0: as the plan says */
-  int64_t bucket_bytes;    /* 0: as the plan says */
-  const char *target;      /* NULL: that of the cluster, or cpu */
+  const char *plan;     /* path of the plan file, or NULL */
+  const char *cluster;  /* path of the cluster file, or NULL */
+  int64_t ranks;        /* 0: as the plan says */
+  int64_t microbatches; /* 0: as the plan says */
+  int64_t bucket_bytes; /* 0: as the plan says */
+  const char *target;   /* NULL: that of the cluster, or cpu */
 
   DataFiles data_files;
   const char *data_folder; /* where to look first, or NULL */
@@ -186,7 +185,8 @@ bool driver_check_ranks(Module *module, const Cluster *cluster, int64_t ranks,
 /* The same of the ranks that are compiled. */
 bool driver_check_compiled_ranks(const Compilation *c);
 /* The model of the first group of devices, for the ranks of a compilation, with
- * the curves that the file of its cluster names; keeps profile and terms.
+ * the curves that the file of its cluster names; keeps profile, terms, and
+ * curves if there are any.
  * False after mistakes. */
 bool driver_cost_model(const Compilation *c, const Cluster *cluster,
                        CostModel *out);

@@ -22,6 +22,11 @@ bool driver_load_model(Compilation *c);
 bool driver_count_eval_samples(const Compilation *c, const Model *model,
                                int64_t *out_samples);
 
+/* ---- pipeline.c ---- */
+
+/* The pins with those of the options, which go before lines of the plan. */
+const Pins *driver_add_options(const Compilation *c, const Pins *written);
+
 /* ---- cluster.c ---- */
 
 /* Whether the devices of the first ranks of the cluster compute in the dtype

@@ -8,9 +8,8 @@
  */
 #include "driver/internal.h"
 
-/* The command line goes before lines of the plan.  Ranks that predict share the
- * records, not the graph. */
-static const Pins *with_options(const Compilation *c, const Pins *written) {
+/* Ranks that predict share the records, not the graph. */
+const Pins *driver_add_options(const Compilation *c, const Pins *written) {
   const CompileOptions *options = c->options;
   Pins *pins = arena_copy(c->module->arena, written, sizeof *written);
   bool is_replicated = options->purpose == PURPOSE_predict;
@@ -37,7 +36,7 @@ const Plan *driver_close(const Compilation *c, const Pins *pins) {
 static bool choose_plan(Compilation *c) {
   Purpose purpose = c->options->purpose;
   bool reads = purpose == PURPOSE_predict || purpose == PURPOSE_sample;
-  if (c->pins) c->pins = with_options(c, c->pins);
+  if (c->pins) c->pins = driver_add_options(c, c->pins);
   if (c->pins) c->plan = driver_close(c, c->pins);
   if (diags_errors(c->module->diags) > 0) return false;
   if (reads && !c->options->plan) c->plan = NULL;

@@ -248,6 +248,13 @@ const char *priced_path(const Node *node) {
   return path;
 }
 
+PriceRequest priced_request(const Priced *p) {
+  return (PriceRequest){.cluster = p->cluster,
+                        .profile = p->model.profile,
+                        .curves = p->model.curves,
+                        .without = p->model.without};
+}
+
 const PricedClass *priced_slowest(const Priced *p) {
   return p->n_classes > 0 ? &p->classes[p->price.slowest] : NULL;
 }
@@ -305,6 +312,7 @@ bool driver_price(const Compilation *c, const PriceRequest *request,
                   .pinned = c->plan ? c->plan->memory_bytes : 0};
   out->model.profile = request->profile;
   out->model.without = request->without;
+  out->model.curves = request->curves;
   if (!check_model(c) || !driver_cost_model(c, out->cluster, &out->model))
     return false;
   double begin = driver_seconds();

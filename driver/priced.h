@@ -57,6 +57,7 @@ typedef struct Priced {
 typedef struct PriceRequest {
   const Cluster *cluster; /* changed; NULL: that of the compilation */
   const Profile *profile; /* or NULL */
+  const Curves *curves;   /* of the cluster; NULL: its file names them */
   uint32_t without;       /* a bit for each term that is left out */
   bool wants_spans;
 } PriceRequest;
@@ -65,6 +66,9 @@ typedef struct PriceRequest {
  * Everything lies in the arena of its module.  False after mistakes. */
 bool driver_price(const Compilation *c, const PriceRequest *request,
                   Priced *out);
+
+/* What another plan of the same model is priced with, without spans. */
+PriceRequest priced_request(const Priced *p);
 
 /* The class that takes as long as the step; NULL without spans. */
 const PricedClass *priced_slowest(const Priced *p);

@@ -7,6 +7,7 @@
  * link, unless the options say that links are followed.
  */
 #include "driver/internal.h"
+#include "driver/trial.h"
 #include "runtime/data/data.h"
 
 #include <limits.h>
@@ -84,11 +85,18 @@ static bool count_eval_samples(void *user, const Model *model, int64_t *out) {
   return driver_count_eval_samples(((Loading *)user)->c, model, out);
 }
 
+const Source *driver_read_plan(const Compilation *c, const char *path) {
+  const Source *source;
+  Status status = read_source(c, path, &source);
+  if (status.code == STATUS_ok) return source;
+  diag(c->module->diags, DIAG_failed, SPAN_NONE, status.message);
+  return NULL;
+}
+
 bool driver_load_model(Compilation *c) {
   const CompileOptions *options = c->options;
   Loading *loading = ARENA_NEW(c->module->arena, Loading);
   FrontendOptions *frontend = ARENA_NEW(c->module->arena, FrontendOptions);
-  Status status = STATUS_OK;
   *loading = (Loading){.c = c};
   *frontend = (FrontendOptions){.load = load_source,
                                 .why = load_failure,
@@ -99,16 +107,13 @@ bool driver_load_model(Compilation *c) {
                                 .value = options->value,
                                 .overrides = options->overrides,
                                 .n_overrides = options->n_overrides,
-                                .plan = options->plan_text,
                                 .checked = options->is_checked,
                                 .check_only = options->is_model_only};
   if (options->data_files != DATA_FILES_unread)
     frontend->count_eval_samples = count_eval_samples;
-  if (options->plan && !frontend->plan)
-    status = read_source(c, options->plan, &frontend->plan);
-  if (status.code != STATUS_ok) {
-    diag(c->module->diags, DIAG_failed, SPAN_NONE, status.message);
-    return false;
+  if (options->plan) {
+    frontend->plan = driver_read_plan(c, options->plan);
+    if (!frontend->plan) return false;
   }
   double begin = driver_seconds();
   LoadedModel loaded = frontend_load(c->module, frontend);

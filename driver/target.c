@@ -5,11 +5,13 @@
 #include "driver/internal.h"
 #include "runtime/cpu/cpu.h"
 
+#include <pthread.h>
 #include <string.h>
 
 /* A model has few kinds of matmuls, in many layers, and a library takes long to
- * answer: each kind is asked for once. */
+ * answer: each kind is asked for once, by whatever thread needs it first. */
 typedef struct ScratchCache {
+  pthread_mutex_t lock;
   struct {
     DnnGemm gemm;
     int64_t bytes;
@@ -17,22 +19,32 @@ typedef struct ScratchCache {
   int n;
 } ScratchCache;
 
-static int64_t gemm_scratch(const Target *target, const void *gemm) {
-  ScratchCache *cache = target->user;
+static int64_t find_gemm_scratch(ScratchCache *cache, const DnnGemm *gemm) {
   for (int i = 0; i < cache->n; i++)
-    if (!memcmp(&cache->known[i].gemm, gemm, sizeof cache->known[i].gemm))
+    if (!memcmp(&cache->known[i].gemm, gemm, sizeof *gemm))
       return cache->known[i].bytes;
   int64_t bytes = cpu_gemm_scratch(gemm);
   if (cache->n < ARRAY_LENGTH(cache->known)) {
-    memcpy(&cache->known[cache->n].gemm, gemm, sizeof(DnnGemm));
+    memcpy(&cache->known[cache->n].gemm, gemm, sizeof *gemm);
     cache->known[cache->n++].bytes = bytes;
   }
   return bytes;
 }
 
+static int64_t gemm_scratch(const Target *target, const void *gemm) {
+  ScratchCache *cache = target->user;
+  pthread_mutex_lock(&cache->lock);
+  int64_t bytes = find_gemm_scratch(cache, gemm);
+  pthread_mutex_unlock(&cache->lock);
+  return bytes;
+}
+
 static int64_t conv_scratch(const Target *target, const void *conv) {
-  (void)target;
-  return cpu_conv_scratch(conv);
+  ScratchCache *cache = target->user;
+  pthread_mutex_lock(&cache->lock);
+  int64_t bytes = cpu_conv_scratch(conv);
+  pthread_mutex_unlock(&cache->lock);
+  return bytes;
 }
 
 Status driver_read_target(Compilation *c) {
@@ -47,7 +59,9 @@ Status driver_read_target(Compilation *c) {
   if (own->uses_host_libraries && !c->options->is_model_only) {
     own->target.gemm_scratch = gemm_scratch;
     own->target.conv_scratch = conv_scratch;
-    own->target.user = ARENA_NEW(arena, ScratchCache);
+    ScratchCache *cache = ARENA_NEW(arena, ScratchCache);
+    pthread_mutex_init(&cache->lock, NULL);
+    own->target.user = cache;
   }
   c->target.backend = own;
   return STATUS_OK;

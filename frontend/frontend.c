@@ -435,7 +435,8 @@ static void build_graphs(Build *b) {
   if (!graph) return;
   b->plans =
       plan_reader_create(b->settings, model, b->walk, graph, b->batch_dim);
-  b->pins = frontend_read_plan(b->plans, options->plan);
+  const PlanSource from = {.file = options->plan};
+  b->pins = frontend_read_plan(b->plans, &from, b->settings->diags);
 }
 
 static bool mentions(const Expr *x, Name name) {

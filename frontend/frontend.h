@@ -66,9 +66,19 @@ typedef struct LoadedModel {
 
 /* Elaborates; mistakes become diags in module->diags. */
 LoadedModel frontend_load(Module *module, const FrontendOptions *options);
-/* The pins of another plan file of the model, or of its own blocks (NULL).
- * Returns NULL after an error, which is in the diags of the model's module. */
-Pins *frontend_read_plan(PlanReader *plans, const Source *file);
+/* Where a plan is read from. */
+typedef struct PlanSource {
+  const Source *file; /* NULL: the blocks of the model */
+  /* Lines of the file that are left out, wherever one of these spans holds
+   * their first character. */
+  const Span *without;
+  int n_without;
+} PlanSource;
+
+/* Returns the pins of a plan of the model, or NULL after an error, which is in
+ * `diags`. */
+Pins *frontend_read_plan(PlanReader *plans, const PlanSource *from,
+                         Diags *diags);
 /* The cluster of a cluster file; mistakes become diags in module->diags and
  * NULL is returned if there was an error. */
 const Cluster *frontend_read_cluster(Module *module, const Source *source);

@@ -187,6 +187,17 @@ static void print_diag(Text *out, const Diag *diag) {
   text_add(out, "\n");
 }
 
+const char *diags_first_error(const Diags *diags, Arena *arena) {
+  for (int i = 0; i < diags->kept.n; i++) {
+    const Diag *diag = diags->kept.data[i];
+    if (rows[diag->id].severity != SEVERITY_error) continue;
+    Text text = text_create(arena);
+    message_escape(&text, diag->text);
+    return text_string(&text);
+  }
+  return NULL;
+}
+
 void diags_print(Diags *diags, Text *out) {
   for (; diags->n_printed < diags->kept.n; diags->n_printed++) {
     if (diags->n_printed > 0) text_add(out, "\n");

@@ -15,6 +15,7 @@ typedef struct Slot {
 
 struct Names {
   Arena *arena;
+  const Names *base; /* or NULL */
   Slot *slots;
   size_t n, capacity; /* capacity: a power of two */
 };
@@ -26,6 +27,12 @@ Names *names_create(Arena *arena) {
   names->arena = arena;
   names->capacity = FIRST_CAPACITY;
   names->slots = ARENA_ARRAY(arena, Slot, FIRST_CAPACITY);
+  return names;
+}
+
+Names *names_create_above(Arena *arena, const Names *base) {
+  Names *names = names_create(arena);
+  names->base = base;
   return names;
 }
 
@@ -61,6 +68,10 @@ static Name intern(Names *names, const char *text, size_t length,
                    bool may_keep) {
   ASSERT(length <= UINT32_MAX);
   uint32_t hash = (uint32_t)hash_bytes(text, length, 0);
+  for (const Names *base = names->base; base; base = base->base) {
+    const Slot *known = find(base, hash, text, length);
+    if (known->name) return known->name;
+  }
   Slot *slot = find(names, hash, text, length);
   if (slot->name) return slot->name;
   Name name = text;

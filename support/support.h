@@ -142,6 +142,9 @@ typedef const char *Name; /* NUL-terminated; only ever from name_intern */
 typedef struct Names Names;
 
 Names *names_create(Arena *arena);
+/* Holds the names of `base` too, which may get no new ones while this table is
+ * in use.  So several threads can each intern names above one base. */
+Names *names_create_above(Arena *arena, const Names *base);
 Name name_intern(Names *names, const char *text);
 Name name_intern_n(Names *names, const char *text, size_t length);
 Name name_format(Names *names, const char *format, ...) PRINTF_LIKE(2, 3);
@@ -279,6 +282,8 @@ void diag_help(Diag *diag, const char *format, ...) PRINTF_LIKE(2, 3);
 /* Whether this was reported at this place. */
 bool diags_have(const Diags *diags, DiagId id, Span span);
 int diags_errors(const Diags *diags);
+/* Returns the sentence of the first error, as it is printed; NULL: none. */
+const char *diags_first_error(const Diags *diags, Arena *arena);
 int diags_warnings(const Diags *diags);
 /* All that was added since the last call, in order of addition:
  *   file:line:col: error: text

@@ -229,14 +229,6 @@ static void print_diff_json(Text *out, const Diff *d) {
 
 /* ---- the command ---- */
 
-static int price_plan(Tool *tool, const char *plan, Priced *out,
-                      Inspection *memory) {
-  tool->options.plan = plan;
-  int code = tool_price(tool, true, out);
-  if (code == EXIT_done) *memory = inspect_memory(tool->arena, out);
-  return code;
-}
-
 int command_diff(Tool *tool) {
   Options *options = &tool->options;
   tool_use_certificate(tool, options->subject);
@@ -252,10 +244,13 @@ int command_diff(Tool *tool) {
                .plan_a = options->subject,
                .plan_b = options->other};
   options->subject = options->model;
-  int code = price_plan(tool, diff.plan_a, &a, &diff.memory_a);
+  options->plan = diff.plan_a;
+  int code = tool_price(tool, true, &a);
   if (code == EXIT_done)
-    code = price_plan(tool, diff.plan_b, &b, &diff.memory_b);
+    code = tool_price_other(tool, &a, diff.plan_b, true, &b);
   if (code != EXIT_done) return code;
+  diff.memory_a = inspect_memory(tool->arena, &a);
+  diff.memory_b = inspect_memory(tool->arena, &b);
   Text out = text_create(tool->arena);
   (options->json ? print_diff_json : print_diff)(&out, &diff);
   tool_print(&out);

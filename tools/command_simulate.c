@@ -112,9 +112,17 @@ static int simulate_list(Tool *tool) {
   return EXIT_done;
 }
 
+/* The first plan is the one that the model is loaded with. */
 static int simulate_model(Tool *tool) {
   Priced priced;
-  const char *trace = tool->options.trace;
+  Options *options = &tool->options;
+  const char *trace = options->trace;
+  if (options->plans.n > 0) options->plan = options->plans.data[0];
+  if (options->plans.n > 1 && trace) {
+    message_print("dnnc: error: --trace takes one --plan\n");
+    return EXIT_user;
+  }
+  if (options->plans.n > 1) return simulate_plans(tool);
   int code = tool_price(tool, trace != NULL, &priced);
   if (code != EXIT_done) return code;
   if (trace) {

@@ -2,6 +2,7 @@
  * compile.c -- fills the options of the driver from the command line, and turns
  * its results into exit codes.
  */
+#include "driver/trial.h"
 #include "runtime/launch/launch.h"
 #include "tools/tools.h"
 
@@ -117,7 +118,6 @@ static bool read_options(Tool *tool, CompileOptions *out) {
                               (is_ir || command == COMMAND_sample) &&
                               !options->quiet,
                           .plan = options->plan,
-                          .plan_text = tool->plan_text,
                           .cluster = options->cluster,
                           .ranks = given_or_zero(options->ranks),
                           .microbatches = given_or_zero(options->microbatches),
@@ -210,9 +210,7 @@ static bool has_block(const Tool *tool, const Model *model) {
   return false;
 }
 
-int tool_compile(Tool *tool, Compilation *out) {
-  int code = tool_load(tool, out);
-  if (code != EXIT_done) return code;
+static int compile_loaded(Tool *tool, Compilation *out) {
   if (!has_block(tool, out->model)) return EXIT_user;
   bool is_priced = command_prices(&tool->options);
   CompileResult result =
@@ -225,4 +223,29 @@ int tool_compile(Tool *tool, Compilation *out) {
   case COMPILE_no_plan: return EXIT_no_plan;
   }
   UNREACHABLE();
+}
+
+int tool_compile(Tool *tool, Compilation *out) {
+  int code = tool_load(tool, out);
+  return code == EXIT_done ? compile_loaded(tool, out) : code;
+}
+
+const Pins *tool_read_pins(Tool *tool, const Compilation *loaded,
+                           const char *path) {
+  PlanSource from = {.file = driver_read_plan(loaded, path)};
+  const Pins *pins = NULL;
+  if (from.file) pins = driver_read_pins(loaded, &from, tool->module.diags);
+  tool_report(tool);
+  return pins;
+}
+
+int tool_compile_other(Tool *tool, const Compilation *loaded, const char *path,
+                       Compilation *out) {
+  const Pins *pins = tool_read_pins(tool, loaded, path);
+  if (!pins) return EXIT_user;
+  const Plan *plan = driver_close(loaded, pins);
+  if (tool_report(tool)) return EXIT_user;
+  *out = driver_replan(loaded, &tool->module, plan);
+  if (!can_leave_out(out) || !check_ranks(tool, out)) return EXIT_user;
+  return compile_loaded(tool, out);
 }

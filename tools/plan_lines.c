@@ -6,20 +6,15 @@
  *
  * A line costs what its collectives take (collective_pins.c finds the line
  * behind each), and what it buys is the difference to the same plan without it.
- * That plan is compiled and priced in a process of its own: its messages are
- * not for the user, and whatever happens to it, the others are priced.
  */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
+#include "driver/trial.h"
 #include "frontend/syntax/ast.h"
 #include "tools/inspect.h"
-
-enum { MOST_AT_A_TIME = 8 };
 
 /* ---- what lines cost ---- */
 
@@ -86,145 +81,70 @@ static int compare_lines(const void *a, const void *b) {
 
 /* ---- what they buy ---- */
 
-typedef struct Tried {
-  Ps step;
-  Bytes peak;
-} Tried;
-
-static void blank_line(char *text, Span line) {
-  uint32_t end = line.end;
-  while (text[end] == ' ') end++;
-  if (text[end] == ';') line.end = end + 1;
-  for (uint32_t i = line.begin; i < line.end; i++)
-    if (text[i] != '\n') text[i] = ' ';
-}
-
-/* The plan without the lines of a row, which become blanks. */
-static const Source *plan_without(Arena *arena, const Source *source,
-                                  const PlanLine *line) {
-  char *text = arena_strdup(arena, source->text);
-  for (int i = 0; i < line->spans.n; i++) blank_line(text, line->spans.data[i]);
-  Source *out = ARENA_NEW(arena, Source);
-  *out = (Source){source->path, text, source->n};
-  return out;
-}
-
-static _Noreturn void run_child(Tool *tool, const Source *plan, int messages,
-                                int results) {
-  tool->plan_text = plan;
-  if (dup2(messages, STDERR_FILENO) < 0) _exit(EXIT_machine);
-  Priced p;
-  int code = tool_price(tool, false, &p);
-  Tried tried = {p.price.step, p.peak};
-  if (code == EXIT_done &&
-      write(results, &tried, sizeof tried) != (ssize_t)sizeof tried)
-    code = EXIT_machine;
-  fflush(stderr);
-  _exit(code);
-}
-
-/* "no size follows for axis 'tensor'" of the first error. */
-static const char *first_error(Arena *arena, FILE *messages) {
-  char line[512];
-  rewind(messages);
-  while (fgets(line, sizeof line, messages)) {
-    const char *error = strstr(line, "error: ");
-    if (!error) continue;
-    error += strlen("error: ");
-    return arena_printf(arena, "%.*s", (int)strcspn(error, "\n"), error);
-  }
-  return NULL;
-}
-
-static bool read_result(int results, Tried *out) {
-  ssize_t n;
-  do n = read(results, out, sizeof *out);
-  while (n < 0 && errno == EINTR);
-  return n == (ssize_t)sizeof *out;
-}
-
-/* A process that prices the plan without a line. */
-typedef struct Trial {
-  pid_t child;
-  int results; /* where it writes a Tried */
-  FILE *messages;
-  PlanLine *line;
-} Trial;
-
-static bool begin_trial(Tool *tool, const Source *source, PlanLine *line,
-                        Trial *out) {
-  int ends[2];
-  *out = (Trial){.line = line, .messages = tmpfile()};
-  if (!out->messages) return false;
-  if (pipe(ends) < 0) {
-    fclose(out->messages);
-    return false;
-  }
-  const Source *plan = plan_without(tool->arena, source, line);
-  fflush(stdout);
-  fflush(stderr);
-  out->child = fork();
-  if (out->child == 0) run_child(tool, plan, fileno(out->messages), ends[1]);
-  close(ends[1]);
-  out->results = ends[0];
-  if (out->child > 0) return true;
-  close(ends[0]);
-  fclose(out->messages);
-  return false;
-}
-
-static void end_trial(Tool *tool, const Priced *p, const Trial *trial) {
-  PlanLine *line = trial->line;
-  Tried tried;
-  int status = 0;
-  bool has_result = read_result(trial->results, &tried);
-  while (waitpid(trial->child, &status, 0) < 0 && errno == EINTR) continue;
-  line->is_tried = true;
-  line->is_legal =
-      has_result && WIFEXITED(status) && WEXITSTATUS(status) == EXIT_done;
-  if (line->is_legal) {
-    line->step_without = tried.step;
-    line->peak_without = tried.peak;
-    line->step_change = tried.step - p->price.step;
-    line->peak_change = tried.peak - p->peak;
-  } else {
-    line->why = first_error(tool->arena, trial->messages);
-    if (!line->why) line->why = "dnnc failed without this line";
-  }
-  close(trial->results);
-  fclose(trial->messages);
-}
+typedef struct LineTrials {
+  Tool *tool;
+  const Priced *p;
+  PlanLine **lines; /* by trial */
+  int n, n_ended;
+} LineTrials;
 
 /* On a terminal only. */
-static void show_progress(int done, int of) {
-  if (of == 0 || !isatty(STDERR_FILENO)) return;
-  if (done < of)
-    fprintf(stderr, "\rpricing the plan without a line: %d of %d", done + 1,
-            of);
+static void show_progress(const LineTrials *trials) {
+  if (trials->n == 0 || !isatty(STDERR_FILENO)) return;
+  if (trials->n_ended < trials->n)
+    fprintf(stderr, "\rpricing the plan without a line: %d of %d",
+            trials->n_ended + 1, trials->n);
   else
     fprintf(stderr, "\r%50s\r", "");
   fflush(stderr);
 }
 
-/* The first lines, as many at a time as there are processors. */
+static void end_trial(void *user, int i, const Trial *trial, bool is_priced) {
+  LineTrials *trials = user;
+  PlanLine *line = trials->lines[i];
+  line->is_legal = is_priced;
+  if (is_priced) {
+    line->step_without = trial->priced.price.step;
+    line->peak_without = trial->priced.peak;
+    line->step_change = line->step_without - trials->p->price.step;
+    line->peak_change = line->peak_without - trials->p->peak;
+  } else {
+    line->why = diags_first_error(trial->module.diags, trials->tool->arena);
+  }
+  trials->n_ended++;
+  show_progress(trials);
+}
+
+/* Returns NULL and notes why where the file is no plan without the line. */
+static const Pins *pins_without(Tool *tool, const Priced *p,
+                                const Source *source, PlanLine *line) {
+  Diags *diags = diags_create(tool->arena);
+  PlanSource from = {
+      .file = source, .without = line->spans.data, .n_without = line->spans.n};
+  const Pins *pins = driver_read_pins(p->c, &from, diags);
+  if (!pins) line->why = diags_first_error(diags, tool->arena);
+  return pins;
+}
+
+/* The first `n` lines, as many at a time as there are processors. */
 static void try_lines(Tool *tool, const Priced *p, const Source *source,
                       PlanLine *lines, int n) {
-  long processors = sysconf(_SC_NPROCESSORS_ONLN);
-  int at_a_time = processors < 1                ? 1
-                  : processors > MOST_AT_A_TIME ? MOST_AT_A_TIME
-                                                : (int)processors;
-  Trial trials[MOST_AT_A_TIME];
-  bool is_begun[MOST_AT_A_TIME];
-  for (int i = 0; i < n + at_a_time; i++) {
-    int slot = i % at_a_time;
-    if (i >= at_a_time && i - at_a_time < n) {
-      show_progress(i - at_a_time, n);
-      if (is_begun[slot]) end_trial(tool, p, &trials[slot]);
-    }
-    if (i < n)
-      is_begun[slot] = begin_trial(tool, source, &lines[i], &trials[slot]);
+  PriceRequest request = priced_request(p);
+  LineTrials trials = {
+      .tool = tool, .p = p, .lines = ARENA_ARRAY(tool->arena, PlanLine *, n)};
+  const Pins **pins = ARENA_ARRAY(tool->arena, const Pins *, n);
+  for (int i = 0; i < n; i++) {
+    lines[i].is_tried = true;
+    pins[trials.n] = pins_without(tool, p, source, &lines[i]);
+    if (pins[trials.n]) trials.lines[trials.n++] = &lines[i];
   }
-  show_progress(n, n);
+  show_progress(&trials);
+  driver_try_all(p->c, &(TrialList){.n = trials.n,
+                                    .pins = pins,
+                                    .request = &request,
+                                    .most_threads = tool_threads(),
+                                    .visit = end_trial,
+                                    .user = &trials});
 }
 
 Ps plan_lines_rest(const PlanLines *lines, Ps step) {

@@ -4,6 +4,8 @@
  */
 #include "tools/priced.h"
 
+#include <unistd.h>
+
 /* Reads --without; prints a mistake. */
 static bool read_without(const Tool *tool, uint32_t *without) {
   const char *names[N_COST_TERMS];
@@ -38,19 +40,42 @@ static bool read_request(Tool *tool, PriceRequest *out) {
   return out->cluster != NULL;
 }
 
-int tool_price(Tool *tool, bool wants_spans, Priced *out) {
-  PriceRequest request = {.wants_spans = wants_spans};
+int tool_price_request(Tool *tool, PriceRequest *out) {
   if (!tool->options.cluster) {
     message_print("dnnc: error: what a step costs depends on the machines\n"
                   "help: name them with --cluster FILE; 'dnnc cluster detect' "
                   "writes one for this machine\n");
     return EXIT_user;
   }
-  if (!read_request(tool, &request)) return EXIT_user;
-  Compilation *c = ARENA_NEW(tool->arena, Compilation);
-  int code = tool_compile(tool, c);
-  if (code != EXIT_done) return code;
-  bool is_priced = driver_price(c, &request, out);
+  return read_request(tool, out) ? EXIT_done : EXIT_user;
+}
+
+static int price(Tool *tool, const Compilation *c, const PriceRequest *request,
+                 Priced *out) {
+  bool is_priced = driver_price(c, request, out);
   tool_report(tool);
   return is_priced ? EXIT_done : EXIT_user;
+}
+
+int tool_price(Tool *tool, bool wants_spans, Priced *out) {
+  PriceRequest request = {.wants_spans = wants_spans};
+  Compilation *c = ARENA_NEW(tool->arena, Compilation);
+  int code = tool_price_request(tool, &request);
+  if (code == EXIT_done) code = tool_compile(tool, c);
+  return code == EXIT_done ? price(tool, c, &request, out) : code;
+}
+
+int tool_price_other(Tool *tool, const Priced *first, const char *plan,
+                     bool wants_spans, Priced *out) {
+  PriceRequest request = priced_request(first);
+  Compilation *c = ARENA_NEW(tool->arena, Compilation);
+  request.wants_spans = wants_spans;
+  int code = tool_compile_other(tool, first->c, plan, c);
+  return code == EXIT_done ? price(tool, c, &request, out) : code;
+}
+
+int tool_threads(void) {
+  enum { MOST = 8 }; /* each of them holds a program */
+  long n = sysconf(_SC_NPROCESSORS_ONLN);
+  return n < 1 ? 1 : n > MOST ? MOST : (int)n;
 }

@@ -13,6 +13,14 @@
 /* Compiles what the options name and prices its training step, with spans if
  * they are wanted.  Returns an exit code; mistakes are printed. */
 int tool_price(Tool *tool, bool wants_spans, Priced *out);
+/* The same of another plan of the model that `first` has loaded. */
+int tool_price_other(Tool *tool, const Priced *first, const char *plan,
+                     bool wants_spans, Priced *out);
+/* Reads the options that decide a price.  Returns an exit code; mistakes are
+ * printed. */
+int tool_price_request(Tool *tool, PriceRequest *out);
+/* How many plans are tried at a time. */
+int tool_threads(void);
 
 /* ---- simulate_model.c ---- */
 
@@ -22,6 +30,11 @@ void priced_print_json(Text *out, const Priced *priced);
 /* How much of the price --profile has given; nothing without one. */
 void priced_print_profile(Text *out, const Priced *priced);
 void priced_print_profile_json(Text *out, const Priced *priced);
+
+/* ---- simulate_plans.c ---- */
+
+/* `dnnc simulate` with several plans.  Exit code. */
+int simulate_plans(Tool *tool);
 
 /* ---- what_if.c ---- */
 

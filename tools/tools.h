@@ -51,7 +51,6 @@ typedef struct Tool {
   const char *cache; /* folder of the cache, looked for once */
   bool knows_cache;
   bool has_started_ranks;
-  const Source *plan_text; /* instead of the plan file's; NULL: as it is */
 } Tool;
 
 /* ---- options.c ---- */
@@ -77,6 +76,12 @@ void options_markdown(Text *out);
 int tool_load(Tool *tool, Compilation *out);
 /* The same, and all that the command needs compiled. */
 int tool_compile(Tool *tool, Compilation *out);
+/* The same of another plan of the model that is loaded. */
+int tool_compile_other(Tool *tool, const Compilation *loaded, const char *path,
+                       Compilation *out);
+/* The pins of that plan; NULL after mistakes, which are printed. */
+const Pins *tool_read_pins(Tool *tool, const Compilation *loaded,
+                           const char *path);
 
 /* ---- watch.c ---- */
 

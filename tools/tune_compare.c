@@ -1,11 +1,13 @@
 /*
  * tune_compare.c -- runs plans, and compares their steps with predictions.
  *
- * A prediction comes from `dnnc simulate` with the files that the measurements
- * have left, so times of whole steps are in none.  A plan runs twice: as it
- * would train, for its step, and with every launch measured alone, for the time
- * of its kernels; the rest of a step is waiting.
+ * A prediction is the price of `dnnc simulate` with the files that the
+ * measurements have left, so times of whole steps are in none.  A plan runs
+ * twice: as it would train, for its step, and with every launch measured alone,
+ * for the time of its kernels; the rest of a step is waiting.
  */
+#include "driver/trial.h"
+#include "tools/priced.h"
 #include "tools/tune.h"
 
 #include <math.h>
@@ -56,7 +58,51 @@ static void add_words(const Tuning *tuning, Words *words,
 
 /* ---- predictions ---- */
 
-/* The number after "key": in a JSON text; NAN. */
+/* The model, loaded for the machines that were measured. */
+typedef struct Predictions {
+  Tool tool; /* as if its command line were that of `dnnc simulate` */
+  Compilation loaded;
+  PriceRequest request;
+} Predictions;
+
+/* Exit code; mistakes are printed. */
+static int load_predictions(const Tuning *tuning, Predictions *out) {
+  out->tool = *tuning->tool;
+  Options *options = &out->tool.options;
+  options->command = COMMAND_simulate;
+  options->plan = options->plans.data[0];
+  options->cluster = arena_printf(tuning->arena, "%s.cluster", tuning->name);
+  options->profile = arena_printf(tuning->arena, "%s.profile", tuning->name);
+  int code = tool_price_request(&out->tool, &out->request);
+  return code == EXIT_done ? tool_load(&out->tool, &out->loaded) : code;
+}
+
+static const char *first_error(const Tuning *tuning, const Diags *diags) {
+  const char *error = diags_first_error(diags, tuning->arena);
+  return error ? error : "it has no price";
+}
+
+static bool predict(const Tuning *tuning, Predictions *with, Compared *plan) {
+  Diags *diags = diags_create(tuning->arena);
+  PlanSource from = {.file = driver_read_plan(&with->loaded, plan->plan)};
+  const Pins *pins =
+      from.file ? driver_read_pins(&with->loaded, &from, diags) : NULL;
+  plan->why = from.file ? first_error(tuning, diags) : "it cannot be read";
+  if (!pins) return false;
+  Trial trial;
+  Memory *memory = tuning->tool->memory;
+  bool is_priced =
+      driver_try(&with->loaded, memory, pins, &with->request, &trial);
+  plan->why = first_error(tuning, trial.module.diags);
+  plan->predicted = (double)trial.priced.price.step * 1e-12;
+  plan->kernels_predicted = (double)trial.priced.price.compute * 1e-12;
+  driver_end_trial(&trial);
+  return is_priced;
+}
+
+/* ---- measurements ---- */
+
+/* The number after "key": in a line of `dnnc run --json`; NAN. */
 static double json_number(const char *text, const char *key) {
   for (size_t n = strlen(key); (text = strchr(text, '"')); text++) {
     if (strncmp(text + 1, key, n) != 0 || strncmp(text + 1 + n, "\":", 2) != 0)
@@ -65,28 +111,6 @@ static double json_number(const char *text, const char *key) {
   }
   return NAN;
 }
-
-static bool predict(const Tuning *tuning, Compared *plan, int64_t limit_ms) {
-  Arena *arena = tuning->arena;
-  const char *out = file_in(tuning, "predicted.json");
-  Words words = {0};
-  vec_push(arena, &words, "simulate");
-  tune_model_words(tuning, &words);
-  const char *const more[] = {
-      "--plan",    plan->plan,
-      "--cluster", arena_printf(arena, "%s.cluster", tuning->name),
-      "--profile", arena_printf(arena, "%s.profile", tuning->name),
-      "--json"};
-  add_words(tuning, &words, more, ARRAY_LENGTH(more));
-  if (!run_child(tuning, &words, limit_ms, out, &plan->why)) return false;
-  const char *text = read_text(tuning, out);
-  plan->predicted = json_number(text, "step_s");
-  plan->kernels_predicted = json_number(text, "compute_s");
-  plan->why = "'dnnc simulate' gave no step";
-  return isfinite(plan->predicted);
-}
-
-/* ---- measurements ---- */
 
 static int by_value(const void *a, const void *b) {
   double x = *(const double *)a, y = *(const double *)b;
@@ -232,12 +256,15 @@ static int write_fastest(const Tuning *tuning, const Compared *plans, int n) {
 int tune_compare(Tuning *tuning) {
   const Options *options = &tuning->tool->options;
   int n = options->plans.n;
+  Predictions *predictions = ARENA_NEW(tuning->arena, Predictions);
+  int code = load_predictions(tuning, predictions);
+  if (code != EXIT_done) return code;
   Compared *plans = ARENA_ARRAY(tuning->arena, Compared, n);
   for (int i = 0; i < n && !tune_is_stopped(); i++) {
     plans[i].plan = options->plans.data[i];
     int64_t limit_ms = tune_left_ms(tuning) / (n - i);
     int64_t until_ms = child_now_ms() + limit_ms;
-    if (predict(tuning, &plans[i], limit_ms) &&
+    if (predict(tuning, predictions, &plans[i]) &&
         measure_plan(tuning, &plans[i], until_ms))
       plans[i].why = NULL;
   }

@@ -25,6 +25,27 @@ struct PlanReader {
   PlanPaths *paths; /* NULL until a line names one */
 };
 
+/* ---- lines that are left out ---- */
+
+static bool is_left_out(const PlanSource *from, Span line) {
+  for (int i = 0; i < from->n_without; i++)
+    if (from->without[i].begin <= line.begin &&
+        line.begin < from->without[i].end)
+      return true;
+  return false;
+}
+
+static void leave_out(const PlanSource *from, Ast *ast) {
+  for (int i = 0; i < ast->n_items; i++) {
+    Item *item = &ast->items[i];
+    int n = 0;
+    for (int k = 0; item->kind == ITEM_plan && k < item->n_pins; k++)
+      if (!is_left_out(from, item->pins[k].span))
+        item->pins[n++] = item->pins[k];
+    if (item->kind == ITEM_plan) item->n_pins = n;
+  }
+}
+
 /* ---- where the lines come from ---- */
 
 /* A file is for this net.  A model may have plans of its other nets. */
@@ -47,10 +68,11 @@ static void plan_add_block(PinReader *r, const Item *item, const Item **mesh) {
 }
 
 /* Those of the file; NULL mesh: it has none. */
-static const Item *plan_read_file(PinReader *r, const Source *file) {
+static const Item *plan_read_file(PinReader *r, const PlanSource *from) {
   Elab *e = r->e;
   const Item *mesh = NULL;
-  const Ast *ast = ast_parse(e->arena, e->names, e->diags, file);
+  Ast *ast = ast_parse(e->arena, e->names, e->diags, from->file);
+  leave_out(from, ast);
   machines_check(e->arena, e->diags, ast);
   for (int i = 0; i < ast->n_items; i++) {
     const Item *item = &ast->items[i];
@@ -97,25 +119,24 @@ static Span first_block(const PinReader *r) {
 
 /* Lines and annotations name paths, which takes a look at the graph. */
 static void read_lines(PlanReader *plans, PinReader *r) {
-  Elab *e = plans->e;
   if (!plans->paths)
     plans->paths =
-        plan_paths_create(e->module, plans->graph, plans->walk->aliases.data,
-                          plans->walk->aliases.n);
-  r->paths = (PathReader){e, plans->model, plans->graph, plans->paths};
+        plan_paths_create(plans->e->module, plans->graph,
+                          plans->walk->aliases.data, plans->walk->aliases.n);
+  r->paths = (PathReader){r->e, plans->model, plans->graph, plans->paths};
   r->pins->paths = plans->paths;
   reader_read_annotations(r);
   reader_read_lines(r);
 }
 
-Pins *frontend_read_plan(PlanReader *plans, const Source *file) {
-  Elab *e = plans->e;
+/* `e`: of the reader, with diags of the caller. */
+static Pins *read_pins(PlanReader *plans, Elab *e, const PlanSource *from) {
   PinReader r = {.e = e,
                  .model = plans->model,
                  .graph = plans->graph,
                  .walk = plans->walk,
-                 .is_file = file != NULL};
-  const Item *mesh = file ? plan_read_file(&r, file) : read_model(&r);
+                 .is_file = from->file != NULL};
+  const Item *mesh = from->file ? plan_read_file(&r, from) : read_model(&r);
   if (diags_errors(e->diags) > 0) return NULL;
   Pins *pins = r.pins = ARENA_NEW(e->arena, Pins);
   pins->model = plans->model->name;
@@ -130,6 +151,15 @@ Pins *frontend_read_plan(PlanReader *plans, const Source *file) {
   if (pins->is_given || plans->walk->pinned.n > 0) read_lines(plans, &r);
   add_tensors(&r);
   return diags_errors(e->diags) > 0 ? NULL : pins;
+}
+
+Pins *frontend_read_plan(PlanReader *plans, const PlanSource *from,
+                         Diags *diags) {
+  Module module = *plans->e->module;
+  Elab e = *plans->e;
+  module.diags = e.diags = diags;
+  e.module = &module;
+  return read_pins(plans, &e, from);
 }
 
 PlanReader *plan_reader_create(Elab *e, const Model *model, const Elab *walk,
