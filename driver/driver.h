@@ -114,6 +114,7 @@ typedef struct Compilation {
   PlanReader *plans;      /* NULL like `pins` */
   const Plan *plan;       /* NULL: one rank, one micro-batch */
   const Cluster *cluster; /* NULL: the options name none */
+  bool is_trial;          /* nobody reads its warnings */
   BuildTarget target;
   int ranks; /* of the bundle */
   int n_entry_points;

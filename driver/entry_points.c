@@ -47,6 +47,15 @@ Graph *driver_model_graph(const Model *model, EntryPointId id) {
   UNREACHABLE();
 }
 
+const Model *driver_copy_model(Module *module, const Model *model) {
+  Model *own = arena_copy(module->arena, model, sizeof *model);
+#define ENTRY_POINT(name, purpose, placement, about)                           \
+  if (model->name) own->name = graph_copy(module, model->name);
+#define DECODE_ENTRY_POINT(name, purpose, placement, about)
+#include "driver/entry_points.def"
+  return own;
+}
+
 /* Samples in the batch of an entry point. */
 static int64_t entry_point_batch(const Model *model, EntryPointId id) {
   switch (id) {

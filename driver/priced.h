@@ -67,7 +67,7 @@ typedef struct PriceRequest {
 bool driver_price(const Compilation *c, const PriceRequest *request,
                   Priced *out);
 
-/* What another plan of the same model is priced with, without spans. */
+/* Returns how another plan of the same model is priced, without spans. */
 PriceRequest priced_request(const Priced *p);
 
 /* The class that takes as long as the step; NULL without spans. */

@@ -40,6 +40,7 @@ static bool peak_without(const Compilation *c, MemoryPeak *out) {
   module.diags = diags_create(module.arena);
   Compilation trial =
       driver_replan(c, &module, without_remat(module.arena, c->plan));
+  trial.is_trial = true;
   if (driver_compile(&trial, STATION_ordered) != COMPILE_done) return false;
   const BufferAssignment *assignment =
       driver_assign_alone(&trial, ENTRY_train, trial.trained);

@@ -49,6 +49,7 @@ PassResult driver_passes(const Compilation *c, Module *module,
                      .plan = run->plan,
                      .target = &c->target.backend->target,
                      .is_training = run->is_training,
+                     .is_trial = c->is_trial,
                      .keeps_gradients = run->keeps_gradients,
                      .is_decode = run->is_decode};
   PassOptions passes = {.level = options->level,

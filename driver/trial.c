@@ -2,7 +2,8 @@
  * trial.c -- prices other plans of a loaded model.
  *
  * The model, its pins and the cluster are only read.  What a trial makes, names
- * included, lies in an arena of its own above them.
+ * included, lies in an arena of its own above them; so do copies of the model's
+ * graphs, because passes add to the module of a graph.
  */
 #include "driver/trial.h"
 
@@ -26,6 +27,8 @@ bool driver_try(const Compilation *loaded, Memory *memory, const Pins *pins,
   const Plan *plan = pins_ask(pins) ? plan_close(module, pins) : NULL;
   if (diags_errors(module->diags) > 0) return false;
   out->c = driver_replan(loaded, module, plan);
+  out->c.is_trial = true;
+  out->c.model = driver_copy_model(module, loaded->model);
   return driver_compile(&out->c, STATION_packed) == COMPILE_done &&
          driver_price(&out->c, request, &out->priced);
 }

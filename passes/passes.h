@@ -16,7 +16,8 @@ typedef struct PassContext {
   const Model *model; /* settings of train; NULL for a bare graph */
   const Plan *plan;   /* NULL: one rank */
   const Target *target;
-  bool is_training;     /* the graph will be differentiated and updated */
+  bool is_training; /* the graph will be differentiated and updated */
+  bool is_trial; /* nobody reads warnings: those that take long are left out */
   bool keeps_gradients; /* the update leaves them among the outputs */
   bool is_decode; /* the graph runs once for every token, and what depends on
                      weights alone is stored: see weight_precompute.c */

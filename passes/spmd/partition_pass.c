@@ -54,8 +54,8 @@ Graph *pass_partition(PassContext *ctx, const Graph *graph) {
   const Graph *placed = partition_decide(ctx, graph, &trial);
   bool is_divided =
       ctx->plan && (ctx->plan->ranks > 1 || ctx->plan->microbatches > 1);
-  if (is_divided && has_constraints(graph) && ctx->is_training &&
-      diags_errors(ctx->module->diags) == 0)
+  if (is_divided && !ctx->is_trial && has_constraints(graph) &&
+      ctx->is_training && diags_errors(ctx->module->diags) == 0)
     warn_of_costly_pins(ctx, graph, placed, &trial);
   return (Graph *)placed;
 }

@@ -190,3 +190,22 @@ wrong "not supported yet: a program on devices of several back ends, as 'a100_80
   "$dnnc" simulate "$root/models/mlp.dnn" --cluster both.cluster
 "$dnnc" simulate "$root/models/mlp.dnn" --cluster both.cluster --ranks 2 >words || fail "one back end"
 echo "simulate: schedules, models, deadlocks and mistakes"
+
+# Several plans: a row each, with the figures of each alone; the mistakes of all of them.
+gpt=$root/benchmarks/systems/gpt.dnn plans=$root/benchmarks/plans cluster=$root/models/h100x256.cluster
+three="--plan $plans/data.plan --plan $plans/tensor.plan --plan $plans/sequence.plan"
+"$dnnc" simulate "$gpt" --cluster "$cluster" $three >words || fail "three plans"
+[ "$(grep -c ' fits$' words)" = 3 ] && head -n 1 words | grep -q '^plan .* memory$' ||
+  { cat words; fail "rows of plans"; }
+"$dnnc" simulate "$gpt" --cluster "$cluster" $three --json >rows.json || fail "three plans as JSON"
+for plan in data tensor sequence; do
+  "$dnnc" simulate "$gpt" --cluster "$cluster" --plan "$plans/$plan.plan" --json >one.json || fail "$plan"
+  sed -n "s|^{\"plan\":\"$plans/$plan.plan\",|{|p" rows.json | cmp - one.json || fail "$plan beside others"
+done
+sed 's/tensor/other/' "$plans/tensor.plan" | sed 's/^plan.*{/plan other_net {/' >other.plan
+"$dnnc" simulate "$gpt" --cluster "$cluster" $three --plan other.plan --plan missing.plan >words 2>message &&
+  fail "plans with mistakes"
+[ ! -s words ] && grep -q "^other.plan:.*error: " message && grep -q "cannot open 'missing.plan'" message ||
+  { cat words message; fail "mistakes of several plans"; }
+"$dnnc" simulate "$gpt" --cluster "$cluster" $three --trace t.json 2>message && fail "a trace of three plans"
+grep -q "^dnnc: error: --trace takes one --plan$" message || { cat message; fail "a trace of three plans"; }
