@@ -120,8 +120,9 @@ static void print_price(const Step *step, char **words, int n) {
     set_share(&model.rates, words[i], atof(value + 1));
   }
   Arena *scratch = arena_beside(step->module->arena);
-  Price price =
-      price_list(scratch, list_of(step), &model, step->c.cluster, NULL, NULL);
+  ClusterSlice slice =
+      cluster_slice(scratch, step->c.cluster, 0, step->c.ranks);
+  Price price = price_list(scratch, list_of(step), &model, &slice, NULL, NULL);
   arena_destroy(scratch);
   printf("%.9f\n", (double)price.step * 1e-12);
 }

@@ -67,19 +67,19 @@ bool driver_load_curves(Module *module, const Cluster *cluster,
   return is_right;
 }
 
-bool driver_cost_model(const Compilation *c, const Cluster *cluster,
+bool driver_cost_model(const Compilation *c, const ClusterSlice *slice,
                        CostModel *out) {
-  const ClusterGroup *group = &cluster->groups[0];
-  int64_t most = group_ranks(group);
+  const SliceGroup *first = &slice->groups[0];
   const Curves *curves = out->curves;
   if (!curves) {
     Curves *loaded = ARENA_NEW(c->module->arena, Curves);
-    if (!driver_load_curves(c->module, cluster, c->options->cluster, loaded))
+    if (!driver_load_curves(c->module, slice->cluster, c->options->cluster,
+                            loaded))
       return false;
     curves = loaded;
   }
-  cost_model_of(group->device, out);
-  cost_share_machine(out, group, c->ranks < most ? c->ranks : most);
+  cost_model_of(first->group->device, out);
+  cost_share_machine(out, first->group, first->n);
   out->curves = curves;
   return true;
 }

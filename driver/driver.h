@@ -185,11 +185,11 @@ bool driver_check_ranks(Module *module, const Cluster *cluster, int64_t ranks,
                         const char *asker);
 /* The same of the ranks that are compiled. */
 bool driver_check_compiled_ranks(const Compilation *c);
-/* The model of the first group of devices, for the ranks of a compilation, with
+/* The model of the first group of devices of these ranks, with
  * the curves that the file of its cluster names; keeps profile, terms, and
  * curves if there are any.
  * False after mistakes. */
-bool driver_cost_model(const Compilation *c, const Cluster *cluster,
+bool driver_cost_model(const Compilation *c, const ClusterSlice *slice,
                        CostModel *out);
 /* The back end of the devices of its first ranks (0: of all); NULL: they have
  * different ones. */

@@ -83,7 +83,7 @@ static RawSpans price_with_spans(Arena *arena, const Priced *p,
   RawSpans spans = {.arena = arena};
   CostModel model = p->model;
   model.without |= without;
-  *out = price_list(arena, p->step->instructions, &model, p->cluster, note_span,
+  *out = price_list(arena, p->step->instructions, &model, &p->slice, note_span,
                     &spans);
   return spans;
 }
@@ -250,6 +250,7 @@ const char *priced_path(const Node *node) {
 
 PriceRequest priced_request(const Priced *p) {
   return (PriceRequest){.cluster = p->cluster,
+                        .first_rank = p->slice.first,
                         .profile = p->model.profile,
                         .curves = p->model.curves,
                         .without = p->model.without};
@@ -313,14 +314,16 @@ bool driver_price(const Compilation *c, const PriceRequest *request,
   out->model.profile = request->profile;
   out->model.without = request->without;
   out->model.curves = request->curves;
-  if (!check_model(c) || !driver_cost_model(c, out->cluster, &out->model))
-    return false;
+  if (!check_model(c)) return false;
+  out->slice =
+      cluster_slice(module->arena, out->cluster, request->first_rank, c->ranks);
+  if (!driver_cost_model(c, &out->slice, &out->model)) return false;
   double begin = driver_seconds();
   if (request->wants_spans)
     add_spans(module->arena, out);
   else
     out->price = price_list(module->arena, out->step->instructions, &out->model,
-                            out->cluster, NULL, NULL);
+                            &out->slice, NULL, NULL);
   out->memory = least_memory(out);
   driver_end_station(c->options, "price", begin);
   if (out->model.profile) note_cores(out);

@@ -41,6 +41,7 @@ typedef struct PricedNode {
 typedef struct Priced {
   const Compilation *c;
   const Cluster *cluster; /* after --what-if */
+  ClusterSlice slice;     /* of it: the ranks */
   CostModel model;
   const EntryPoint *step; /* of training */
   Bytes peak;             /* the arena of a rank */
@@ -56,6 +57,7 @@ typedef struct Priced {
 /* The machines, and what else decides a price. */
 typedef struct PriceRequest {
   const Cluster *cluster; /* changed; NULL: that of the compilation */
+  int64_t first_rank;     /* of the cluster, that runs rank 0 */
   const Profile *profile; /* or NULL */
   const Curves *curves;   /* of the cluster; NULL: its file names them */
   uint32_t without;       /* a bit for each term that is left out */

@@ -112,11 +112,10 @@ static bool choose_model(Tool *tool, const Compilation *c, Pacing *pacing) {
                   c->cluster->n_groups, c->cluster->name);
     return false;
   }
-  if (!driver_cost_model(c, c->cluster, &pacing->model)) {
-    tool_report(tool);
-    return false;
+  if (driver_check_compiled_ranks(c)) {
+    ClusterSlice ranks = cluster_slice(tool->arena, c->cluster, 0, c->ranks);
+    driver_cost_model(c, &ranks, &pacing->model);
   }
-  driver_check_compiled_ranks(c);
   return !tool_report(tool);
 }
 

@@ -62,9 +62,10 @@ static int64_t *ranks_along(Arena *arena, const Mesh *mesh, AxisSet axes,
 }
 
 static int class_of(const Collectives *c, int64_t rank) {
-  return c->n_classes == 1 ? 0
-                           : (int)(cluster_group_of(c->cluster, rank, NULL) -
-                                   c->cluster->groups);
+  int class = 0;
+  while (class + 1 < c->n_classes && rank >= c->slice->groups[class + 1].first)
+    class ++;
+  return class;
 }
 
 static bool levels_are_equal(const Shape *a, const GroupLevel *b, int n) {
@@ -93,8 +94,8 @@ static void join_classes(const Collectives *c, ProcessGroups *groups,
 
 static void add_group(Collectives *c, ProcessGroups *groups,
                       const int64_t *ranks, GroupLevel *levels, bool *has) {
-  int n = groups->n, world = mesh_ranks(c->mesh);
-  int n_levels = cost_group_levels(c->cluster, world, ranks, n, levels);
+  int n = groups->n;
+  int n_levels = cost_group_levels(c->slice, ranks, n, levels);
   memset(has, 0, (size_t)c->n_classes * sizeof *has);
   for (int i = 0; i < n; i++) {
     has[class_of(c, ranks[i])] = true;
@@ -119,11 +120,12 @@ static void add_group(Collectives *c, ProcessGroups *groups,
 /* Whether each unit has the ranks of some last axes of the mesh, or of these
  * and a part of the axis before. */
 static bool mesh_fits(const Collectives *c) {
-  const ClusterGroup *group = &c->cluster->groups[0];
-  int64_t world = mesh_ranks(c->mesh), unit = 1;
+  if (c->n_classes != 1 || !c->slice->is_regular) return false;
+  const SliceGroup *group = &c->slice->groups[0];
+  int64_t unit = 1;
   for (int l = 0; l < group->n_levels; l++) {
-    int64_t left = unit *= group->levels[l].count;
-    if (unit >= world) break;
+    int64_t left = unit *= group->levels[l].most;
+    if (unit >= group->n) break;
     for (int a = c->mesh->n_axes - 1; a >= 0 && left > 1; a--) {
       if (c->mesh->axes[a].is_sequential) continue;
       int64_t size = c->mesh->axes[a].size;
@@ -131,7 +133,7 @@ static bool mesh_fits(const Collectives *c) {
       left = left > size ? left / size : 1;
     }
   }
-  return c->n_classes == 1;
+  return true;
 }
 
 static ProcessGroups *find_groups(Collectives *c, AxisSet axes) {
@@ -146,7 +148,8 @@ static ProcessGroups *find_groups(Collectives *c, AxisSet axes) {
   int64_t *inside = ranks_along(scratch, c->mesh, axes, &groups->n),
           *first = ranks_along(scratch, c->mesh, (AxisSet)~axes, &n_first),
           *ranks = ARENA_ARRAY(scratch, int64_t, groups->n);
-  GroupLevel *levels = ARENA_ARRAY(scratch, GroupLevel, cost_links(c->cluster));
+  GroupLevel *levels =
+      ARENA_ARRAY(scratch, GroupLevel, cost_links(c->slice->cluster));
   bool *has = ARENA_ARRAY(scratch, bool, c->n_classes);
   if (mesh_fits(c)) n_first = 1;
   for (int g = 0; g < n_first; g++) {
@@ -176,7 +179,7 @@ static SimTransfer slowest_transfer(Collectives *c, const ProcessGroups *groups,
     for (int k = 0; k < c->n_classes; k++) {
       if (!shape->has[k]) continue;
       SimTransfer transfer =
-          cost_transfer(c->arena, &c->models[k], c->cluster, op, sent,
+          cost_transfer(c->arena, &c->models[k], c->slice->cluster, op, sent,
                         groups->n, shape->levels, shape->n_levels);
       take_most(&slowest.latency, transfer.latency);
       take_most(&following, transfer.latency - transfer.sooner);
@@ -193,7 +196,7 @@ static SimTransfer slowest_transfer(Collectives *c, const ProcessGroups *groups,
 }
 
 int collectives_links(const Collectives *c, int n_queues) {
-  int n = cost_links(c->cluster);
+  int n = cost_links(c->slice->cluster);
   return cost_counts(c->models, COST_contention) ? n : n * n_queues;
 }
 
@@ -201,13 +204,13 @@ int collectives_links(const Collectives *c, int n_queues) {
 static int link_of(const Collectives *c, int link, int queue) {
   return cost_counts(c->models, COST_contention)
              ? link
-             : link + queue * cost_links(c->cluster);
+             : link + queue * cost_links(c->slice->cluster);
 }
 
 static int add_transfer(Collectives *c, const CollectiveKind *kind,
                         CostTerm part, const ProcessGroups *groups,
                         int joined) {
-  int n_links = cost_links(c->cluster);
+  int n_links = cost_links(c->slice->cluster);
   Ps *busy = ARENA_ARRAY(c->arena, Ps, n_links);
   SimTransfer transfer = {0};
   if (cost_counts(c->models, part))

@@ -22,9 +22,9 @@ typedef struct ProcessGroups ProcessGroups;
 typedef struct Collectives {
   Arena *arena;
   const Mesh *mesh;
-  const Cluster *cluster;
+  const ClusterSlice *slice;
   const CostModel *models;     /* by class */
-  int n_classes;               /* groups of the cluster that have ranks */
+  int n_classes;               /* groups of the slice */
   VEC(ProcessGroups *) groups; /* of each set of mesh axes that was asked for */
   VEC(CollectiveKind) kinds;
   VEC(SimTransfer) transfers;

@@ -107,12 +107,11 @@ typedef struct GroupLevel {
   int64_t members;       /* of a unit that have ranks, at most */
 } GroupLevel;
 
-/* The levels that the process group of these ranks (in ascending order) sends
- * over, of a program of `world` ranks, from the inside out, those of one group
- * of devices after the other, then those that join groups: fewer than
- * cost_links. */
-int cost_group_levels(const Cluster *cluster, int64_t world,
-                      const int64_t *ranks, int n, GroupLevel *out);
+/* The levels that the process group of these ranks of a slice (in ascending
+ * order) sends over, from the inside out, those of one group of devices after
+ * the other, then those that join groups: fewer than cost_links. */
+int cost_group_levels(const ClusterSlice *slice, const int64_t *ranks, int n,
+                      GroupLevel *out);
 /* Links of programs of the simulator: each level of each group of devices, the
  * transport of its ranks behind them, and the levels that join groups. */
 int cost_links(const Cluster *cluster);

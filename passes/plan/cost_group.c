@@ -30,19 +30,21 @@ int cost_links(const Cluster *cluster) {
 
 /* ---- levels ---- */
 
-/* Ranks in ascending order, inside of a group of devices or, where the level
- * joins groups, by the number of their group. */
+/* Ranks of a slice in ascending order, inside of a group of devices or, where
+ * the level joins groups, by the number of their group. */
 typedef struct Numbers {
-  const Cluster *cluster; /* NULL: inside of a group */
+  const ClusterSlice *slice;
+  bool is_of_group; /* else inside of a group */
   const int64_t *ranks;
-  int64_t begin; /* of the group */
+  int64_t begin; /* of the group, in ranks of the cluster */
   int n;
 } Numbers;
 
 static int64_t number_at(const Numbers *numbers, int i) {
-  const Cluster *cluster = numbers->cluster;
-  if (!cluster) return numbers->ranks[i] - numbers->begin;
-  return cluster_group_of(cluster, numbers->ranks[i], NULL) - cluster->groups;
+  int64_t rank = numbers->slice->first + numbers->ranks[i];
+  if (!numbers->is_of_group) return rank - numbers->begin;
+  const Cluster *cluster = numbers->slice->cluster;
+  return cluster_group_of(cluster, rank, NULL) - cluster->groups;
 }
 
 static void take_most(int64_t *most, int64_t value) {
@@ -68,71 +70,90 @@ static bool count_members(const Numbers *numbers, int64_t below, int64_t unit,
   return out->hops > 0;
 }
 
-/* The levels of one group of devices, with `world` ranks of the program. */
-static int levels_of_group(const ClusterGroup *group, int first_link,
-                           const Numbers *numbers, int64_t world,
-                           GroupLevel *out) {
-  int64_t below = 1;
-  int n = 0;
-  for (int l = 0; l < group->n_levels; l++) {
-    int64_t unit = below * group->levels[l].count;
-    int64_t here = unit < world ? unit : world;
-    GroupLevel of = {.level = &group->levels[l],
-                     .link = first_link + l,
-                     .ranks_below = below < world ? below : world,
-                     .members = (here + below - 1) / below};
-    if (count_members(numbers, below, unit, &of)) out[n++] = of;
-    below = unit;
-  }
-  return n;
-}
-
 static int64_t least(int64_t a, int64_t b) {
   return a < b ? a : b;
 }
 
-/* Ranks of the program in the `members` groups from this one on, at most. */
-static int64_t ranks_from(const Cluster *cluster, int group, int64_t members,
-                          int64_t world) {
-  int64_t before = 0, n = 0;
-  for (int g = 0; g < cluster->n_groups && g < group + members; g++)
-    *(g < group ? &before : &n) += group_ranks(&cluster->groups[g]);
-  return least(n, world - before);
+/* The most of the numbers from `begin` to before `end` that one of the members
+ * has, of which each has `size` numbers. */
+static int64_t most_in_member(int64_t begin, int64_t end, int64_t size) {
+  int64_t second = (begin / size + 1) * size, third = second + size;
+  int64_t most = least(end, second) - begin;
+  if (end > second) take_most(&most, least(end, third) - second);
+  return most;
 }
 
-static int joining_levels(const Cluster *cluster, const Numbers *numbers,
-                          int used, int64_t world, GroupLevel *out) {
+/* The levels of one group of devices, whose first rank of the cluster is
+ * `begin`.  Further levels have all ranks of the slice in one member. */
+static int levels_of_group(const SliceGroup *group, int first_link,
+                           const Numbers *numbers, GroupLevel *out) {
+  int64_t first = numbers->slice->first + group->first - numbers->begin;
   int64_t below = 1;
-  int n = 0, first_link = first_link_of(cluster, cluster->n_groups);
-  for (int l = 0; l < cluster->n_joining; l++) {
-    int64_t unit = below * cluster->joining[l].count;
-    int64_t here = least(unit, used);
-    GroupLevel of = {.level = &cluster->joining[l],
+  int n = 0;
+  for (int l = 0; l < group->n_levels; l++) {
+    const LevelShare *share = &group->levels[l];
+    int64_t unit = below * share->level->count;
+    GroupLevel of = {.level = share->level,
                      .link = first_link + l,
-                     .members = (here + below - 1) / below};
-    for (int64_t g = 0; g < used; g += below)
-      take_most(&of.ranks_below, ranks_from(cluster, (int)g, below, world));
+                     .ranks_below =
+                         most_in_member(first, first + group->n, below),
+                     .members = share->most};
     if (count_members(numbers, below, unit, &of)) out[n++] = of;
     below = unit;
   }
   return n;
 }
 
-int cost_group_levels(const Cluster *cluster, int64_t world,
-                      const int64_t *ranks, int n, GroupLevel *out) {
-  int64_t begin = 0;
-  int g = 0, n_levels = 0;
-  for (int i = 0; g < cluster->n_groups && begin < world; g++) {
-    const ClusterGroup *group = &cluster->groups[g];
-    int64_t here = least(group_ranks(group), world - begin);
-    Numbers inside = {.ranks = ranks + i, .begin = begin};
-    for (; i < n && ranks[i] < begin + here; i++) inside.n++;
-    n_levels += levels_of_group(group, first_link_of(cluster, g), &inside, here,
-                                out + n_levels);
-    begin += here;
+/* Ranks of the slice in a member of `below` groups of devices, at most. */
+static int64_t ranks_in_member(const ClusterSlice *slice, int64_t below) {
+  int64_t most = 0, ranks = 0, last = -1;
+  for (int i = 0; i < slice->n_groups; i++) {
+    int64_t member = (slice->groups[i].group - slice->cluster->groups) / below;
+    ranks = member == last ? ranks + slice->groups[i].n : slice->groups[i].n;
+    take_most(&most, ranks);
+    last = member;
   }
-  Numbers joining = {.cluster = cluster, .ranks = ranks, .n = n};
-  return g < 2 ? n_levels
-               : n_levels + joining_levels(cluster, &joining, g, world,
-                                           out + n_levels);
+  return most;
+}
+
+static int joining_levels(const Numbers *numbers, GroupLevel *out) {
+  const ClusterSlice *slice = numbers->slice;
+  int64_t below = 1;
+  int n = 0,
+      first_link = first_link_of(slice->cluster, slice->cluster->n_groups);
+  for (int l = 0; l < slice->n_joining; l++) {
+    const LevelShare *share = &slice->joining[l];
+    int64_t unit = below * share->level->count;
+    GroupLevel of = {.level = share->level,
+                     .link = first_link + l,
+                     .ranks_below = ranks_in_member(slice, below),
+                     .members = share->most};
+    if (count_members(numbers, below, unit, &of)) out[n++] = of;
+    below = unit;
+  }
+  return n;
+}
+
+int cost_group_levels(const ClusterSlice *slice, const int64_t *ranks, int n,
+                      GroupLevel *out) {
+  const Cluster *cluster = slice->cluster;
+  int64_t begin = 0; /* of the group */
+  int n_levels = 0, first = 0;
+  for (int g = 0, at = 0; at < slice->n_groups; g++) {
+    const SliceGroup *group = &slice->groups[at];
+    if (group->group == &cluster->groups[g]) {
+      Numbers inside = {.slice = slice, .ranks = ranks + first, .begin = begin};
+      for (; first < n && ranks[first] < group->first + group->n; first++)
+        inside.n++;
+      n_levels += levels_of_group(group, first_link_of(cluster, g), &inside,
+                                  out + n_levels);
+      at++;
+    }
+    begin += group_ranks(&cluster->groups[g]);
+  }
+  Numbers joining = {
+      .slice = slice, .is_of_group = true, .ranks = ranks, .n = n};
+  return slice->n_groups < 2
+             ? n_levels
+             : n_levels + joining_levels(&joining, out + n_levels);
 }

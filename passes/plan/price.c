@@ -105,11 +105,11 @@ static CostTerm part_of_collective(Op op) {
 }
 
 SimTransfer price_message(Arena *arena, const CostModel *model,
-                          const Cluster *cluster, const Mesh *mesh, Op op,
+                          const ClusterSlice *slice, const Mesh *mesh, Op op,
                           AxisSet axes, Bytes sent) {
   Collectives alone = {.arena = arena,
                        .mesh = mesh,
-                       .cluster = cluster,
+                       .slice = slice,
                        .models = model,
                        .n_classes = 1};
   int found =
@@ -118,10 +118,11 @@ SimTransfer price_message(Arena *arena, const CostModel *model,
 }
 
 SimTransfer price_transfer(Arena *arena, const CostModel *model,
-                           const Cluster *cluster, const Graph *graph, int id) {
+                           const ClusterSlice *slice, const Graph *graph,
+                           int id) {
   const Node *node = graph->nodes.data[id];
   AxisSet axes = axis_list_set(collective_axes(&graph->mesh, node));
-  return price_message(arena, model, cluster, &graph->mesh, node->op, axes,
+  return price_message(arena, model, slice, &graph->mesh, node->op, axes,
                        node_sent_bytes(graph, id));
 }
 
@@ -210,30 +211,26 @@ static void price_instructions(Pricing *p) {
 
 /* ---- classes ---- */
 
-/* The groups of the cluster that have ranks of the program. */
 static void find_classes(Pricing *p, const CostModel *model,
-                         const Cluster *cluster) {
+                         const ClusterSlice *slice) {
   Price *price = p->price;
-  int64_t left = mesh_ranks(&p->list->graph->mesh);
-  CostModel *models = ARENA_ARRAY(p->arena, CostModel, cluster->n_groups);
-  price->classes = ARENA_ARRAY(p->arena, PriceClass, cluster->n_groups);
-  for (int g = 0; g < cluster->n_groups && left > 0; g++) {
-    const ClusterGroup *group = &cluster->groups[g];
-    int64_t ranks = group_ranks(group) < left ? group_ranks(group) : left;
-    price->classes[price->n_classes++] =
-        (PriceClass){.group = group, .ranks = (int)ranks};
-    models[g] = *model;
-    if (g > 0) {
-      cost_model_of(group->device, &models[g]);
-      cost_share_machine(&models[g], group, ranks);
+  ASSERT(slice->n == mesh_ranks(&p->list->graph->mesh));
+  int n = price->n_classes = slice->n_groups;
+  CostModel *models = ARENA_ARRAY(p->arena, CostModel, n);
+  price->classes = ARENA_ARRAY(p->arena, PriceClass, n);
+  for (int i = 0; i < n; i++) {
+    const SliceGroup *of = &slice->groups[i];
+    models[i] = *model;
+    if (i > 0) {
+      cost_model_of(of->group->device, &models[i]);
+      cost_share_machine(&models[i], of->group, of->n);
     }
-    models[g].group = g;
-    price->classes[g].model = &models[g];
-    left -= ranks;
+    models[i].group = (int)(of->group - slice->cluster->groups);
+    price->classes[i] = (PriceClass){
+        .group = of->group, .model = &models[i], .ranks = (int)of->n};
   }
-  ASSERT(left == 0);
   p->models = models;
-  p->actions = ARENA_ARRAY(p->arena, Actions, price->n_classes);
+  p->actions = ARENA_ARRAY(p->arena, Actions, n);
 }
 
 /* On the clocks of the simulator. */
@@ -334,18 +331,18 @@ static void run_program(Pricing *p, SimSpan *span, void *user) {
 }
 
 Price price_list(Arena *arena, const InstructionList *list,
-                 const CostModel *model, const Cluster *cluster, SimSpan *span,
-                 void *user) {
+                 const CostModel *model, const ClusterSlice *slice,
+                 SimSpan *span, void *user) {
   Price price = {0};
   Pricing p = {.arena = arena,
                .list = list,
                .trips = 1,
                .started = map_create(arena),
                .price = &price};
-  find_classes(&p, model, cluster);
+  find_classes(&p, model, slice);
   p.collectives = (Collectives){.arena = arena,
                                 .mesh = &list->graph->mesh,
-                                .cluster = cluster,
+                                .slice = slice,
                                 .models = p.models,
                                 .n_classes = price.n_classes};
   vec_push(arena, &p.graphs, list->graph);

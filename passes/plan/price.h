@@ -35,23 +35,24 @@ typedef struct Price {
 } Price;
 
 /* One run of a collective over these axes in which a rank sends so many bytes,
- * under the part of its kind; the cluster has one group of devices. */
+ * under the part of its kind; the slice has one group of devices. */
 SimTransfer price_message(Arena *arena, const CostModel *model,
-                          const Cluster *cluster, const Mesh *mesh, Op op,
+                          const ClusterSlice *slice, const Mesh *mesh, Op op,
                           AxisSet axes, Bytes sent);
 /* The same of a node. */
 SimTransfer price_transfer(Arena *arena, const CostModel *model,
-                           const Cluster *cluster, const Graph *graph, int id);
+                           const ClusterSlice *slice, const Graph *graph,
+                           int id);
 
-/* Ranks of the list's mesh are the first ones of the cluster, which has enough
- * of them.  `model` is that of the devices of its first group; those of the
- * others leave the same terms out.  A part that they leave out costs nothing.
+/* Rank r of the list's mesh is rank r of the slice, which has as many.  `model`
+ * is that of the devices of its first group; those of the others leave the same
+ * terms out.  A part that they leave out costs nothing.
  *
  * Equal segments of the list are folded, unless there is a `span`, which gets
  * each launch and transfer of the last step with the number of its instruction.
  * The price is the same. */
 Price price_list(Arena *arena, const InstructionList *list,
-                 const CostModel *model, const Cluster *cluster, SimSpan *span,
-                 void *user);
+                 const CostModel *model, const ClusterSlice *slice,
+                 SimSpan *span, void *user);
 
 #endif

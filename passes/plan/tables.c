@@ -31,17 +31,17 @@ typedef struct TableEntry {
 struct PlanTables {
   Arena *arena;
   const CostModel *model;
-  const Cluster *cluster;
+  const ClusterSlice *slice;
   Map *entries; /* by entry_key */
   int64_t n_lookups;
 };
 
 PlanTables *plan_tables_create(Arena *arena, const CostModel *model,
-                               const Cluster *cluster) {
+                               const ClusterSlice *slice) {
   PlanTables *tables = ARENA_NEW(arena, PlanTables);
   *tables = (PlanTables){.arena = arena,
                          .model = model,
-                         .cluster = cluster,
+                         .slice = slice,
                          .entries = map_create(arena)};
   return tables;
 }
@@ -56,13 +56,13 @@ void plan_tables_count(const PlanTables *tables, int *out_entries,
 
 /* `adds`: a product adds its result to that of the micro-batches before. */
 static TableEntry make_entry(Arena *arena, const CostModel *model,
-                             const Cluster *cluster, const Graph *graph, int id,
-                             bool adds) {
+                             const ClusterSlice *slice, const Graph *graph,
+                             int id, bool adds) {
   const Node *node = graph->nodes.data[id];
   TableEntry entry = {0};
   if (op_has(node->op, OP_FLAG_asynchronous)) {
     entry.sent = node_sent_bytes(graph, id);
-    entry.transfer = price_transfer(arena, model, cluster, graph, id);
+    entry.transfer = price_transfer(arena, model, slice, graph, id);
     return entry;
   }
   Work work = node_work(graph, id);
@@ -86,8 +86,8 @@ static const TableEntry *find_entry(PlanTables *tables, const Graph *graph,
   tables->n_lookups++;
   if (entry) return entry;
   entry = ARENA_NEW(tables->arena, TableEntry);
-  *entry = make_entry(tables->arena, tables->model, tables->cluster, graph, id,
-                      adds);
+  *entry =
+      make_entry(tables->arena, tables->model, tables->slice, graph, id, adds);
   map_put(tables->entries, key, entry);
   return entry;
 }
@@ -190,7 +190,7 @@ bool plan_tables_reshard(PlanTables *tables, Arena *arena, Resharding *chains,
     if (adds)
       entry.sent = entry.sent / dtype_size_bytes(from->dtype) *
                    dtype_size_bytes(reduced);
-    entry.transfer = price_message(arena, tables->model, tables->cluster, mesh,
+    entry.transfer = price_message(arena, tables->model, tables->slice, mesh,
                                    op, steps[i].group, entry.sent);
     add_transfers(arena, sum, op, steps[i].group, &entry, runs);
   }
@@ -307,7 +307,7 @@ const PlanSum *plan_tables_sum(PlanTables *tables, const PassContext *ctx,
 /* ---- the list's side ---- */
 
 const PlanSum *plan_list_sum(Arena *arena, const CostModel *model,
-                             const Cluster *cluster,
+                             const ClusterSlice *slice,
                              const InstructionList *list) {
   PlanSum *sum = ARENA_NEW(arena, PlanSum);
   VEC(const Graph *) graphs = {0};
@@ -326,7 +326,7 @@ const PlanSum *plan_list_sum(Arena *arena, const CostModel *model,
     }
     case INSTRUCTION_start: {
       TableEntry entry =
-          make_entry(arena, model, cluster, graph, at->node, false);
+          make_entry(arena, model, slice, graph, at->node, false);
       add_transfers(arena, sum, graph->nodes.data[at->node]->op,
                     axes_of(graph, at->node), &entry, times);
       break;

@@ -41,7 +41,7 @@ typedef struct PlanSum {
  * that are compared. */
 typedef struct PlanTables PlanTables;
 PlanTables *plan_tables_create(Arena *arena, const CostModel *model,
-                               const Cluster *cluster);
+                               const ClusterSlice *slice);
 /* How many costs it has, and how often one was asked for. */
 void plan_tables_count(const PlanTables *tables, int *out_entries,
                        int64_t *out_lookups);
@@ -62,7 +62,7 @@ bool plan_tables_reshard(PlanTables *tables, Arena *arena, Resharding *chains,
 
 /* The sum of an instruction list, launch by launch and without tables. */
 const PlanSum *plan_list_sum(Arena *arena, const CostModel *model,
-                             const Cluster *cluster,
+                             const ClusterSlice *slice,
                              const InstructionList *list);
 
 /* ---- placed_runs.c ---- */

@@ -126,6 +126,7 @@ static const char *write_plan(Arena *arena, const char *text) {
 typedef struct Watched {
   Compilation c;
   CostModel model;
+  ClusterSlice slice;
   PlanTables *tables;
   const PlanSum *sum;
   PriceCheck check; /* of it what the graphs between passes show */
@@ -152,7 +153,8 @@ static PriceCheck check_loaded(Watched *w, Text *out) {
   Compilation *c = &w->c;
   Arena *arena = c->module->arena;
   cost_model_of(c->cluster->groups[0].device, &w->model);
-  w->tables = plan_tables_create(arena, &w->model, c->cluster);
+  w->slice = cluster_slice(arena, c->cluster, 0, c->ranks);
+  w->tables = plan_tables_create(arena, &w->model, &w->slice);
   Graph *graph = driver_graph(c, ENTRY_train);
   graph = driver_run_passes(c, ENTRY_train, graph, NULL);
   if (!graph && !w->sum) return (PriceCheck){.answer = PRICE_refused};
@@ -160,7 +162,7 @@ static PriceCheck check_loaded(Watched *w, Text *out) {
   Compared sums = {.out = out,
                    .mesh = plan_mesh(c->plan),
                    .tables = w->sum,
-                   .list = plan_list_sum(arena, &w->model, c->cluster,
+                   .list = plan_list_sum(arena, &w->model, &w->slice,
                                          driver_instructions(c, graph))};
   PriceCheck check = w->check;
   compare_sums(&sums, &check);

@@ -229,6 +229,20 @@ static const Cluster *two_nodes(Arena *arena) {
   return cluster;
 }
 
+static int group_levels(const Cluster *cluster, int64_t world,
+                        const int64_t *ranks, int n, GroupLevel *out) {
+  ClusterSlice first = cluster_slice(module_create()->arena, cluster, 0, world);
+  return cost_group_levels(&first, ranks, n, out);
+}
+
+static Price price_of(const InstructionList *list, const CostModel *model,
+                      const Cluster *cluster) {
+  Arena *arena = list->graph->module->arena;
+  ClusterSlice first =
+      cluster_slice(arena, cluster, 0, mesh_ranks(&list->graph->mesh));
+  return price_list(arena, list, model, &first, NULL, NULL);
+}
+
 typedef struct TransferCase {
   const char *name;
   Transport transport;
@@ -276,7 +290,7 @@ Test(cost, transfers_by_hand) {
     int64_t ranks[8];
     for (int r = 0; r < c->n; r++) ranks[r] = r * c->stride;
     GroupLevel levels[2];
-    int n_levels = cost_group_levels(cluster, 8, ranks, c->n, levels);
+    int n_levels = group_levels(cluster, 8, ranks, c->n, levels);
     SimTransfer transfer = cost_transfer(arena, &model, cluster, c->op,
                                          c->bytes, c->n, levels, n_levels);
     cr_assert_eq(transfer.n_loads, c->n_loads, "%s: %d", c->name,
@@ -316,7 +330,7 @@ Test(cost, transfers_between_nodes_as_measured) {
     int64_t ranks[8];
     for (int r = 0; r < groups[i].n; r++) ranks[r] = r * groups[i].stride;
     GroupLevel levels[2];
-    int n_levels = cost_group_levels(cluster, 8, ranks, groups[i].n, levels);
+    int n_levels = group_levels(cluster, 8, ranks, groups[i].n, levels);
     SimTransfer transfer = cost_transfer(arena, &model, cluster, OP_all_gather,
                                          7000, groups[i].n, levels, n_levels);
     cr_expect_eq(transfer.latency, 1000);
@@ -334,7 +348,7 @@ Test(cost, a_tree_for_small_all_reduces) {
   model.rates.transport = 1e15;
   int64_t ranks[8] = {0, 1, 2, 3, 4, 5, 6, 7};
   GroupLevel levels[2];
-  int n = cost_group_levels(cluster, 8, ranks, 8, levels);
+  int n = group_levels(cluster, 8, ranks, 8, levels);
   SimTransfer small =
       cost_transfer(arena, &model, cluster, OP_all_reduce, 70, 8, levels, n);
   cr_expect_eq(small.latency, 2 * (2 * 1000 + 1 * 5000), "%ld",
@@ -365,7 +379,7 @@ Test(cost, a_list_by_hand) {
   model.rates.transport = 1e15;
   model.rates.collective = 300;
   InstructionList *list = instructions_of(module->arena, graph, NULL);
-  Price price = price_list(module->arena, list, &model, cluster, NULL, NULL);
+  Price price = price_of(list, &model, cluster);
   /* each rank sends 25,600 bytes; the groups of four ranks share the link */
   Ps waits = 300 + 2 * 5000 + 25600 * 4 * 1000 / 10;
   Ps kernel = 2 * 25600 * 1000 / 500;
@@ -396,8 +410,7 @@ Test(cost, groups_that_do_not_fit_the_nodes) {
   model.transport = TRANSPORT_nccl;
   model.rates.transport = 1e15;
   InstructionList *list = instructions_of(module->arena, graph, NULL);
-  Price price = price_list(module->arena, list, &model,
-                           two_nodes(module->arena), NULL, NULL);
+  Price price = price_of(list, &model, two_nodes(module->arena));
   /* a few bytes, and twice a hop over each level; inside a node four hops */
   Ps latency = 2 * (1000 + 5000);
   cr_expect(price.exposed >= latency && price.exposed < latency + 5000, "%ld",
@@ -439,8 +452,7 @@ Test(cost, levels_that_join_groups) {
   cr_expect_eq(cost_transport_link(cluster, 1), 3);
   GroupLevel levels[5];
   /* One rank of the slow group: its node is left out. */
-  cr_assert_eq(cost_group_levels(cluster, 6, (int64_t[]){0, 2, 4}, 3, levels),
-               2);
+  cr_assert_eq(group_levels(cluster, 6, (int64_t[]){0, 2, 4}, 3, levels), 2);
   cr_expect_eq(levels[0].link, 0);
   cr_expect_eq(levels[0].hops, 1);
   cr_expect_eq(levels[0].members, 4);
@@ -450,20 +462,47 @@ Test(cost, levels_that_join_groups) {
   cr_expect_eq(levels[1].group_members, 2);
   cr_expect_eq(levels[1].ranks_below, 4);
   cr_expect_eq(levels[1].members, 2);
-  cr_assert_eq(cost_group_levels(cluster, 6, (int64_t[]){4, 5}, 2, levels), 1);
+  cr_assert_eq(group_levels(cluster, 6, (int64_t[]){4, 5}, 2, levels), 1);
   cr_expect_eq(levels[0].link, 2);
   /* All of them: a ring has 3 + 1 hops inside and 1 between. */
   cr_assert_eq(
-      cost_group_levels(cluster, 6, (int64_t[]){0, 1, 2, 3, 4, 5}, 6, levels),
-      3);
+      group_levels(cluster, 6, (int64_t[]){0, 1, 2, 3, 4, 5}, 6, levels), 3);
   cr_expect_eq(levels[0].hops, 3);
   cr_expect_eq(levels[1].hops, 1);
   cr_expect_eq(levels[2].hops, 1);
   /* The first five ranks. */
-  cr_assert_eq(
-      cost_group_levels(cluster, 5, (int64_t[]){0, 1, 2, 3, 4}, 5, levels), 2);
+  cr_assert_eq(group_levels(cluster, 5, (int64_t[]){0, 1, 2, 3, 4}, 5, levels),
+               2);
   /* The first four have the first group to themselves. */
-  cr_assert_eq(cost_group_levels(cluster, 4, (int64_t[]){0, 2}, 2, levels), 1);
+  cr_assert_eq(group_levels(cluster, 4, (int64_t[]){0, 2}, 2, levels), 1);
+}
+
+/* Ranks 2 to 5 of two nodes of 4: two ranks of each. */
+Test(cost, levels_of_a_slice_in_the_middle) {
+  Arena *arena = module_create()->arena;
+  const Cluster *cluster = two_nodes(arena);
+  ClusterSlice middle = cluster_slice(arena, cluster, 2, 4);
+  GroupLevel levels[2];
+  cr_assert_eq(cost_group_levels(&middle, (int64_t[]){0, 1, 2, 3}, 4, levels),
+               2);
+  cr_expect_eq(levels[0].hops, 2);
+  cr_expect_eq(levels[0].members, 2);
+  cr_expect_eq(levels[1].hops, 1);
+  cr_expect_eq(levels[1].ranks_below, 2);
+  cr_expect_eq(levels[1].members, 2);
+  /* Each of the two nodes has one of these. */
+  cr_assert_eq(cost_group_levels(&middle, (int64_t[]){0, 2}, 2, levels), 1);
+  cr_expect_eq(levels[0].link, 1);
+  ClusterSlice node = cluster_slice(arena, cluster, 4, 4);
+  cr_expect_eq(cost_group_levels(&node, (int64_t[]){0, 1, 2, 3}, 4, levels), 1);
+  cr_expect_eq(levels[0].hops, 3);
+  const Cluster *groups = two_groups(module_create());
+  ClusterSlice behind = cluster_slice(arena, groups, 3, 3);
+  GroupLevel of[5];
+  cr_assert_eq(cost_group_levels(&behind, (int64_t[]){0, 1, 2}, 3, of), 2);
+  cr_expect_eq(of[0].link, 2);
+  cr_expect_eq(of[1].link, 4);
+  cr_expect_eq(of[1].ranks_below, 2);
 }
 
 static Price price_on_two_groups(Module *module, const char *axis,
@@ -483,7 +522,7 @@ static Price price_on_two_groups(Module *module, const char *axis,
   cr_assert(graph);
   const Cluster *cluster = two_groups(module);
   InstructionList *list = instructions_of(module->arena, graph, NULL);
-  return price_list(module->arena, list, model, cluster, NULL, NULL);
+  return price_of(list, model, cluster);
 }
 
 /* A class for each group: over d they sum together, over e each by itself. */
@@ -538,10 +577,10 @@ Test(cost, queues_share_links_by_contention) {
   model.without = 1u << COST_latency;
   InstructionList *list = instructions_of(module->arena, graph, NULL);
   const Cluster *cluster = two_nodes(module->arena);
-  Price price = price_list(module->arena, list, &model, cluster, NULL, NULL);
+  Price price = price_of(list, &model, cluster);
   cr_expect_eq(price.exposed, 2 * 25600 * 4 * 1000 / 10, "%ld",
                (long)price.exposed);
   model.without |= 1u << COST_contention;
-  price = price_list(module->arena, list, &model, cluster, NULL, NULL);
+  price = price_of(list, &model, cluster);
   cr_expect_eq(price.exposed, 25600 * 1000 / 10, "%ld", (long)price.exposed);
 }

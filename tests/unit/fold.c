@@ -197,8 +197,9 @@ static bool prices_are_equal(const ModelCase *one, Price *out) {
   cost_model_of(c.cluster->groups[0].device, &model);
   const InstructionList *list = driver_instructions(&c, graph);
   int64_t n_spans = 0;
-  *out = price_list(arena, list, &model, c.cluster, NULL, NULL);
-  Price full = price_list(arena, list, &model, c.cluster, no_span, &n_spans);
+  ClusterSlice slice = cluster_slice(arena, c.cluster, 0, c.ranks);
+  *out = price_list(arena, list, &model, &slice, NULL, NULL);
+  Price full = price_list(arena, list, &model, &slice, no_span, &n_spans);
   const char *plan = one->plan ? one->plan : "no plan";
   cr_expect_eq(full.n_folded, full.n_actions);
   cr_expect(out->step > 0 && n_spans > 0, "%s", one->model);

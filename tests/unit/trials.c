@@ -193,3 +193,34 @@ Test(trials, plans_have_the_same_prices_in_any_order) {
   cr_expect_leq(last, first + first / 20, "%ld kB after 100 plans, then %ld kB",
                 first, last);
 }
+
+/* Ranks 8 to 15 are two whole nodes of 4, as ranks 0 to 7 are; ranks 2 to 9 lie
+ * in three. */
+Test(trials, the_second_half_of_a_cluster_has_the_prices_of_the_first) {
+  enum { N_HALVES = 40 };
+  for (int i = 0; i < ARRAY_LENGTH(subjects); i++) {
+    static Plans plans;
+    memset(&plans, 0, sizeof plans);
+    load(&subjects[i], &plans);
+    draw_all(&subjects[i], &plans);
+    Memory *memory = plans.loaded.module->memory;
+    int n_between = 0;
+    for (int k = 0; k < N_HALVES; k++) {
+      static const int first_ranks[] = {0, 8, 2};
+      Result half[3];
+      for (int h = 0; h < 3; h++) {
+        Trial trial;
+        PriceRequest request = {.first_rank = first_ranks[h]};
+        bool is_priced =
+            driver_try(&plans.loaded, memory, plans.pins[k], &request, &trial);
+        half[h] = result_of(&trial, is_priced);
+        driver_end_trial(&trial);
+      }
+      cr_expect_eq(half[0].step, half[1].step, "%s, plan %d: %lld and %lld",
+                   subjects[i].path, k, (long long)half[0].step,
+                   (long long)half[1].step);
+      n_between += half[2].step != half[0].step;
+    }
+    cr_expect_gt(n_between, 0);
+  }
+}
