@@ -78,7 +78,7 @@ static const bool is_folded[N_OPS] = {
 
 static Term apply2(Reader *reader, Op op, Term a, Term b) {
   if (a.is_number && b.is_number && is_folded[op]) {
-    return literal_term(interp_point(op, a.number, b.number, 0));
+    return literal_term(op_value(op, a.number, b.number, 0));
   }
   Value x = term_value(reader, a), y = term_value(reader, b);
   return (Term){.value = graph_op2(reader->scope->graph, op, x, y)};

@@ -522,6 +522,15 @@ bool op_find(const char *name, Op *out_op);
 int op_infer(Module *module, const OpCall *call, Span span,
              const Type **out_types);
 
+/* ---- point.c ---- */
+
+/* The value of a pointwise row of ops.def in double. */
+double op_value(Op op, double a, double b, double c);
+/* The integer quotient rounded down, and the remainder with the divisor's sign;
+ * 0 where the divisor is 0. */
+double op_floordiv(double a, double b);
+double op_mod(double a, double b);
+
 /* ---- shard_infer.c, shardrule.c ---- */
 
 /* How the placements of the inputs of a node become that of its results. Fills
@@ -674,8 +683,6 @@ typedef struct Tensor {
  * the first result of every node.  Deterministic, single-threaded. */
 void interp_run(const Graph *graph, InterpNumber number, Arena *arena,
                 const Tensor *inputs, Tensor *out_outputs, Tensor *values);
-/* The value of a row of ops.def in double. */
-double interp_point(Op op, double a, double b, double c);
 /* The initial value of a parameter, state or moment. */
 Tensor interp_initial(const Graph *graph, int input_index, uint64_t seed,
                       Arena *arena);

@@ -64,19 +64,19 @@ static bool linear_factors(const Elab *e, const Node *node, double out[2]) {
   switch (op_info(node->op)->linear) {
   case LINEAR_no: return false;
   case LINEAR_all:
-    out[0] = interp_point(node->op, 1, 0, 0);
-    out[1] = interp_point(node->op, 0, 1, 0);
+    out[0] = op_value(node->op, 1, 0, 0);
+    out[1] = op_value(node->op, 0, 1, 0);
     return true;
   case LINEAR_each:
     if (is_constant(e, node->inputs[1], &number)) break;
     if (!is_constant(e, node->inputs[0], &number)) return false;
-    out[0] = 0, out[1] = interp_point(node->op, number, 1, 0);
+    out[0] = 0, out[1] = op_value(node->op, number, 1, 0);
     return true;
   case LINEAR_first:
     if (!is_constant(e, node->inputs[1], &number) || number == 0) return false;
     break;
   }
-  out[0] = interp_point(node->op, 1, number, 0), out[1] = 0;
+  out[0] = op_value(node->op, 1, number, 0), out[1] = 0;
   return true;
 }
 

@@ -2,7 +2,7 @@
  * value.c -- computes at compile time, and shows values, types and expressions
  * in messages.
  *
- * Floats are computed by the rows of ops.def that the interpreter runs.
+ * Floats are computed by the rows of ops.def (op_value).
  * Integers stay exact, and their overflow is the user's mistake.
  */
 #include "frontend/elaborate/elaborate.h"
@@ -81,7 +81,7 @@ const char *op_spelling(Op op) {
 static double compute_float(Op op, double a, double b) {
   if (op == OP_floordiv) return floor(a / b);
   if (op == OP_mod) return a - b * floor(a / b);
-  return interp_point(op, a, b, 0);
+  return op_value(op, a, b, 0);
 }
 
 static int64_t floor_div(int64_t a, int64_t b) {

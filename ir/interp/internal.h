@@ -78,6 +78,11 @@ struct InterpCall {
 /* The global position of the first element along dim `d` of result 0. */
 int64_t interp_position(const InterpCall *call, int d);
 
+/* The order of maxima: NaN is above every number, and not above NaN. */
+static inline bool interp_is_above(double a, double b) {
+  return a > b || (a != a && b == b);
+}
+
 /* The name of a function in a file that defines SUFFIX. */
 #define INTERP_JOIN(name, suffix) interp_##name##_##suffix
 #define INTERP_NAME(name, suffix) INTERP_JOIN(name, suffix)
@@ -111,22 +116,10 @@ typed(pointwise)
                                       ExactNumber *to, int64_t n);             \
   void interp_reduce_##suffix(uint64_t key, ReduceKind kind,                   \
                               ExactNumber *into, const ExactNumber *other,     \
-                              int64_t n);
-    EXACT_ARRAYS(exact) EXACT_ARRAYS(second)
+                              int64_t n)
+    EXACT_ARRAYS(exact);
+EXACT_ARRAYS(second);
 #undef EXACT_ARRAYS
-
-    /* The value of a pointwise row, in f64.c and f32.c. */
-    double interp_point_f64(Op op, double a, double b, double c);
-double interp_point_f32(Op op, double a, double b, double c);
-
-/* numbers.c: integer quotient that rounds down, and remainder with the
- * divisor's sign; 0 where the divisor is 0. */
-double interp_floordiv(double a, double b);
-double interp_mod(double a, double b);
-/* The order of maxima: NaN is above every number, and not above NaN. */
-static inline bool interp_is_above(double a, double b) {
-  return a > b || (a != a && b == b);
-}
 
 /* ---- window.c ---- */
 

@@ -14,10 +14,6 @@
 #include "ir/interp/internal.h"
 #include "ir/interp/numbers.h"
 
-double interp_point(Op op, double a, double b, double c) {
-  return interp_point_f64(op, a, b, c);
-}
-
 /* ---- rounding to a dtype ---- */
 
 static double wrap_integer(DType dtype, double x) {

@@ -10,20 +10,6 @@
 #include "ir/interp/exact.h"
 #include "ir/interp/internal.h"
 
-/* ---- integers ---- */
-
-double interp_floordiv(double a, double b) {
-  int64_t x = (int64_t)a, y = (int64_t)b;
-  if (y == 0) return 0;
-  if (y == -1) return -a; /* INT64_MIN / -1 traps */
-  int64_t q = x / y;
-  return (double)(x % y != 0 && (x < 0) != (y < 0) ? q - 1 : q);
-}
-
-double interp_mod(double a, double b) {
-  return b == 0 ? 0 : a - interp_floordiv(a, b) * b;
-}
-
 /* ---- arrays and tensors ---- */
 
 bool numbers_are_exact(const Numbers *numbers, DType dtype) {

@@ -199,7 +199,7 @@ static void interp_pointwise_count(const InterpCall *call) {
     for (int i = 0; i < node->n_inputs; i++)
       x[i] = operand(&call->inputs[i], loops.offset[i]);
     count->flops += op_info(node->op)->flops;
-    store(y, at++, interp_point(node->op, x[0], x[1], x[2]));
+    store(y, at++, op_value(node->op, x[0], x[1], x[2]));
   }
 }
 
