@@ -42,7 +42,7 @@
 #ifndef IR_INTERP_EXACT_H
 #define IR_INTERP_EXACT_H
 
-#include "ir/ir.h"
+#include "ir/interp/interp.h"
 
 /* The prime is 2^61 - EXACT_BELOW.  second.c compiles exact mode again for
  * another one, where the functions have these other names. */

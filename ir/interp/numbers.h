@@ -10,6 +10,7 @@
 #ifndef IR_INTERP_NUMBERS_H
 #define IR_INTERP_NUMBERS_H
 
+#include "ir/interp/interp.h"
 #include "ir/interp/place.h"
 
 typedef struct InterpCall InterpCall; /* internal.h */
