@@ -15,6 +15,8 @@
 
 #include <string.h>
 
+#include "passes/buffers/play_layout.h"
+
 /* A step with more numbers than this has one element in each of many shards. */
 enum { MOST_ELEMENTS = 1 << 26 };
 

@@ -8,6 +8,7 @@
 #include "driver/internal.h"
 #include "driver/verify.h"
 #include "driver/verify_unroll.h"
+#include "ir/interp/play.h"
 #include "ir/resize.h"
 
 /* Up to which a difference in f64 counts as none. */

@@ -5,7 +5,7 @@
 #ifndef PASSES_PASSES_H
 #define PASSES_PASSES_H
 
-#include "ir/interp/play.h"
+#include "ir/interp/place.h"
 #include "ir/model.h"
 #include "ir/plan.h"
 #include "ir/target.h"
@@ -149,12 +149,5 @@ BufferAssignment *buffer_assign(PassContext *ctx, const Graph *graph,
  * once.  Printed beside the packed size. */
 int64_t buffer_assignment_bound(const Graph *graph,
                                 const BufferAssignment *layout);
-
-/* ---- buffers/play_layout.c ---- */
-
-/* The same for the player; its arrays are those of the assignment. */
-const PlayLayout *play_layout(Arena *arena, const Graph *graph,
-                              const BufferAssignment *assignment,
-                              const Target *target);
 
 #endif

@@ -1,8 +1,8 @@
 /*
- * play_layout.c -- hands a buffer assignment to the player, which lies below
- * the passes and does not know them.
+ * play_layout.c -- hands a buffer assignment to the player, which knows no
+ * passes.
  */
-#include "passes/passes.h"
+#include "passes/buffers/play_layout.h"
 
 const PlayLayout *play_layout(Arena *arena, const Graph *graph,
                               const BufferAssignment *assignment,

@@ -6,7 +6,7 @@
 #ifndef TESTS_UNIT_MEMORY_PLAY_H
 #define TESTS_UNIT_MEMORY_PLAY_H
 
-#include "passes/passes.h"
+#include "passes/buffers/play_layout.h"
 #include "tests/unit/values.h"
 
 static inline const Numbers *played_numbers(void) {
