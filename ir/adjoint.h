@@ -1,0 +1,28 @@
+/*
+ * adjoint.h -- declares one walk of reverse-mode differentiation.
+ */
+#ifndef IR_ADJOINT_H
+#define IR_ADJOINT_H
+
+#include "ir/graph.h"
+
+typedef struct Adjoint {
+  Graph *graph;
+  int n_forward;     /* nodes of the graph when the walk began */
+  bool *is_wanted;   /* [n_forward]: set for inputs, then adjoint_spread */
+  int *first;        /* [n_forward]: number of the node's first result */
+  Value *cotangents; /* by first[node] + result; VALUE_NONE: none */
+} Adjoint;
+
+Adjoint adjoint_begin(Arena *scratch, Graph *graph);
+/* A node that depends on a wanted one is wanted. */
+void adjoint_spread(Adjoint *adjoint);
+Value adjoint_get(const Adjoint *adjoint, Value value);
+void adjoint_add(Adjoint *adjoint, Value value, Value cotangent);
+/* Phase input_gradient, the span of node `id` and the path "grad.PATH". */
+void adjoint_set_place(Adjoint *adjoint, int id);
+/* Backwards over the forward nodes, with cotangents set for what is to be
+ * differentiated. */
+void adjoint_walk(Adjoint *adjoint, Arena *scratch);
+
+#endif

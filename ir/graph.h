@@ -1,0 +1,268 @@
+/*
+ * graph.h -- declares graphs: nodes, their values, and what is asked of them.
+ */
+#ifndef IR_GRAPH_H
+#define IR_GRAPH_H
+
+#include "ir/op.h"
+
+/* ---- graph.c ---- */
+
+typedef struct Module {
+  Memory *memory;
+  Arena *arena; /* everything below lives here */
+  Names *names;
+  Diags *diags;
+} Module;
+
+typedef enum Role {
+#define ROLE(name, program) ROLE_##name,
+#include "ir/roles.def"
+  N_ROLES
+} Role;
+const char *role_name(Role role);
+
+typedef enum Phase {
+#define PHASE(name, spelling, words) PHASE_##name,
+#include "support/phases.def"
+  N_PHASES
+} Phase;
+
+/* Result `result` of node `node`. */
+typedef struct Value {
+  int32_t node;
+  int32_t result;
+} Value;
+#define VALUE_NONE ((Value){-1, 0})
+static inline bool value_is(Value v) {
+  return v.node >= 0;
+}
+static inline bool value_equal(Value a, Value b) {
+  return a.node == b.node && a.result == b.result;
+}
+
+typedef struct Node {
+  Op op;
+  uint8_t phase; /* Phase */
+  uint8_t n_attrs;
+  int n_inputs, n_results;
+  const Value *inputs;
+  const Type *const *types; /* one a result */
+  const Attr *attrs;        /* sorted by key */
+  Graph *body;              /* region (fused, scan) or NULL; closed: it sees
+                               only its own inputs (ROLE_arg, one for each
+                               input of this node, in order) and its outputs
+                               (ROLE_result) are this node's results; scan.c
+                               says how a scan's differ */
+  Span span;
+  Name path; /* "block[3].attn.q"; "" if none */
+} Node;
+
+typedef struct GraphInput {
+  Role role;
+  Name path; /* "block[3].attn.wq", "text.x", "adamw.m/wte" */
+  Init init; /* param, state, moment */
+  bool is_frozen;
+  bool has_decay; /* param: a dot, conv or gather reads it (language.md 8) */
+  /* param: dims, as bits by index, that the first dot or conv to read it
+   * contracts, and those that it batches; contracts 0: it is no matrix */
+  uint16_t contracts, batches;
+  Value value; /* the `input` node */
+} GraphInput;
+
+typedef struct GraphOutput {
+  Role role;
+  Name path; /* of the persistent buffer it replaces, or its own name */
+  Value value;
+} GraphOutput;
+
+struct Graph {
+  Module *module;
+  Name name;
+  Mesh mesh;
+  VEC(Node *) nodes; /* node i has id i */
+  VEC(GraphInput) inputs;
+  VEC(GraphOutput) outputs;
+  /* The hash of a region, computed when it had so many nodes and outputs (0:
+   * never). */
+  uint64_t hash;
+  int hashed_nodes, hashed_outputs;
+  /* A region that shares its nodes with an equal one: the paths of its own,
+   * by node.  NULL: those that the nodes say. */
+  const Name *paths;
+  uint64_t ops[(N_OPS + 63) / 64]; /* of its nodes: bit `op` */
+  size_t node_bytes; /* of its nodes: see node_copy_bytes; a body that a pass
+                        replaced counts as it was */
+  /* Defaults for nodes that are appended; passes set them as they walk. */
+  Phase phase;
+  Span span;
+  Name path;
+};
+
+Graph *graph_create(Module *module, Name name);
+/* A graph without nodes, with the name and mesh of another and room for as many
+ * nodes as it has. */
+Graph *graph_like(const Graph *graph);
+/* Appends an `input` node of this type and registers it. */
+Value graph_input(Graph *graph, Role role, Name path, const Type *type);
+void graph_output(Graph *graph, Role role, Name path, Value value);
+/* Appends a node; result types come from the operator's infer rule.  Inputs
+ * must already satisfy the rule (asserted: a frontend checks with op_infer
+ * first, which explains).  Returns its first result. */
+Value graph_append(Graph *graph, Op op, const Value *inputs, int n_inputs,
+                   const Attrs *attrs);
+/* The same with the result types given: for operators whose types the rule
+ * cannot know (fused, scan, collectives) and for the parser. */
+Value graph_append_typed(Graph *graph, Op op, const Value *inputs, int n_inputs,
+                         const Attrs *attrs, const Type *const *types,
+                         int n_results, Graph *body);
+/* Copies node `id` of `from` with its inputs replaced: same attributes, types,
+ * body, span, path and phase.  Types are inferred anew if `infer` and the
+ * operator has a rule.  An `input` node is registered with all it had. */
+Value graph_copy_node(Graph *to, const Graph *from, int id,
+                      const Value *new_inputs, bool infer);
+/* The same with the result types given; not for an `input` node. */
+Value graph_copy_node_as(Graph *to, const Graph *from, int id,
+                         const Value *new_inputs, const Type *const *types);
+/* Asserts that the value is there. */
+static inline const Node *graph_node(const Graph *graph, Value value) {
+  ASSERT(value.node >= 0 && value.node < graph->nodes.n);
+  const Node *node = graph->nodes.data[value.node];
+  ASSERT(value.result >= 0 && value.result < node->n_results);
+  return node;
+}
+static inline const Type *graph_type(const Graph *graph, Value value) {
+  return graph_node(graph, value)->types[value.result];
+}
+/* The path of node `id`; in regions it may not be that which the node says. */
+static inline Name graph_path(const Graph *graph, int id) {
+  return graph->paths ? graph->paths[id] : graph->nodes.data[id]->path;
+}
+/* Appends a node of another graph as it is; not an `input` node. */
+void graph_share_node(Graph *to, Node *node);
+/* A node of the graph, bodies apart, has this operator. */
+static inline bool graph_has_op(const Graph *graph, Op op) {
+  return graph->ops[op / 64] >> op % 64 & 1;
+}
+/* All is the same but path and span. */
+bool node_equal(const Node *a, const Node *b);
+const GraphInput *graph_find_input(const Graph *graph, Role role, Name path);
+/* The same where many are looked for: the index holds what the graph had when
+ * it was made, in `arena`. */
+typedef struct InputIndex {
+  const Graph *graph;
+  Map *by_path[N_ROLES];
+} InputIndex;
+InputIndex graph_index_inputs(const Graph *graph, Arena *arena);
+const GraphInput *input_indexed(const InputIndex *index, Role role, Name path);
+const GraphOutput *graph_find_output(const Graph *graph, Role role, Name path);
+/* Number of uses of each node's results together (outputs count). */
+int *graph_use_counts(const Graph *graph, Arena *arena);
+/* Hash of operators, attributes, types and structure, not of paths or spans:
+ * equal blocks have equal hashes. */
+uint64_t graph_hash(const Graph *graph);
+/* The same of a region, which is complete: it remembers its hash. */
+uint64_t region_hash(Graph *body);
+/* Hash of all that a kernel may depend on: the operator, its attributes and
+ * body, the types of its inputs and results, the mesh. */
+uint64_t kernel_key(const Graph *graph, int id);
+/* Hash of what one run of a node works on, on one rank in one micro-batch: the
+ * operator, its body, the types of inputs and results with local sizes.  Nodes
+ * with equal local work have equal keys on every mesh and in every plan
+ * (launch_key.c); never 0. */
+uint64_t launch_key(const Graph *graph, int id);
+/* The same of setting the results of a node to zero. */
+uint64_t clear_key(const Graph *graph, int id);
+
+/* Short forms for passes; same defaults as graph_append. */
+Value graph_const(Graph *graph, DType dtype, double value);
+/* The positions of the elements of a dim, in dtype_of_positions. */
+Value graph_positions(Graph *graph, Name dim, int64_t size);
+Value graph_op1(Graph *graph, Op op, Value a);
+Value graph_op2(Graph *graph, Op op, Value a, Value b);
+Value graph_op3(Graph *graph, Op op, Value a, Value b, Value c);
+Value graph_reduce(Graph *graph, Op op, Value a, const Name *over, int n);
+Value graph_cast(Graph *graph, Value a, DType dtype); /* a if equal already */
+Value graph_transpose_to(Graph *graph, Value a, const Type *order);
+
+const Attr *node_attr(const Node *node, AttrKey key); /* NULL if absent */
+bool node_has(const Node *node, AttrKey key);
+Name node_name(const Node *node, AttrKey key);
+int64_t node_int(const Node *node, AttrKey key, int64_t if_absent);
+double node_float(const Node *node, AttrKey key, double if_absent);
+const Name *node_names(const Node *node, AttrKey key, int *out_n);
+/* The dim along which a collective works on operand `part`. */
+Name node_part_dim(const Node *node, int part);
+const int64_t *node_ints(const Node *node, AttrKey key, int *out_n);
+/* Item i of the list; of one that is absent or ends before i, `otherwise`. */
+int64_t node_int_at(const Node *node, AttrKey key, int i, int64_t otherwise);
+
+/* ---- graph_copy.c ---- */
+
+/* A copy in the arena of `module` that shares no memory with the graph but
+ * names and sources.  Equal types of the copy are one. */
+Graph *graph_copy(Module *module, const Graph *graph);
+/* Bytes that a copy takes, but for types and lists of attributes.  A region
+ * with paths of its own does not count the nodes that it shares. */
+size_t node_copy_bytes(const Node *node); /* with its body */
+size_t graph_copy_bytes(const Graph *graph);
+
+/* ---- print.c, parse.c, verify.c ---- */
+
+const char *phase_name(Phase phase); /* "forward", "dgrad" ... */
+const char *init_name(InitKind kind);
+void graph_print(Text *out, const Graph *graph);
+/* Reads what graph_print wrote; mistakes become diags.  NULL on error. */
+Graph *graph_parse(Module *module, const Source *source);
+/* Appends one line per violation; true if there is none. */
+bool graph_verify(const Graph *graph, Text *out_errors);
+
+/* ---- shard_infer.c, shardrule.c ---- */
+
+/* How the placements of the inputs of a node become that of its results. Fills
+ * out_types; where an input must first change (a partial value into an operator
+ * that is not linear in it, a `replicate` dim that is split), sets
+ * out_inputs[i] to the type that it must be given in, else to its own type. A
+ * partial operand stays partial over all its axes or must be reduced over all.
+ * The rule itself never fails: at worst everything must be replicated. */
+void shard_infer(const Graph *graph, Op op, const Attr *attrs, int n_attrs,
+                 const Type *const *inputs, int n_inputs,
+                 const Type *const *whole_results, int n_results, Arena *arena,
+                 const Type **out_inputs, const Type **out_types);
+/* The sharding column of the operator lists an attribute that names this dim:
+ * what contractions sum over, windows slide along and so on. */
+bool node_treats_dim(const Node *node, Name dim);
+
+/* ---- shardcheck.c ---- */
+
+/* Appends a line for each placement of a partitioned graph, regions included,
+ * that the rule of its operator does not give; true if there is none. */
+bool graph_check_placements(const Graph *graph, Text *out_errors);
+
+/* ---- path.c ---- */
+
+/* Parts of the path that follow each other are `wanted`: "attn" and
+ * "block[1..3].attn" (an index left out means all; "!" is as "."), wherever
+ * they stand: "block[2].attn.q" has both. */
+bool path_has(const char *path, const char *wanted);
+/* The node is the operator `wanted`, has the path `wanted`, or is below this
+ * layer or path. */
+bool node_is_called(const Node *node, const char *wanted);
+
+/* ---- view.c ---- */
+
+/* The result shares the bytes of its input: an operator that is always a view,
+ * a merge_dims whose dims are adjacent and in order, or a slice of the first
+ * dim from its beginning. */
+bool node_is_view(const Graph *graph, int id);
+
+/* ---- work.c ---- */
+
+/* On logical sizes; work.h has those of one rank. */
+double node_flops(const Graph *graph, int id);
+/* Only those of contractions: two per multiply-add of dots, convolutions and
+ * attention (the full square, causal or not); in a scan times its iterations.
+ */
+double node_contraction_flops(const Graph *graph, int id);
+
+#endif
