@@ -18,7 +18,7 @@
 #include "passes/plan/tables.h"
 
 #include "passes/buffers/list_schedule.h"
-#include "passes/spmd/partition.h"
+#include "passes/spmd/partition_trials.h"
 
 /* The cost of one run. */
 typedef struct TableEntry {

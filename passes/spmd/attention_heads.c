@@ -13,7 +13,9 @@
  * they were (Jacobs et al. 2023, "DeepSpeed Ulysses").  Where the ranks do not
  * divide the heads of keys but those of queries, keys and values are gathered.
  */
-#include "passes/spmd/partition.h"
+#include "passes/spmd/attention.h"
+#include "passes/spmd/placement.h"
+#include "passes/spmd/resharding.h"
 
 typedef struct Heads {
   Name query, key, dim; /* `dim`: the heads that the ranks share out */

@@ -22,7 +22,9 @@
  * Computation Graphs", section 3.5.
  */
 #include "ir/shardrule.h"
-#include "passes/spmd/partition.h"
+#include "passes/spmd/follow_pins.h"
+#include "passes/spmd/placement.h"
+#include "passes/spmd/resharding.h"
 
 /* ---- targets ---- */
 

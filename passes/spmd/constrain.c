@@ -20,7 +20,7 @@
  * cost: O(nodes)
  */
 #include "passes/spmd/constrain.h"
-#include "passes/spmd/partition.h"
+#include "passes/spmd/resharding.h"
 
 /* The axes of each dim of the value, as attributes. */
 static Attrs constraint_attrs(PassContext *ctx, const PlanPlacement *placement,

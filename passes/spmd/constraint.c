@@ -6,7 +6,9 @@
  *     %2 = constraint %1 {axes = [tensor], sizes = [1], to = [T]}
  *  => %2 = reduce_scatter %1 ... : f32[B, T@tensor, C]
  */
-#include "passes/spmd/partition.h"
+#include "passes/spmd/follow_pins.h"
+#include "passes/spmd/placement.h"
+#include "passes/spmd/resharding.h"
 
 #include <string.h>
 

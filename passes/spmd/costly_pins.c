@@ -13,7 +13,7 @@
  * pins.  A pin that buys memory with messages, as one of a sharded sequence
  * does, gets no warning.
  */
-#include "passes/spmd/partition.h"
+#include "passes/spmd/partition_trials.h"
 
 /* Each is partitioned six times. */
 enum { MOST_CANDIDATES = 32 };

@@ -28,7 +28,7 @@
  * follows from a node that runs for each of them, and is read by another such
  * node, gets the attribute `per_microbatch`: it runs again each time.
  */
-#include "passes/spmd/partition.h"
+#include "passes/spmd/placement.h"
 
 typedef struct FullBatch {
   const Graph *graph;

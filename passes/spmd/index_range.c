@@ -12,7 +12,8 @@
  *
  * The shards are a dim of the graph, so all of it has a meaning on one device.
  */
-#include "passes/spmd/partition.h"
+#include "passes/spmd/resharding.h"
+#include "passes/spmd/strategy.h"
 
 typedef struct Range {
   Partition *p;

@@ -10,7 +10,8 @@
  * every dim of the line must reach one of them.
  */
 #include "ir/strategies.h"
-#include "passes/spmd/partition.h"
+#include "passes/spmd/placement.h"
+#include "passes/spmd/strategy.h"
 
 /* The line for this node, or NULL. */
 static const PlanPlacement *find_line(const Partition *p, const Node *node) {

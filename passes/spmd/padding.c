@@ -13,7 +13,7 @@
  * anything in its padding.
  */
 #include "ir/shardrule.h"
-#include "passes/spmd/partition.h"
+#include "passes/spmd/placement.h"
 
 #include <float.h>
 #include <math.h>

@@ -12,7 +12,9 @@
  * for another reader already, as logits are for their maximum, or would be
  * reduced for all readers of the result, the term is added to the reduced sum.
  */
-#include "passes/spmd/partition.h"
+#include "passes/spmd/follow_pins.h"
+#include "passes/spmd/placement.h"
+#include "passes/spmd/resharding.h"
 
 void index_readers(Partition *p) {
   const Graph *graph = p->rewrite.from;

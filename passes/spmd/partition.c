@@ -25,8 +25,14 @@
  * requires: logical types     promises: outputs that are not partial
  * breaks: node ids            cost: O(nodes)
  */
+#include "passes/spmd/attention.h"
+#include "passes/spmd/follow_pins.h"
 #include "passes/spmd/partition.h"
+#include "passes/spmd/placement.h"
+#include "passes/spmd/resharding.h"
+#include "passes/spmd/strategy.h"
 #include "passes/spmd/windows.h"
+#include "passes/spmd/zero.h"
 
 #include <string.h>
 

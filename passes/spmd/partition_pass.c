@@ -10,6 +10,7 @@
  * cannot be added up over them, it does the batch of a rank at once.
  */
 #include "passes/spmd/partition.h"
+#include "passes/spmd/partition_trials.h"
 
 static bool has_constraints(const Graph *graph) {
   for (int id = 0; id < graph->nodes.n; id++) {

@@ -2,7 +2,9 @@
  * partition_scan.c -- places scans: the body like a graph, carries by a fixed
  * point.
  */
-#include "passes/spmd/partition.h"
+#include "passes/spmd/placement.h"
+#include "passes/spmd/resharding.h"
+#include "passes/spmd/strategy.h"
 
 /* The finest sharding that an input of the scan gives a dim of this name: an
  * input with larger shards, like a carry that is zero at first, probably

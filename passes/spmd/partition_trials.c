@@ -10,9 +10,10 @@
  * operands alone: with as many bytes they store less.  Sums of parameter
  * gradients do not count: they are small, and no operator waits for them.
  */
-#include "ir/work.h"
 #include "ir/interp/place.h"
+#include "ir/work.h"
 #include "passes/spmd/partition.h"
+#include "passes/spmd/partition_trials.h"
 
 /* The bytes of a training step, or of one run of a scan's body. */
 static void add_sent_bytes(const Graph *graph, int64_t microbatches,

@@ -2,7 +2,9 @@
  * pins.c -- reports pins about names that do not hold.
  */
 #include "ir/shardrule.h"
-#include "passes/spmd/partition.h"
+#include "passes/spmd/follow_pins.h"
+#include "passes/spmd/resharding.h"
+#include "passes/spmd/zero.h"
 
 #include <string.h>
 

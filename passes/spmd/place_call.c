@@ -3,7 +3,8 @@
  * rule gives, after its operands are resharded as the rule wants them, and
  * reshards the operands of an operator that names the axes of its dim.
  */
-#include "passes/spmd/partition.h"
+#include "passes/spmd/placement.h"
+#include "passes/spmd/resharding.h"
 
 Value append_placed(Partition *p, int id, Op op, const Attrs *attrs,
                     Value *inputs, int n_inputs, const Type *const *logical,

@@ -11,7 +11,7 @@
  *     %1 : bf16[B:8; sum@data]
  *     ->  cast %1 : f32, all_reduce, cast : bf16[B:8]
  */
-#include "passes/spmd/partition.h"
+#include "passes/spmd/placement.h"
 
 Type *type_copy(Arena *arena, const Type *type) {
   Type *copy = type_create(arena, type->dtype, type->rank);

@@ -17,7 +17,8 @@
  * Shards of unequal size have padding: split_dim counts it, and where the dim
  * is replicated, a pad makes room for it and a slice drops it.
  */
-#include "passes/spmd/partition.h"
+#include "passes/spmd/placement.h"
+#include "passes/spmd/resharding.h"
 
 static Value append_typed(Partition *p, Op op, Value value, const Attrs *attrs,
                           const Type *type) {

@@ -46,7 +46,7 @@
  */
 #include <math.h>
 
-#include "passes/spmd/partition.h"
+#include "passes/spmd/attention.h"
 #include "passes/spmd/ring.h"
 #include "passes/spmd/zigzag.h"
 

@@ -17,7 +17,8 @@
  * A line `remat` about a parameter keeps its collectives in the body, because
  * the result then lives for one iteration and not for the whole loop.
  */
-#include "passes/spmd/partition.h"
+#include "passes/spmd/resharding.h"
+#include "passes/spmd/strategy.h"
 
 typedef struct ScanHoist {
   Partition *p;

@@ -10,7 +10,11 @@
  * from parameters; then it moves the fewest bytes, in the fewest steps.
  */
 #include "ir/strategies.h"
-#include "passes/spmd/partition.h"
+#include "passes/spmd/follow_pins.h"
+#include "passes/spmd/placement.h"
+#include "passes/spmd/resharding.h"
+#include "passes/spmd/strategy.h"
+#include "passes/spmd/zero.h"
 
 typedef struct Cost {
   int broken; /* pins that would not hold */

@@ -9,7 +9,7 @@
  * spreads the parameters among the operands.  Names are interned, so their
  * addresses stand for them.
  */
-#include "passes/spmd/partition.h"
+#include "passes/spmd/strategy.h"
 
 #include <string.h>
 

@@ -11,7 +11,8 @@
  * A line `shard grad.w: ...` is a constraint, which the pass `optimizer` puts
  * behind the gradient: nothing is left to decide here.
  */
-#include "passes/spmd/partition.h"
+#include "passes/spmd/placement.h"
+#include "passes/spmd/zero.h"
 
 const PlanPlacement *find_state_line(const Partition *p, Name parameter) {
   return plan_find_update(p->plan, p->ctx->module->names, PLAN_OPTIMIZER,

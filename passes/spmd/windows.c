@@ -26,6 +26,9 @@
 
 #include <math.h>
 
+#include "passes/spmd/placement.h"
+#include "passes/spmd/resharding.h"
+
 typedef struct Slide {
   Partition *p;
   int id;    /* of the operator in the old graph */

@@ -24,7 +24,8 @@
  * matrices (muon) it is always the largest, because the product of a matrix
  * with itself contracts that one, so ranks send only the sums.
  */
-#include "passes/spmd/partition.h"
+#include "passes/spmd/placement.h"
+#include "passes/spmd/zero.h"
 
 #include <string.h>
 

@@ -28,7 +28,7 @@
 #include "passes/spmd/zigzag.h"
 
 #include "ir/shardrule.h"
-#include "passes/spmd/partition.h"
+#include "passes/spmd/attention.h"
 
 bool zigzag_has(const Zigzag *zigzag, Name dim) {
   for (int i = 0; i < zigzag->n_names; i++)

@@ -6,7 +6,7 @@
  * are permutes, which operators on windows and turns of attention need.
  */
 #include "passes/plan/tables.h"
-#include "passes/spmd/partition.h"
+#include "passes/spmd/partition_trials.h"
 #include "tests/prices/prices.h"
 
 /* As a step of a chain counts: with all micro-batches. */

@@ -1,0 +1,76 @@
+/*
+ * partition_trials.h -- declares runs of the pass `partition` with some pins
+ * left out or followed in another way, what they note, and what their graphs
+ * cost.
+ */
+#ifndef PASSES_SPMD_PARTITION_TRIALS_H
+#define PASSES_SPMD_PARTITION_TRIALS_H
+
+#include "passes/passes.h"
+
+/* A constraint as a run of the pass followed it. */
+typedef struct PinNote {
+  const Node *node;        /* of the old graph */
+  const Type *have, *want; /* of its operand, of its result */
+} PinNote;
+
+/* A value as a run of the pass brought it from one placement to another, by
+ * the table of ir/reshard.h. */
+typedef struct ReshardNote {
+  const Type *from, *to;
+  DType reduced; /* the dtype in which a sum is sent */
+} ReshardNote;
+
+/* How a run treats the constraints of a graph, and what it notes of them and
+ * of the placements that it chose. */
+typedef struct PinTrial {
+  bool completes;  /* values around them get the placements that they imply */
+  bool is_changed; /* by that, it is found */
+  Span left_out;   /* the pin written here is not followed, or SPAN_NONE: */
+  const Map *instead; /* path -> Type that its values have in place of it; NULL:
+                         they stay as they are computed */
+  Map *notes; /* node -> PinNote, in the arena of the module; NULL: none */
+  VEC(ReshardNote) reshards; /* in the same arena, without slices */
+} PinTrial;
+
+/* The bytes that a rank sends in a training step. */
+typedef struct PlacementCost {
+  int64_t bytes;
+  int64_t value_bytes; /* of the forward pass and of gradients of values */
+} PlacementCost;
+
+/* ---- partition_pass.c ---- */
+
+/* What `partition` makes of a graph, without a warning of costly pins.  The
+ * trial, empty before, says how it treated constraints. */
+const Graph *partition_decide(PassContext *ctx, const Graph *graph,
+                              PinTrial *trial);
+
+/* ---- partition_trials.c ---- */
+
+/* The cost of a partitioned graph, before or after `remat`. */
+PlacementCost placement_cost(const PassContext *ctx, const Graph *placed,
+                             bool with_remat);
+/* The graph in the placements of the trial; NULL: they are not possible.
+ * Reports nothing; `out_is_quiet`: there was nothing to report. */
+const Graph *partition_quietly(const PassContext *ctx, const Graph *graph,
+                               PinTrial *trial, bool *out_is_quiet);
+/* The cost of the graph in the placements of the trial, which gets its notes;
+ * false: they are not possible.  Reports nothing. */
+bool try_placement(const PassContext *ctx, const Graph *graph, PinTrial *trial,
+                   bool with_remat, PlacementCost *out_cost);
+
+/* Decides whether values are completed, with the constraints as the trial has
+ * them: sets `completes`.  The partitioned graph, where it is known then and
+ * there was nothing to report, and the trial has its notes; else NULL. */
+const Graph *choose_completion(const PassContext *ctx, const Graph *graph,
+                               PinTrial *trial);
+
+/* ---- costly_pins.c ---- */
+
+/* Warns of each pin of values that another one of them would save bytes.
+ * `placed`: the partitioned graph, which `trial` made. */
+void warn_of_costly_pins(PassContext *ctx, const Graph *graph,
+                         const Graph *placed, const PinTrial *trial);
+
+#endif

@@ -1,0 +1,40 @@
+/*
+ * zero.h -- declares where parameters, gradients and optimizer state lie: by
+ * ZeRO and by the lines about them.
+ */
+#ifndef PASSES_SPMD_ZERO_H
+#define PASSES_SPMD_ZERO_H
+
+#include "passes/spmd/partition.h"
+
+/* ---- zero.c ---- */
+
+/* A parameter, or its average, in the placement that it has without ZeRO. */
+void zero_add_parameter(Partition *p, Name path, const Type *type);
+/* The placement of an input that belongs to the parameter of this path. */
+const Type *zero_input(const Partition *p, Role role, Name path,
+                       const Type *type);
+/* The path of the parameter that a node of the update is about, or NULL. */
+Name update_path(Names *names, Name node_path);
+/* The placement to which a partial gradient is reduced for a node of the
+ * update, or NULL: ZeRO does not shard it. */
+const Type *zero_gradient(const Partition *p, Name node_path, const Type *type);
+/* The axes over which ZeRO may shard parameters. */
+AxisSet zero_all_axes(const Partition *p);
+/* The axes over which ZeRO shards a parameter, which readers gather. */
+AxisSet zero_axes_of(const Partition *p, Name path);
+
+/* ---- update_lines.c ---- */
+
+/* The line about the path of an input, or NULL; of optimizer state, whose
+ * parameter has this path, the line about it before one about the parameter. */
+const PlanPlacement *find_input_line(const Partition *p,
+                                     const GraphInput *input, Name path);
+/* The line about the optimizer state of a parameter, or NULL. */
+const PlanPlacement *find_state_line(const Partition *p, Name parameter);
+/* The placement to which a gradient, partial or not, is brought for a node of
+ * the update, or NULL: neither a line nor ZeRO shards it. */
+const Type *updating_gradient(const Partition *p, Name node_path,
+                              const Type *type);
+
+#endif
