@@ -52,15 +52,6 @@ static int make_dim(Resizing *r, Name name, int64_t size) {
   return n;
 }
 
-static int64_t common_divisor(int64_t a, int64_t b) {
-  while (b) {
-    int64_t rest = a % b;
-    a = b;
-    b = rest;
-  }
-  return a;
-}
-
 void join_sizes(Resizing *r, int a, int b) {
   a = size_group(r, a);
   b = size_group(r, b);

@@ -128,6 +128,18 @@ void vec_grow(Arena *arena, void **data, int *capacity, int n,
   (ASSERT((vec)->n == 0), (vec)->capacity = (wanted),                          \
    (vec)->data = arena_array((arena), (vec)->capacity, sizeof(*(vec)->data)))
 
+/* ---- numbers ---- */
+
+/* The greatest common divisor; negative numbers may give a negative one. */
+static inline int64_t common_divisor(int64_t a, int64_t b) {
+  while (b) {
+    int64_t rest = a % b;
+    a = b;
+    b = rest;
+  }
+  return a;
+}
+
 /* ---- names.c: interned strings, compared by address ---- */
 
 typedef const char *Name; /* NUL-terminated; only ever from name_intern */

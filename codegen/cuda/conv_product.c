@@ -55,19 +55,10 @@ static Walk output_walk(const DnnConv *conv) {
       .other = {conv->y_stride[0], conv->y_stride[2], conv->y_stride[3]}};
 }
 
-static int64_t greatest_divisor(int64_t a, int64_t b) {
-  while (b) {
-    int64_t rest = a % b;
-    a = b;
-    b = rest;
-  }
-  return a;
-}
-
 /* By how many taps of the window, and places of dy, the taps that one row of a
  * gradient meets are apart. */
 static int64_t tap_step(const DnnConv *conv, int i) {
-  return conv->stride[i] / greatest_divisor(conv->stride[i], conv->dilate[i]);
+  return conv->stride[i] / common_divisor(conv->stride[i], conv->dilate[i]);
 }
 
 /* The rows first, first + stride, .. of dim i: dx at y is the sum over taps k

@@ -150,12 +150,8 @@ typedef struct Blocks {
   Coord at;
 } Blocks;
 
-static int64_t greatest_divisor(int64_t a, int64_t b) {
-  return b == 0 ? a : greatest_divisor(b, a % b);
-}
-
 static Blocks find_blocks(const Resize *r) {
-  int64_t n = greatest_divisor(r->n, r->size);
+  int64_t n = common_divisor(r->n, r->size);
   int64_t p = r->n / n, q = r->size / n;
   return (Blocks){.n = n,
                   .n_stored = r->is_reverse ? q : p,

@@ -423,10 +423,6 @@ static int scaled_index(Lower *lower, Coord o, int64_t n, int64_t add,
                   lower_const(lower, DT_i64, (double)m), -1);
 }
 
-static int64_t common_divisor(int64_t a, int64_t b) {
-  return b ? common_divisor(b, a % b) : a;
-}
-
 /* Window i has ceil((a + n) / m) elements, with a the remainder of i n by m.
  * The largest a is m minus the greatest common divisor of n and m. */
 static int64_t longest_window(int64_t n, int64_t m) {

@@ -144,22 +144,13 @@ bool machine_read_amount(const Expr *x, Unit unit, int64_t *out) {
   return amount_read(x, unit, out) == AMOUNT_fine;
 }
 
-static int64_t greatest_divisor(int64_t a, int64_t b) {
-  while (b) {
-    int64_t rest = a % b;
-    a = b;
-    b = rest;
-  }
-  return a;
-}
-
 bool machine_read_ratio(const Expr *x, LinkRatio *out) {
   enum { PARTS = 1000000 };
   double value = 0;
   if (!machine_number(x, &value) || x->name || value < 1 || value > PARTS)
     return false;
   int64_t parts = (int64_t)llround(value * PARTS);
-  int64_t divisor = greatest_divisor(parts, PARTS);
+  int64_t divisor = common_divisor(parts, PARTS);
   *out = (LinkRatio){parts / divisor, PARTS / divisor};
   return true;
 }

@@ -27,15 +27,6 @@ const char *plan_path(const PlanMaker *m, int id) {
 
 /* ---- dims ---- */
 
-static int64_t plans_gcd(int64_t a, int64_t b) {
-  while (b) {
-    int64_t rest = a % b;
-    a = b;
-    b = rest;
-  }
-  return a;
-}
-
 PlanDim *find_plan_dim(PlanMaker *m, const char *name) {
   for (int i = 0; i < m->dims.n; i++)
     if (!strcmp(m->dims.data[i].name, name)) return &m->dims.data[i];
@@ -46,7 +37,7 @@ static void add_plan_dim(PlanMaker *m, const Dim *dim) {
   if (!strcmp(dim->name, m->subject->batch) || !is_plan_name(dim->name)) return;
   PlanDim *known = find_plan_dim(m, dim->name);
   if (known)
-    known->size = plans_gcd(known->size, dim->size);
+    known->size = common_divisor(known->size, dim->size);
   else
     vec_push(m->arena, &m->dims, ((PlanDim){dim->name, dim->size}));
 }
