@@ -487,20 +487,10 @@ _Static_assert((int)QUEUE_blocking == DNN_QUEUE_BLOCKING &&
                "program.h and instructions.def have the same queues");
 
 /* Kinds of the collectives that travel, plus 1. */
-#define each(name)    0
-#define message(kind) DNN_##kind + 1
-#define nest(name)    0
-#define none          0
 static const uint8_t message_kinds[N_OPS] = {
-#define OP(name, class, min, max, sharding, linear, infer, grad, cost,         \
-           decompose, interp, lower, flags)                                    \
-  [OP_##name] = lower,
+#define MESSAGE(op, kind) [OP_##op] = DNN_##kind + 1,
 #include "ir/ops.def"
 };
-#undef each
-#undef message
-#undef nest
-#undef none
 
 int codegen_message_kind(Op op) {
   return message_kinds[op];

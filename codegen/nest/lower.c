@@ -14,20 +14,10 @@
 #include "codegen/nest/lower.h"
 
 /* Loop nests of operators that are no part of a region; NULL: a region. */
-#define each(name)    NULL
-#define message(kind) NULL
-#define nest(name)    lower_##name
-#define none          NULL
 static LowerFunction *const functions[N_OPS] = {
-#define OP(name, class, min, max, sharding, linear, infer, grad, cost,         \
-           decompose, interp, lower, flags)                                    \
-  [OP_##name] = lower,
+#define NEST(op, function) [OP_##op] = lower_##function,
 #include "ir/ops.def"
 };
-#undef each
-#undef message
-#undef nest
-#undef none
 
 /* A region that holds this node alone. */
 static const Graph *region_of_one(const Graph *graph, const Node *node,

@@ -116,17 +116,7 @@ void lower_row(Lower *lower, const Node *node, const Type *sized, int row,
 
 /* ---- what rows of ops.def name as nest(...) ---- */
 typedef void LowerFunction(Lower *lower);
-#define each(name)    lower_none
-#define message(kind) lower_none
-#define nest(name)    lower_##name
-#define none          lower_none
-#define OP(name, class, min, max, sharding, linear, infer, grad, cost,         \
-           decompose, interp, lower, flags)                                    \
-  LowerFunction lower;
+#define NEST(op, function) LowerFunction lower_##function;
 #include "ir/ops.def"
-#undef each
-#undef message
-#undef nest
-#undef none
 
 #endif

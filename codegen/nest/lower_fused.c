@@ -357,23 +357,10 @@ typedef int ElementFunction(Region *region, const Node *node,
                             const Coord *coords);
 
 /* The functions that compute one element of a node inside a region. */
-#define each(name)    element_##name
-#define message(kind) NULL
-#define nest(name)    NULL
-#define none          NULL
 static ElementFunction *const elements[N_OPS] = {
-#define PW1(name, ...) [OP_##name] = element_pointwise,
-#define PW2(name, ...) [OP_##name] = element_pointwise,
-#define PW3(name, ...) [OP_##name] = element_pointwise,
-#define OP(name, class, min, max, sharding, linear, infer, grad, cost,         \
-           decompose, interp, lower, flags)                                    \
-  [OP_##name] = lower,
+#define EACH(op, function) [OP_##op] = element_##function,
 #include "ir/ops.def"
 };
-#undef each
-#undef message
-#undef nest
-#undef none
 
 bool lower_is_regional(Op op) {
   return elements[op] != NULL;

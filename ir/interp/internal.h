@@ -90,23 +90,14 @@ static inline bool interp_is_above(double a, double b) {
 
 /* The functions that rows of ops.def name.  Those for floats of exact mode end
  * in _exact, and in _second for its second prime; interp.c chooses. */
-#define plain(name) InterpKernel interp_##name;
-#define moved(name)                                                            \
+#define PLAIN(op, name) InterpKernel interp_##name;
+#define MOVED(op, name)                                                        \
   InterpKernel interp_##name##_f64, interp_##name##_exact,                     \
       interp_##name##_second;
-#define typed(name)                                                            \
+#define TYPED(op, name)                                                        \
   InterpKernel interp_##name##_f64, interp_##name##_f32,                       \
       interp_##name##_exact, interp_##name##_second;
-#define none
-#define OP(name, class, min, max, sharding, linear, infer, grad, cost,         \
-           decompose, interp, lower, flags)                                    \
-  interp
 #include "ir/ops.def"
-typed(pointwise)
-#undef plain
-#undef moved
-#undef typed
-#undef none
 
 /* exact.inc: arrays of exact numbers. */
 #define EXACT_ARRAYS(suffix)                                                   \
@@ -116,9 +107,9 @@ typed(pointwise)
                                       ExactNumber *to, int64_t n);             \
   void interp_reduce_##suffix(uint64_t key, ReduceKind kind,                   \
                               ExactNumber *into, const ExactNumber *other,     \
-                              int64_t n)
-    EXACT_ARRAYS(exact);
-EXACT_ARRAYS(second);
+                              int64_t n);
+EXACT_ARRAYS(exact)
+EXACT_ARRAYS(second)
 #undef EXACT_ARRAYS
 
 /* ---- window.c ---- */

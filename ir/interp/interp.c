@@ -104,33 +104,17 @@ typedef struct InterpRow {
   InterpKernel *f64, *f32, *exact, *second;
 } InterpRow;
 
-#define plain(name)                                                            \
-  { interp_##name, interp_##name, interp_##name, interp_##name }
-#define moved(name)                                                            \
-  {                                                                            \
-    interp_##name##_f64, interp_##name##_f64, interp_##name##_exact,           \
-        interp_##name##_second                                                 \
-  }
-#define typed(name)                                                            \
-  {                                                                            \
-    interp_##name##_f64, interp_##name##_f32, interp_##name##_exact,           \
-        interp_##name##_second                                                 \
-  }
-#define none                                                                   \
-  { NULL, NULL, NULL, NULL }
 static const InterpRow interp_rows[N_OPS] = {
-#define PW1(name, ...) [OP_##name] = typed(pointwise),
-#define PW2(name, ...) [OP_##name] = typed(pointwise),
-#define PW3(name, ...) [OP_##name] = typed(pointwise),
-#define OP(name, class, min, max, sharding, linear, infer, grad, cost,         \
-           decompose, interp, lower, flags)                                    \
-  [OP_##name] = interp,
+#define PLAIN(op, name)                                                        \
+  [OP_##op] = {interp_##name, interp_##name, interp_##name, interp_##name},
+#define MOVED(op, name)                                                        \
+  [OP_##op] = {interp_##name##_f64, interp_##name##_f64,                       \
+               interp_##name##_exact, interp_##name##_second},
+#define TYPED(op, name)                                                        \
+  [OP_##op] = {interp_##name##_f64, interp_##name##_f32,                       \
+               interp_##name##_exact, interp_##name##_second},
 #include "ir/ops.def"
 };
-#undef plain
-#undef moved
-#undef typed
-#undef none
 
 static bool call_has_floats(const InterpCall *call) {
   for (int i = 0; i < call->node->n_inputs; i++)

@@ -229,23 +229,11 @@ static void count_rows(const InterpCall *call) {
 
 /* ---- the table of functions ---- */
 
-#define plain(name) NULL
-#define moved(name) interp_##name##_count
-#define typed(name) interp_##name##_count
-#define none        NULL
 static InterpKernel *const kernels[N_OPS] = {
-#define PW1(name, ...) [OP_##name] = interp_pointwise_count,
-#define PW2(name, ...) [OP_##name] = interp_pointwise_count,
-#define PW3(name, ...) [OP_##name] = interp_pointwise_count,
-#define OP(name, class, min, max, sharding, linear, infer, grad, cost,         \
-           decompose, interp, lower, flags)                                    \
-  [OP_##name] = interp,
+#define MOVED(op, name) [OP_##op] = interp_##name##_count,
+#define TYPED(op, name) [OP_##op] = interp_##name##_count,
 #include "ir/ops.def"
 };
-#undef plain
-#undef moved
-#undef typed
-#undef none
 
 static void look_up(const InterpCall *call) {
   kernels[call->node->op](call);
