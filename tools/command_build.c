@@ -10,7 +10,6 @@
 #include "tools/tools.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,37 +19,6 @@
 
 /* A kernel file takes seconds; a compiler that swaps takes minutes. */
 #define COMPILE_LIMIT_S 600
-
-/* ---- signals ---- */
-
-static const int stop_signals[] = {SIGINT, SIGTERM, SIGHUP};
-static volatile sig_atomic_t signal_seen;
-
-static void note_signal(int number) {
-  signal_seen = number;
-}
-
-static bool is_stopped(void *user) {
-  (void)user;
-  return signal_seen != 0;
-}
-
-/* From here on a signal only ends the work early, so that folders that are not
- * finished can be removed; `end_as_signalled` then dies of it. */
-static void hold_signals(void) {
-  struct sigaction action = {.sa_handler = note_signal}, before;
-  sigemptyset(&action.sa_mask);
-  for (int i = 0; i < ARRAY_LENGTH(stop_signals); i++) {
-    sigaction(stop_signals[i], NULL, &before); /* nohup ignores some */
-    if (before.sa_handler != SIG_IGN) sigaction(stop_signals[i], &action, NULL);
-  }
-}
-
-static void end_as_signalled(void) {
-  if (!signal_seen) return;
-  signal((int)signal_seen, SIG_DFL);
-  raise((int)signal_seen);
-}
 
 /* ---- places ---- */
 
@@ -107,6 +75,11 @@ static void show_progress(void *user, int done, int total) {
           done == total ? "\r\033[K" : "");
 }
 
+static bool is_stopped(void *user) {
+  (void)user;
+  return tool_is_stopped();
+}
+
 static int write_bundle(Tool *tool, const Compilation *c, const char *out_dir,
                         const Pacer *pacer, BuildReport *report) {
   const char *cc = find_compiler(tool->arena);
@@ -134,7 +107,7 @@ static int write_bundle(Tool *tool, const Compilation *c, const char *out_dir,
   host.runtime_archive = embed_runtime_archive(&host.runtime_bytes);
   Status status = driver_build(c, &host, report);
   if (status.code == STATUS_ok) return EXIT_done;
-  return signal_seen ? EXIT_machine : tool_fail(status);
+  return tool_is_stopped() ? EXIT_machine : tool_fail(status);
 }
 
 static void report_build(Tool *tool, const Compilation *c, const char *bundle,
@@ -167,9 +140,9 @@ int command_build(Tool *tool) {
   const char *bundle = tool_bundle_path(tool);
   int code = tool_compile(tool, &c);
   if (code != EXIT_done) return code;
-  hold_signals();
+  tool_hold_signals();
   code = write_bundle(tool, &c, bundle, NULL, &report);
-  end_as_signalled();
+  tool_end_as_signalled();
   if (code == EXIT_done && tool->options.kernels) {
     Status status = tool_write_kernels(tool, &c, tool->options.kernels);
     if (status.code != STATUS_ok) return tool_fail(status);
@@ -354,20 +327,20 @@ int tool_build_and_run(Tool *tool) {
   Status status = save ? saver_check_free(save) : STATUS_OK;
   if (status.code != STATUS_ok) return tool_fail(status);
   if (!is_paced && !check_memory_here(tool, &c)) return EXIT_machine;
-  hold_signals();
+  tool_hold_signals();
   if (!bundle) {
     folder = tool_scratch_folder(tool, cache_folder(tool));
     if (!folder) return EXIT_machine;
     bundle = arena_printf(tool->arena, "%s/bundle", folder);
   }
   code = write_bundle(tool, &c, bundle, is_paced ? &pacer : NULL, &report);
-  if (code == EXIT_done && !signal_seen) {
+  if (code == EXIT_done && !tool_is_stopped()) {
     if (!tool->options.json && tool->options.command == COMMAND_run)
       report_build(tool, &c, tool->options.subject, &report);
     code = run_bundle(tool, &c, bundle);
   }
   if (folder) codegen_remove_tree(tool->arena, folder);
-  end_as_signalled();
+  tool_end_as_signalled();
   return code;
 }
 

@@ -110,7 +110,7 @@ static bool measure_links(Tuning *tuning) {
   tuning->is_late = false;
   if (!tuning->has_links) tuning->until_ms -= tune_left_ms(tuning) / 2;
   for (int i = 0; tuning->most_ranks > 1 && i < probes.n && !is_measured &&
-                  !tuning->is_late && !tune_is_stopped();
+                  !tuning->is_late && !tool_is_stopped();
        i++)
     is_measured = tune_measure_links(tuning, &probes.data[i], &why);
   tuning->until_ms = until_ms;
@@ -125,7 +125,7 @@ static bool measure_links(Tuning *tuning) {
 
 static void measure_kernels(Tuning *tuning, int ranks) {
   Probes probes = tune_probes(tuning, ranks);
-  for (int i = 0; i < probes.n && !tune_is_stopped() && !tuning->code; i++) {
+  for (int i = 0; i < probes.n && !tool_is_stopped() && !tuning->code; i++) {
     const char *why = "the budget is used up";
     int before = tuning->kernels.rows.n;
     tuning->is_late = tuning->is_late || tune_left_ms(tuning) == 0;
@@ -159,7 +159,7 @@ static void repeat(Tuning *tuning) {
 /* Until cores were near meanwhile: the probes, too, would only wait for that.
  * In a job others have measured them. */
 static void measure_links_again(Tuning *tuning) {
-  while (tuning->links_took_ms > 0 && !tune_is_stopped() &&
+  while (tuning->links_took_ms > 0 && !tool_is_stopped() &&
          !tune_is_near(tuning, tuning->links_apart_ns) &&
          tune_wait_until_near(tuning, tuning->links_took_ms) &&
          tune_has_left(tuning, tuning->links_took_ms))
@@ -198,7 +198,7 @@ static int measure(Tuning *tuning, int64_t budget_ms) {
   if (tuning->n_measured > 0)
     return tuning->code ? tuning->code : tune_write_cluster(tuning);
   if (tuning->has_links) return tune_write_cluster(tuning);
-  if (tune_is_stopped()) return EXIT_machine;
+  if (tool_is_stopped()) return EXIT_machine;
   message_print("dnnc: error: nothing could be measured\n");
   if (tuning->is_late)
     message_print("help: the budget ended before the first probe; --budget "
@@ -222,7 +222,7 @@ static void print_result(const Tuning *tuning) {
 
 static int end(const Tuning *tuning, int code) {
   codegen_remove_tree(tuning->arena, tuning->folder);
-  tune_end_as_signalled();
+  tool_end_as_signalled();
   return code;
 }
 
@@ -236,7 +236,7 @@ int command_tune(Tool *tool) {
   if (code != EXIT_done) return code;
   tuning.most_ranks = most_ranks(&tuning);
   if (tuning.most_ranks == 0) return EXIT_machine;
-  tune_hold_signals();
+  tool_hold_signals();
   int rank;
   bool compares = tool->options.plans.n > 0;
   tuning.until_ms = begin + (compares ? budget / 2 : budget);

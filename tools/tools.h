@@ -113,6 +113,15 @@ const char *tool_tuned_name(Tool *tool);
 /* The name of a model file without its folder and ending. */
 const char *tool_base_name(Arena *arena, const char *path);
 
+/* ---- stop_signals.c ---- */
+
+/* From here on SIGINT, SIGTERM and SIGHUP only end the work early, so that what
+ * is not finished can be removed. */
+void tool_hold_signals(void);
+bool tool_is_stopped(void); /* one has come */
+/* Dies of the signal that has come, if one has. */
+void tool_end_as_signalled(void);
+
 /* ---- what commands share ---- */
 
 /* Compiles to a bundle (a temporary one without -o) and runs it

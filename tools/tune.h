@@ -72,11 +72,6 @@ typedef struct Tuning {
 
 /* ---- tune_state.c ---- */
 
-/* From here on a signal only ends the work early. */
-void tune_hold_signals(void);
-bool tune_is_stopped(void);
-/* Dies of the signal that has come, if one has. */
-void tune_end_as_signalled(void);
 /* To standard error, unless it is quiet. */
 void tune_say(const Tuning *tuning, const char *format, ...) PRINTF_LIKE(2, 3);
 /* So much of the budget is left. */

@@ -44,7 +44,7 @@ static bool run_child(const Tuning *tuning, const Words *words,
                                 .err = errors,
                                 .is_alone = true,
                                 .limit_ms = limit_ms,
-                                .is_stopped = tune_is_stopped});
+                                .is_stopped = tool_is_stopped});
   if (code == EXIT_done) return true;
   *out_why = code == CHILD_late ? "it took longer than its share of the budget"
                                 : tune_why(tuning, code, errors);
@@ -260,7 +260,7 @@ int tune_compare(Tuning *tuning) {
   int code = load_predictions(tuning, predictions);
   if (code != EXIT_done) return code;
   Compared *plans = ARENA_ARRAY(tuning->arena, Compared, n);
-  for (int i = 0; i < n && !tune_is_stopped(); i++) {
+  for (int i = 0; i < n && !tool_is_stopped(); i++) {
     plans[i].plan = options->plans.data[i];
     int64_t limit_ms = tune_left_ms(tuning) / (n - i);
     int64_t until_ms = child_now_ms() + limit_ms;
@@ -268,7 +268,7 @@ int tune_compare(Tuning *tuning) {
         measure_plan(tuning, &plans[i], until_ms))
       plans[i].why = NULL;
   }
-  if (tune_is_stopped()) return EXIT_machine;
+  if (tool_is_stopped()) return EXIT_machine;
   Text out = text_create(tuning->arena);
   (options->json ? print_json : print_words)(&out, plans, n);
   tool_print(&out);

@@ -41,7 +41,7 @@ static bool is_own_folder(const char *path) {
 /* Where the bundle is, once it is there. */
 static bool wait_for_leader(const Tuning *tuning, const char *folder) {
   const char *ready = arena_printf(tuning->arena, "%s/ready", folder);
-  while (!tune_is_stopped() && child_now_ms() < tuning->until_ms) {
+  while (!tool_is_stopped() && child_now_ms() < tuning->until_ms) {
     if (is_own_folder(folder) && file_exists(ready)) return true;
     nanosleep(&(struct timespec){0, POLL_NS}, NULL);
   }
@@ -77,7 +77,7 @@ static bool run_rank(const Tuning *tuning, const char *folder, int rank,
                .n_words = ARRAY_LENGTH(words),
                .err = arena_printf(arena, "%s/errors-%d", folder, rank),
                .limit_ms = tune_left_ms(tuning),
-               .is_stopped = tune_is_stopped});
+               .is_stopped = tool_is_stopped});
   *out_why =
       tune_why(tuning, code, arena_printf(arena, "%s/errors-%d", folder, rank));
   return code == EXIT_done;

@@ -43,7 +43,7 @@ static bool run_words(Tuning *tuning, const char *program, const Words *words,
                                 .err = errors,
                                 .is_alone = true,
                                 .limit_ms = tune_left_ms(tuning),
-                                .is_stopped = tune_is_stopped});
+                                .is_stopped = tool_is_stopped});
   if (code == EXIT_done) return true;
   if (code == CHILD_late) tuning->is_late = true;
   *out_why = tune_why(tuning, code, errors);
@@ -297,7 +297,7 @@ bool tune_measure(Tuning *tuning, const Probe *probe, const char **out_why) {
 bool tune_wait_until_near(Tuning *tuning, int64_t needed_ms) {
   enum { PAUSE_MS = 200 };
   while (!tune_is_near(tuning, tune_core_distance(tuning))) {
-    if (tune_is_stopped() || !tune_has_left(tuning, needed_ms + PAUSE_MS))
+    if (tool_is_stopped() || !tune_has_left(tuning, needed_ms + PAUSE_MS))
       return false;
     nanosleep(&(struct timespec){.tv_nsec = PAUSE_MS * 1000000}, NULL);
   }
@@ -312,7 +312,7 @@ bool tune_measure_again(Tuning *tuning) {
     BuiltProbe *probe = &tuning->built.data[i];
     int64_t needed_ms = probe->took_ms * 5 / 4;
     if (near_runs(tuning, probe) >= ENOUGH) continue;
-    if (tune_is_stopped() || !tune_wait_until_near(tuning, needed_ms) ||
+    if (tool_is_stopped() || !tune_wait_until_near(tuning, needed_ms) ||
         !tune_has_left(tuning, needed_ms) || !run_probe(tuning, probe, &why) ||
         !collect(tuning, probe, &why))
       return false;

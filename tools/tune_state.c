@@ -1,45 +1,14 @@
 /*
  * tune_state.c -- holds the small things that all parts of `dnnc tune` need:
- * the signal that stops it, its budget, the words of its children.
+ * its budget and the words of its children.
  */
 #include "tools/tune.h"
 
-#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 enum { MOST_ERROR_BYTES = 1 << 20 };
-
-/* ---- signals ---- */
-
-static volatile sig_atomic_t signal_seen;
-
-static void note_signal(int number) {
-  signal_seen = number;
-}
-
-bool tune_is_stopped(void) {
-  return signal_seen != 0;
-}
-
-void tune_hold_signals(void) {
-  static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
-  struct sigaction action = {.sa_handler = note_signal}, before;
-  sigemptyset(&action.sa_mask);
-  for (int i = 0; i < ARRAY_LENGTH(numbers); i++) {
-    sigaction(numbers[i], NULL, &before);
-    if (before.sa_handler != SIG_IGN) sigaction(numbers[i], &action, NULL);
-  }
-}
-
-void tune_end_as_signalled(void) {
-  if (!signal_seen) return;
-  signal((int)signal_seen, SIG_DFL);
-  raise((int)signal_seen);
-}
-
-/* ---- words ---- */
 
 void tune_say(const Tuning *tuning, const char *format, ...) {
   if (tuning->tool->options.quiet) return;
