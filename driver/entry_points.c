@@ -193,8 +193,7 @@ void driver_add_plain(Compilation *c) {
   if (!train || !serves(c, ENTRY_train)) return;
   /* Its mistakes are not the user's. */
   Arena *arena = c->module->arena;
-  Module *module = arena_copy(arena, c->module, sizeof *c->module);
-  module->diags = diags_create(arena);
+  Module *module = module_apart(c->module, arena);
   Graph *graph = arena_copy(arena, train, sizeof *train);
   graph->module = module;
   memset(&graph->outputs, 0, sizeof graph->outputs);

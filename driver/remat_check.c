@@ -36,10 +36,9 @@ static Plan *without_remat(Arena *arena, const Plan *plan) {
 
 /* False: the plan is no plan without the lines.  Reports nothing. */
 static bool peak_without(const Compilation *c, MemoryPeak *out) {
-  Module module = *c->module;
-  module.diags = diags_create(module.arena);
-  Compilation trial =
-      driver_replan(c, &module, without_remat(module.arena, c->plan));
+  Arena *arena = c->module->arena;
+  Compilation trial = driver_replan(c, module_apart(c->module, arena),
+                                    without_remat(arena, c->plan));
   trial.is_trial = true;
   if (driver_compile(&trial, STATION_ordered) != COMPILE_done) return false;
   const BufferAssignment *assignment =

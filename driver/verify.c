@@ -222,8 +222,7 @@ static void play_more_steps(Verify *v, int n_steps) {
 
 CompileResult driver_verify(Compilation *c, uint64_t seed, VerifyReport *out) {
   Arena *arena = c->module->arena;
-  Module *module = arena_copy(arena, c->module, sizeof *c->module);
-  module->diags = diags_create(arena);
+  Module *module = module_apart(c->module, arena);
   *out = (VerifyReport){.equal = ANSWER_yes,
                         .placement_ok = ANSWER_yes,
                         .hang_free = ANSWER_yes,

@@ -33,6 +33,7 @@ static const char *list_outputs(const Compilation *c, EntryPointId id,
   for (int i = 0; i < graph->outputs.n; i++) {
     const GraphOutput *output = &graph->outputs.data[i];
     Graph *alone = arena_copy(c->module->arena, graph, sizeof *graph);
+    alone->module = c->module;
     memset(&alone->outputs, 0, sizeof alone->outputs);
     vec_push(c->module->arena, &alone->outputs, *output);
     Name name = name_of_output(c->model, output->path);
@@ -53,11 +54,8 @@ const char *driver_whole_batch(const Compilation *c, const EntryPoint *entry) {
     return NULL;
   Compilation trial = *c;
   CompileOptions options = *c->options;
-  Diags *diags = c->module->diags;
   options.watch = (CompileWatch){0};
   trial.options = &options;
-  c->module->diags = diags_create(c->module->arena);
-  const char *names = list_outputs(&trial, id, graph);
-  c->module->diags = diags;
-  return names;
+  trial.module = module_apart(c->module, c->module->arena);
+  return list_outputs(&trial, id, graph);
 }

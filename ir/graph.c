@@ -18,6 +18,13 @@ const char *role_name(Role role) {
   return names[role];
 }
 
+Module *module_apart(const Module *module, Arena *arena) {
+  Module *own = arena_copy(arena, module, sizeof *module);
+  own->arena = arena;
+  own->diags = diags_create(arena);
+  return own;
+}
+
 Graph *graph_create(Module *module, Name name) {
   Graph *graph = ARENA_NEW(module->arena, Graph);
   graph->module = module;

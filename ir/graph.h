@@ -14,6 +14,9 @@ typedef struct Module {
   Names *names;
   Diags *diags;
 } Module;
+/* A copy whose values and messages go to `arena`: a trial that uses it reports
+ * nothing and leaves nothing in the module. */
+Module *module_apart(const Module *module, Arena *arena);
 
 typedef enum Role {
 #define ROLE(name, program) ROLE_##name,

@@ -9,7 +9,6 @@
 typedef struct Resized {
   const Resizing *resizing;
   Arena *arena;
-  Module silent; /* a rule that does not hold is no mistake of the user */
   bool is_right;
 } Resized;
 
@@ -100,9 +99,6 @@ static bool *find_size_constants(const Resized *r, const Graph *graph) {
 
 static bool rule_holds(const Resized *r, const Graph *graph, const Node *node) {
   Arena *scratch = arena_beside(r->arena);
-  Module module = r->silent;
-  module.arena = scratch;
-  module.diags = diags_create(scratch);
   Attrs attrs = {.n = node->n_attrs};
   const Type **types = ARENA_ARRAY(scratch, const Type *, node->n_inputs);
   const Type *made[8];
@@ -110,7 +106,9 @@ static bool rule_holds(const Resized *r, const Graph *graph, const Node *node) {
   for (int i = 0; i < node->n_inputs; i++)
     types[i] = type_logical(scratch, graph_type(graph, node->inputs[i]));
   OpCall call = {node->op, node->n_inputs, types, &attrs, NULL};
-  int n = op_infer(&module, &call, node->span, made);
+  /* A rule that does not hold is no mistake of the user. */
+  int n =
+      op_infer(module_apart(graph->module, scratch), &call, node->span, made);
   bool holds = n == node->n_results;
   for (int i = 0; i < n && holds; i++)
     holds = type_same_dims(made[i], node->types[i]);
@@ -157,10 +155,8 @@ static Graph *resized_graph(Resized *r, const Graph *graph) {
 }
 
 Graph *resizing_apply(const Resizing *resizing, const Graph *graph) {
-  Resized r = {.resizing = resizing,
-               .arena = graph->module->arena,
-               .silent = *graph->module,
-               .is_right = true};
+  Resized r = {
+      .resizing = resizing, .arena = graph->module->arena, .is_right = true};
   Graph *own = resized_graph(&r, graph);
   return r.is_right ? own : NULL;
 }

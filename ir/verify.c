@@ -14,7 +14,6 @@ typedef struct Verifier {
   const Graph *graph;
   Text *out;
   Arena *scratch;
-  Module module; /* infer rules report and allocate here */
   int n_errors;
 } Verifier;
 
@@ -132,11 +131,11 @@ static void verify_inferred(Verifier *v, int id) {
   }
   OpCall call = {node->op, node->n_inputs, types, &attrs, NULL};
   const Type *inferred[8] = {0};
-  v->module.diags = diags_create(v->scratch);
-  int n = op_infer(&v->module, &call, SPAN_NONE, inferred);
+  Module *module = module_apart(v->graph->module, v->scratch);
+  int n = op_infer(module, &call, SPAN_NONE, inferred);
   if (n < 0) {
     Text text = text_create(v->scratch);
-    diags_print(v->module.diags, &text);
+    diags_print(module->diags, &text);
     violated(v, id, "its rule does not hold\n%s", text_string(&text));
   } else if (n != node->n_results) {
     violated(v, id, "%d results, not %d", node->n_results, n);
@@ -358,11 +357,7 @@ static void verify_ends(Verifier *v) {
 
 bool graph_verify(const Graph *graph, Text *out_errors) {
   Arena *scratch = arena_create(graph->module->memory);
-  Verifier v = {.graph = graph,
-                .out = out_errors,
-                .scratch = scratch,
-                .module = *graph->module};
-  v.module.arena = scratch;
+  Verifier v = {.graph = graph, .out = out_errors, .scratch = scratch};
   for (int id = 0; id < graph->nodes.n && v.n_errors < 100; id++) {
     verify_node(&v, id);
   }

@@ -284,12 +284,10 @@ static Graph *run_rows(const PassContext *ctx, const char *first,
 
 const PlanSum *plan_tables_sum(PlanTables *tables, const PassContext *ctx,
                                const Graph *planning) {
-  Module silent = *ctx->module;
+  Arena *arena = arena_beside(ctx->module->arena);
   PassContext own = *ctx;
-  silent.arena = arena_beside(ctx->module->arena);
-  silent.diags = diags_create(silent.arena);
-  own.module = &silent;
-  own.scratch = silent.arena;
+  own.module = module_apart(ctx->module, arena);
+  own.scratch = arena;
   PlanSum *sum = ARENA_NEW(ctx->module->arena, PlanSum);
   TableSum s = {tables, &own, ctx->module->arena, sum};
   PinTrial trial = {0};
@@ -300,7 +298,7 @@ const PlanSum *plan_tables_sum(PlanTables *tables, const PassContext *ctx,
     placed = run_rows(&own, "remat", "accumulate_matmuls", placed);
   }
   if (placed) sum_kernels(&s, placed, mesh_microbatches(&placed->mesh), 1);
-  arena_destroy(silent.arena);
+  arena_destroy(arena);
   return placed ? sum : NULL;
 }
 

@@ -31,22 +31,12 @@ static void add_sent_bytes(const Graph *graph, int64_t microbatches,
   }
 }
 
-/* A context like `ctx` whose messages are dropped. */
-static PassContext silent_context(const PassContext *ctx, Module *silent,
-                                  Arena *scratch) {
-  PassContext own = *ctx;
-  *silent = *ctx->module;
-  silent->diags = diags_create(scratch);
-  own.module = silent;
-  own.scratch = scratch;
-  return own;
-}
-
 PlacementCost placement_cost(const PassContext *ctx, const Graph *placed,
                              bool with_remat) {
   Arena *scratch = arena_beside(ctx->scratch);
-  Module silent;
-  PassContext own = silent_context(ctx, &silent, scratch);
+  PassContext own = *ctx;
+  own.module = module_apart(ctx->module, scratch);
+  own.scratch = scratch;
   PlacementCost cost = {0};
   placed = pass_cse(&own, placed);
   if (with_remat) placed = pass_remat(&own, placed);

@@ -54,27 +54,25 @@ static bool are_sums_equal(const PlanSum *sum, const Graph *placed) {
 
 EdgeAnswer check_edges(PlanTables *tables, const PassContext *ctx,
                        const Graph *planning) {
-  Module silent = *ctx->module;
   PassContext own = *ctx;
   PinTrial trial = {0};
   PlanSum sum = {0};
   EdgeAnswer answer = EDGES_equal;
   if (has_scan(planning)) return EDGES_not_compared;
-  silent.arena = arena_beside(ctx->module->arena);
-  silent.diags = diags_create(silent.arena);
-  own.module = &silent;
-  own.scratch = silent.arena;
+  Arena *arena = arena_beside(ctx->module->arena);
+  own.module = module_apart(ctx->module, arena);
+  own.scratch = arena;
   const Graph *placed = partition_decide(&own, planning, &trial);
-  Resharding *chains = reshard_create_plain(silent.arena, &placed->mesh);
-  if (diags_errors(silent.diags) > 0) answer = EDGES_not_compared;
+  Resharding *chains = reshard_create_plain(arena, &placed->mesh);
+  if (diags_errors(own.module->diags) > 0) answer = EDGES_not_compared;
   for (int i = 0; i < trial.reshards.n && answer == EDGES_equal; i++) {
     const ReshardNote *note = &trial.reshards.data[i];
-    if (!plan_tables_reshard(tables, silent.arena, chains, &placed->mesh,
-                             note->from, note->to, note->reduced, &sum))
+    if (!plan_tables_reshard(tables, arena, chains, &placed->mesh, note->from,
+                             note->to, note->reduced, &sum))
       answer = EDGES_not_compared;
   }
   if (answer == EDGES_equal && !are_sums_equal(&sum, placed))
     answer = EDGES_differ;
-  arena_destroy(silent.arena);
+  arena_destroy(arena);
   return answer;
 }

@@ -185,9 +185,8 @@ typedef struct Score {
  * first run has chosen. */
 static int count_in_second_prime(Compilation *c, uint64_t seed) {
   Arena *arena = c->module->arena;
-  Module *module = arena_copy(arena, c->module, sizeof *c->module);
+  Module *module = module_apart(c->module, arena);
   VerifySteps steps = {0};
-  module->diags = diags_create(arena);
   cr_assert_eq(verify_compile(c, module, false, &steps), COMPILE_done);
   VerifyRun run = {.c = c,
                    .steps = &steps,
