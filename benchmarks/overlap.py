@@ -4,7 +4,7 @@
 
 Runs MODEL under PLAN with --trace and prints, for the median step of each
 rank: the step, what the transfers of its collectives take, what the rank waits
-for them ("exposed"), what the order of launches may expose (ARCHITECTURE.md):
+for them ("exposed"), what the order of launches may expose (docs/inside/launches.md):
 the last bucket, what begins after it, and the blocking collectives before the
 first matmul; and how long it waits for a rank that comes later to a collective.
 All ranks must be members of each collective: a trace does not name its groups.

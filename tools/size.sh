@@ -1,6 +1,8 @@
 #!/bin/bash
 # size.sh -- files of at most 1,200 lines, functions of at most 70 (a flat
-# switch over one enum is exempt: mark it with the comment "flat switch").
+# switch over one enum is exempt: mark it with the comment "flat switch"), and
+# ARCHITECTURE.md of at most 250 lines and 3,000 words, with a line for each
+# folder.
 set -u
 cd "$(dirname "$0")/.."
 bad=0
@@ -10,6 +12,19 @@ for file in $(git ls-files '*.c' '*.h' '*.inc' '*.l' '*.y'); do
     echo "$file: $lines lines, at most 1200"
     bad=1
   fi
+done
+read -r lines words <<<"$(wc -lw <ARCHITECTURE.md)"
+if [ "$lines" -gt 250 ] || [ "$words" -gt 3000 ]; then
+  echo "ARCHITECTURE.md: $lines lines and $words words, at most 250 and 3000"
+  bad=1
+fi
+# Folders with sources of the compiler and the runtime are in the list.
+for folder in $(git ls-files '*.c' '*.h' '*.def' |
+  sed -n -e '/^tests\//d' -e '/^benchmarks\//d' -e 's|/[^/]*$||p' | sort -u); do
+  grep -q "^- .*\`$folder\`.*: " ARCHITECTURE.md || {
+    echo "ARCHITECTURE.md: no line for the folder $folder"
+    bad=1
+  }
 done
 # A body begins at the first line that ends in ") {" outside of one; its head may
 # have several lines.  It ends at a brace in the first column.

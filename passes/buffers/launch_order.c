@@ -3,7 +3,7 @@
  *
  * Nodes keep the order of the graph, which is good for memory: the backward
  * pass frees activations as it goes.  They leave it for communication, by the
- * contract of ARCHITECTURE.md ("Order of launches"):
+ * contract of docs/inside/launches.md:
  *
  *   start early   A collective starts as soon as its operands are made.  One
  *                 whose operand is the result of another collective would make

@@ -1,7 +1,7 @@
 /*
  * simulate.h -- declares the simulator: how long the instruction lists of rank
  * classes take, on virtual clocks, when the time of each launch and transfer is
- * known (ARCHITECTURE.md, "What a plan costs").
+ * known (docs/inside/prices.md).
  *
  * All ranks of a class run one list.  A class has one stream, which runs its
  * actions in order, and queues, each of which runs its transfers in the order

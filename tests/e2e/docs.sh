@@ -8,8 +8,9 @@
 #   dnn-error   a whole program, example.dnn; the next "message" is what comes
 #   section12   what the programs of tests/golden/section12 say, in order
 #   plan        pins that dnnc reads; cluster and map likewise
-# Files of the repository that a page names in backquotes must be there, and
-# every operator of the language in docs/language.md.
+# Files of the repository that a page names in backquotes or links to must be
+# there, every page of docs/inside/ in ARCHITECTURE.md, and every operator of the
+# language in docs/language.md.
 . "$(dirname "$0")/lib.sh"
 "$dnnc" --commands >commands.md
 cmp -s commands.md "$root/docs/commands.md" || {
@@ -105,7 +106,12 @@ for page in "$root"/README.md "$root"/docs/*.md "$root"/docs/design/*.md; do
 done
 # Files that a page names are there.
 cd "$root" || exit 1
-for page in README.md ARCHITECTURE.md CONTRIBUTING.md CHANGELOG.md tests/README.md docs/*.md docs/design/*.md; do
+for page in README.md ARCHITECTURE.md CONTRIBUTING.md CHANGELOG.md tests/README.md benchmarks/README.md \
+  docs/*.md docs/design/*.md docs/inside/*.md; do
+  # Links of Markdown lead to files beside the page.
+  for link in $(sed -e '/^```/,/^```$/d' -e '/^    /d' -e 's/`[^`]*`//g' "$page" | grep -oE '\]\([^)# ]+' | cut -c 3- | grep -v '^https\?:'); do
+    [ -e "$(dirname "$page")/$link" ] || { echo "FAIL: $page links to $link, which is not there"; bad=1; }
+  done
   for file in $(grep -ohE '`(ir|frontend|passes|codegen|runtime|convert|driver|support|tools|tests|docs|models|benchmarks)/[A-Za-z0-9_./*-]*`' \
     "$page" | tr -d '`' | sort -u); do
     case $file in
@@ -113,6 +119,9 @@ for page in README.md ARCHITECTURE.md CONTRIBUTING.md CHANGELOG.md tests/README.
     esac
     compgen -G "$file" >"$work/found" || { echo "FAIL: $page names $file, which is not there"; bad=1; }
   done
+done
+for page in docs/inside/*.md; do
+  grep -qF "($page)" ARCHITECTURE.md || { echo "FAIL: ARCHITECTURE.md does not name $page"; bad=1; }
 done
 # Every operator that a model can call stands in docs/language.md.
 for name in $(sed -n 's/^BUILTIN(\([a-z0-9_]*\),.*/\1/p' frontend/operators/builtins.def

@@ -7,7 +7,7 @@
  * links with a bandwidth, on a device that computes nothing and takes the time
  * that operations and bytes cost (runtime/comm/local.c).  So times are exact:
  * the step minus the computation of a rank is what it has waited for.  The
- * contract is "Order of launches" in ARCHITECTURE.md.
+ * contract is "Order of launches" in docs/inside/launches.md.
  */
 #include "codegen/select.h"
 #include "runtime/exec/exec.h"
