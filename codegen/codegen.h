@@ -1,12 +1,13 @@
 /*
  * codegen.h -- makes a bundle on disk from the final graphs of a model.
  *
- *   select.c            instruction -> Launch: kernel, library call or
- * collective nest/               node -> Nest, the loops of a kernel c/, cuda/
- * Nest -> text; pure functions messages.c          launches -> the collectives
- * that ranks must agree about program.c           launches, buffer assignment
- * and settings -> tables host/, cuda/        text -> objects and cubins; these
- * start compilers build.c             all of it, into a folder
+ *     select.c      instruction -> Launch: kernel, library call or collective
+ *     nest/         node -> Nest, the loops of a kernel
+ *     c/, cuda/     Nest -> text; pure functions
+ *     messages.c    launches -> the collectives that ranks must agree about
+ *     program.c     launches, buffer assignment and settings -> tables
+ *     host/, cuda/  text -> objects and cubins; these start compilers
+ *     build.c       all of it, into a folder
  */
 #ifndef CODEGEN_CODEGEN_H
 #define CODEGEN_CODEGEN_H

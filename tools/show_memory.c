@@ -5,8 +5,7 @@
  *
  *     values of a step     at the peak        at most
  *       gathered               5242880        9437184  parameters that ...
- *       saved                 25165824       25165824  values of the forward
- * ...
+ *       saved                 25165824       25165824  values of the ...
  *
  * The peak is the moment at which the values that are alive take the most
  * bytes; each kind may have its own largest sum at another moment.

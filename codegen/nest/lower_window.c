@@ -2,7 +2,7 @@
  * lower_window.c -- lowers pools, and convolutions that no library takes, to
  * loop nests.
  *
- * A window touches x at  o * stride - pad + k * dilate  for output position o
+ * A window touches x at `o * stride - pad + k * dilate` for output position o
  * and window position k.  Guards protect loads where padding is possible.  A
  * gradient of x either gathers (stride 1), or is cleared and then accumulated
  * window by window, in parallel over the dims that the window does not slide

@@ -53,11 +53,11 @@
  *     to a scalar) it is one pass over R whose only results are row values, so
  *     a back end may divide R among threads and combine.
  *  7. `transpose` and `broadcast` are the identity (dims have names, an absent
- *     dim has stride 0); a lookup reads its table, which is always
- * an `input` of the body, at the index; the table's other dims are dims of S.
+ *     dim has stride 0); a lookup reads its table, which is always an `input`
+ *     of the body, at the index; the table's other dims are dims of S.
  *     `random_keep` computes random numbers by the global index over its own
- * dims in its own type's order.  `broadcast`'s, `iota`'s and the rest's sizes
- * are logical; a rank loops over type_local_size.
+ *     dims in its own type's order.  `broadcast`'s, `iota`'s and the rest's
+ *     sizes are logical; a rank loops over type_local_size.
  *  8. In place: buffer_assignment gives a result the bytes of an input only if
  *     R is empty and both have the same local sizes in the same dim order and
  *     the input is not a lookup's table.  So every load of a point must come

@@ -3,9 +3,8 @@
  * the notation of torch.distributed.pipelining, becomes a program of the
  * simulator.
  *
- *     0F0,0F1,,0B0,0B1          one line per rank, run from left to right
- *     1F0,1B0,1F1,1B1           (stage, kind, micro-batch); an empty cell is
- * none
+ *     0F0,0F1,,0B0,0B1     one line per rank, run from left to right: stage,
+ *     1F0,1B0,1F1,1B1      kind, micro-batch; an empty cell is no action
  *
  * Kinds: F forward; B backward, which is I and W together; I gradient of the
  * stage's input; W gradient of its weights.  "(0F7;7B3)OVERLAP_F_B" is one

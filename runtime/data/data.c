@@ -14,7 +14,7 @@
  *                        stream is sequential; or, for a fixed number of
  *                        batches, at random places that never change
  *   a block that cycles  from its beginning again until the longest block of
- * the entry point ends, each repetition permuted anew
+ *                        the entry point ends, each repetition permuted anew
  *
  * The permutation is a Feistel network over the next power of four, walked
  * along its cycle until it falls below n (Black and Rogaway, 2002).

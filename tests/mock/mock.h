@@ -24,7 +24,7 @@
  *     "asyncError:3:6": ncclCommGetAsyncError finds error 6 when it is called
  *     for the third time after a communicator is complete
  *   - DNN_MOCK_DROP_WAIT: the n-th cuStreamWaitEvent (from 1) has no effect,
- * for tests of the tests
+ *     for tests of the tests
  *   - DNN_MOCK_SEED: order of blocks and warps (0: ascending)
  *   - DNN_MOCK_EAGER: 1, all streams but the first work as soon as they may, so
  *     that what they should have waited for is missing

@@ -4,7 +4,7 @@
  *
  *   tests/golden/instructions/NAME.txt    the list of a model under a plan
  *   tests/golden/instructions_wrong.txt   a graph, then lists of it that may
- * not be executed, or cannot be read
+ *                                         not be executed, or cannot be read
  *
  * Every list is printed, read back and printed again.  Then each instruction in
  * turn is left out, and written twice: the check must notice.  DNNC_BLESS=1
