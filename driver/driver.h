@@ -64,6 +64,7 @@ typedef struct CompileOptions {
   bool is_checked;    /* check computed indices too */
   bool is_model_only; /* no plan and no bundle follow: see FrontendOptions */
   bool takes_cluster; /* all its ranks, unless somebody says how many */
+  bool leaves_open;   /* a plan is searched: pins are not closed */
   bool has_whole_windows; /* compile no `decode` */
   bool explains_windows;  /* note why there can be no `decode` */
 

@@ -11,6 +11,7 @@
  * memory than a forward pass of training.
  */
 #include "driver/internal.h"
+#include "ir/repeat.h"
 
 #include <string.h>
 
@@ -47,10 +48,22 @@ Graph *driver_model_graph(const Model *model, EntryPointId id) {
   UNREACHABLE();
 }
 
-const Model *driver_copy_model(Module *module, const Model *model) {
+/* A copy, in which each run of more than `blocks` equal blocks (0: none) is cut
+ * to so many. */
+static Graph *copy_graph(Module *module, const Graph *graph, int blocks) {
+  Repeat repeats[MOST_REPEATS];
+  Graph *own = graph_copy(module, graph);
+  int n = blocks ? graph_repeats(own, NULL, repeats) : 0;
+  for (int i = 0; i < n; i++)
+    if (repeats[i].last - repeats[i].first >= blocks)
+      own = graph_fold(own, &repeats[i], blocks);
+  return own;
+}
+
+const Model *driver_copy_model(Module *module, const Model *model, int blocks) {
   Model *own = arena_copy(module->arena, model, sizeof *model);
 #define ENTRY_POINT(name, purpose, placement, about)                           \
-  if (model->name) own->name = graph_copy(module, model->name);
+  if (model->name) own->name = copy_graph(module, model->name, blocks);
 #define DECODE_ENTRY_POINT(name, purpose, placement, about)
 #include "driver/entry_points.def"
   return own;

@@ -59,8 +59,8 @@ PassContext driver_pass_context(const Compilation *c, const Plan *plan);
 
 /* The model's own graph for an entry point; NULL: it has none. */
 Graph *driver_model_graph(const Model *model, EntryPointId id);
-/* A model with graphs of its own, in this module. */
-const Model *driver_copy_model(Module *module, const Model *model);
+/* A model with graphs of its own, in this module; see TrialPlan. */
+const Model *driver_copy_model(Module *module, const Model *model, int blocks);
 /* The plan for this entry point; NULL: it is not partitioned. */
 const Plan *driver_entry_point_plan(const Compilation *c, EntryPointId id);
 /* All passes over a graph of this entry point, or those up to `stop_after`.

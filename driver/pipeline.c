@@ -37,7 +37,7 @@ static bool choose_plan(Compilation *c) {
   Purpose purpose = c->options->purpose;
   bool reads = purpose == PURPOSE_predict || purpose == PURPOSE_sample;
   if (c->pins) c->pins = driver_add_options(c, c->pins);
-  if (c->pins) c->plan = driver_close(c, c->pins);
+  if (c->pins && !c->options->leaves_open) c->plan = driver_close(c, c->pins);
   if (diags_errors(c->module->diags) > 0) return false;
   if (reads && !c->options->plan) c->plan = NULL;
   c->ranks = c->plan ? c->plan->ranks : 1;

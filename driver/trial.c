@@ -17,19 +17,28 @@ const Pins *driver_read_pins(const Compilation *loaded, const PlanSource *from,
   return pins ? driver_add_options(loaded, pins) : NULL;
 }
 
-bool driver_try(const Compilation *loaded, Memory *memory, const Pins *pins,
-                const PriceRequest *request, Trial *out) {
+static bool compile(Compilation *c, bool is_training_only) {
+  Station station = is_training_only ? STATION_ordered : STATION_packed;
+  if (driver_compile(c, station) != COMPILE_done) return false;
+  if (is_training_only) driver_assign_buffers(c);
+  return true;
+}
+
+bool driver_try(const Compilation *loaded, Memory *memory,
+                const TrialPlan *trial, const PriceRequest *request,
+                Trial *out) {
   Arena *arena = arena_create(memory);
   *out = (Trial){.module = {.memory = memory, .arena = arena}};
   Module *module = &out->module;
   module->names = names_create_above(arena, loaded->module->names);
   module->diags = diags_create(arena);
-  const Plan *plan = pins_ask(pins) ? plan_close(module, pins) : NULL;
+  const Plan *plan =
+      pins_ask(trial->pins) ? plan_close(module, trial->pins) : NULL;
   if (diags_errors(module->diags) > 0) return false;
   out->c = driver_replan(loaded, module, plan);
   out->c.is_trial = true;
-  out->c.model = driver_copy_model(module, loaded->model);
-  return driver_compile(&out->c, STATION_packed) == COMPILE_done &&
+  out->c.model = driver_copy_model(module, loaded->model, trial->blocks);
+  return compile(&out->c, trial->is_training_only) &&
          driver_price(&out->c, request, &out->priced);
 }
 
@@ -59,7 +68,9 @@ static void end_thread(void *user) {
 /* -1: there is none left. */
 static int take(Trials *trials) {
   pthread_mutex_lock(&trials->lock);
-  bool has_one = trials->next < trials->list->n && !trials->is_exhausted;
+  const TrialList *list = trials->list;
+  bool has_one = trials->next < list->n && !trials->is_exhausted &&
+                 !(list->is_stopped && list->is_stopped());
   int i = has_one ? trials->next++ : -1;
   pthread_mutex_unlock(&trials->lock);
   return i;
@@ -71,7 +82,7 @@ static void *run_thread(void *user) {
   for (int i; (i = take(trials)) >= 0;) {
     Memory *memory = memory_create(end_thread, trials);
     Trial trial;
-    bool is_priced = driver_try(trials->loaded, memory, list->pins[i],
+    bool is_priced = driver_try(trials->loaded, memory, &list->plans[i],
                                 list->request, &trial);
     pthread_mutex_lock(&trials->lock);
     list->visit(list->user, i, &trial, is_priced);

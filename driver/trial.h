@@ -27,18 +27,26 @@ const Source *driver_read_plan(const Compilation *loaded, const char *path);
 const Pins *driver_read_pins(const Compilation *loaded, const PlanSource *from,
                              Diags *diags);
 
-/* Compiles a loaded model under these pins and prices it.  No other thread may
- * use `memory` meanwhile, nor make names of the loaded model.  Returns false
- * after mistakes.  The caller ends the trial in both cases. */
-bool driver_try(const Compilation *loaded, Memory *memory, const Pins *pins,
-                const PriceRequest *request, Trial *out);
+typedef struct TrialPlan {
+  const Pins *pins;
+  /* Each run of more equal blocks is cut to so many, 3 or more; 0: none is. */
+  int blocks;
+  bool is_training_only; /* no other entry point counts */
+} TrialPlan;
+
+/* Compiles a loaded model under a plan and prices it.  No other thread may use
+ * `memory` meanwhile, nor make names of the loaded model.  Returns false after
+ * mistakes.  The caller ends the trial in both cases. */
+bool driver_try(const Compilation *loaded, Memory *memory,
+                const TrialPlan *plan, const PriceRequest *request, Trial *out);
 void driver_end_trial(Trial *trial);
 
 typedef struct TrialList {
   int n;
-  const Pins *const *pins;
+  const TrialPlan *plans;
   const PriceRequest *request; /* of each */
   int most_threads;            /* 1 or more */
+  bool (*is_stopped)(void);    /* no further trial begins; or NULL */
   /* Is called once for each trial, in any order and by one thread at a time,
    * before the trial ends. */
   void (*visit)(void *user, int i, const Trial *trial, bool is_priced);

@@ -132,7 +132,7 @@ static CompileResult compile_program(const StepCompiler *s) {
 
 static int fold_graph(const StepCompiler *s, Graph **graph, Repeat *out) {
   int n = graph_repeats(*graph, s->c->plan, out);
-  for (int i = 0; i < n; i++) *graph = graph_fold(*graph, &out[i]);
+  for (int i = 0; i < n; i++) *graph = graph_fold(*graph, &out[i], 3);
   return n;
 }
 

@@ -77,6 +77,10 @@ typedef struct Pins {
   VEC(PinTensor) tensors;
 } Pins;
 
+/* Whether somebody wrote a mesh; else `axes` is what is taken without one. */
+static inline bool pins_have_mesh(const Pins *pins) {
+  return pins->mesh_span.source != NULL;
+}
 /* The axis of this name, or NULL. */
 const PinAxis *pins_find_axis(const Pins *pins, Name name);
 /* Pins as the command line sets them: they have no place. */

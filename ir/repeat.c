@@ -270,7 +270,7 @@ int graph_repeats(const Graph *graph, const Plan *plan, Repeat *out) {
 
 /* ---- folding ---- */
 
-Graph *graph_fold(const Graph *graph, const Repeat *repeat) {
+Graph *graph_fold(const Graph *graph, const Repeat *repeat, int kept) {
   Arena *scratch = arena_create(graph->module->memory);
   Blocks b = {.graph = graph,
               .name = repeat->name,
@@ -278,7 +278,8 @@ Graph *graph_fold(const Graph *graph, const Repeat *repeat) {
   int id = 0;
   while (index_at(&b, id) != repeat->first) id++;
   read_run(&b, &id);
-  int from = b.begin[2], to = b.begin[b.n - 1], n_gone = to - from;
+  ASSERT(kept >= 3 && kept <= b.n);
+  int from = b.begin[kept - 1], to = b.begin[b.n - 1], n_gone = to - from;
   int *map = ARENA_ARRAY(scratch, int, graph->nodes.n);
   Graph *folded = graph_like(graph);
   for (int at = 0; at < graph->nodes.n; at++) {
@@ -286,7 +287,7 @@ Graph *graph_fold(const Graph *graph, const Repeat *repeat) {
     Value *inputs = ARENA_ARRAY(scratch, Value, node->n_inputs + 1);
     if (at >= from && at < to) {
       map[at] = at >= b.begin[b.n - 2]
-                    ? map[at - (b.begin[b.n - 2] - b.begin[1])]
+                    ? map[at - (b.begin[b.n - 2] - b.begin[kept - 2])]
                     : -1;
       continue;
     }

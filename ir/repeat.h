@@ -20,8 +20,9 @@ typedef struct Repeat {
  * says the same; returns how many.  `out` has room for MOST_REPEATS. */
 enum { MOST_REPEATS = 8 };
 int graph_repeats(const Graph *graph, const Plan *plan, Repeat *out);
-/* The graph without the blocks between the second and the last of a run. */
-Graph *graph_fold(const Graph *graph, const Repeat *repeat);
+/* Returns the graph with `kept` blocks of a run, 3 or more: the first ones and
+ * the last. */
+Graph *graph_fold(const Graph *graph, const Repeat *repeat, int kept);
 /* The index of the block that a path is in, "grad." and the like in front of it
  * or not; -1: none. */
 int repeat_index(const Repeat *repeat, const char *path);

@@ -81,7 +81,7 @@ static int64_t given_or_zero(int64_t number) {
 /* The command wants the price of a step and no program. */
 static bool command_prices(const Options *options) {
   return options->command == COMMAND_simulate ||
-         options->command == COMMAND_diff ||
+         options->command == COMMAND_plan || options->command == COMMAND_diff ||
          (options->command == COMMAND_show && options->cluster);
 }
 
@@ -113,6 +113,7 @@ static bool read_options(Tool *tool, CompileOptions *out) {
                           .is_checked = options->checked,
                           .is_model_only = command == COMMAND_check,
                           .takes_cluster = command_prices(options),
+                          .leaves_open = command == COMMAND_plan,
                           .has_whole_windows = options->whole_windows,
                           .explains_windows =
                               (is_ir || command == COMMAND_sample) &&

@@ -132,15 +132,17 @@ static void try_lines(Tool *tool, const Priced *p, const Source *source,
   PriceRequest request = priced_request(p);
   LineTrials trials = {
       .tool = tool, .p = p, .lines = ARENA_ARRAY(tool->arena, PlanLine *, n)};
-  const Pins **pins = ARENA_ARRAY(tool->arena, const Pins *, n);
+  TrialPlan *plans = ARENA_ARRAY(tool->arena, TrialPlan, n);
   for (int i = 0; i < n; i++) {
     lines[i].is_tried = true;
-    pins[trials.n] = pins_without(tool, p, source, &lines[i]);
-    if (pins[trials.n]) trials.lines[trials.n++] = &lines[i];
+    const Pins *pins = pins_without(tool, p, source, &lines[i]);
+    if (!pins) continue;
+    plans[trials.n].pins = pins;
+    trials.lines[trials.n++] = &lines[i];
   }
   show_progress(&trials);
   driver_try_all(p->c, &(TrialList){.n = trials.n,
-                                    .pins = pins,
+                                    .plans = plans,
                                     .request = &request,
                                     .most_threads = tool_threads(),
                                     .visit = end_trial,

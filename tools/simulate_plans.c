@@ -55,16 +55,16 @@ static void end_trial(void *user, int i, const Trial *trial, bool is_priced) {
   rows->has_mistakes |= diags_errors(trial->module.diags) > 0;
 }
 
-/* The pins of all plans; NULL after mistakes, which are printed. */
-static const Pins *const *read_plans(Tool *tool, const Compilation *loaded) {
+/* NULL after mistakes, which are printed. */
+static const TrialPlan *read_plans(Tool *tool, const Compilation *loaded) {
   int n = tool->options.plans.n;
-  const Pins **pins = ARENA_ARRAY(tool->arena, const Pins *, n);
+  TrialPlan *plans = ARENA_ARRAY(tool->arena, TrialPlan, n);
   bool are_read = true;
   for (int i = 0; i < n; i++) {
-    pins[i] = tool_read_pins(tool, loaded, tool->options.plans.data[i]);
-    are_read &= pins[i] != NULL;
+    plans[i].pins = tool_read_pins(tool, loaded, tool->options.plans.data[i]);
+    are_read &= plans[i].pins != NULL;
   }
-  return are_read ? pins : NULL;
+  return are_read ? plans : NULL;
 }
 
 /* Exit code. */
@@ -91,15 +91,15 @@ int simulate_plans(Tool *tool) {
   int code = tool_price_request(tool, &request);
   if (code == EXIT_done) code = tool_load(tool, &loaded);
   if (code != EXIT_done) return code;
-  const Pins *const *pins = read_plans(tool, &loaded);
-  if (!pins) return EXIT_user;
+  const TrialPlan *plans = read_plans(tool, &loaded);
+  if (!plans) return EXIT_user;
   PlanRows rows = {.tool = tool,
                    .rows = ARENA_ARRAY(arena, Text, n),
                    .messages = ARENA_ARRAY(arena, Text, n)};
   for (int i = 0; i < n; i++)
     rows.rows[i] = rows.messages[i] = text_create(arena);
   driver_try_all(&loaded, &(TrialList){.n = n,
-                                       .pins = pins,
+                                       .plans = plans,
                                        .request = &request,
                                        .most_threads = tool_threads(),
                                        .visit = end_trial,

@@ -91,8 +91,9 @@ static bool predict(const Tuning *tuning, Predictions *with, Compared *plan) {
   if (!pins) return false;
   Trial trial;
   Memory *memory = tuning->tool->memory;
+  TrialPlan of = {.pins = pins};
   bool is_priced =
-      driver_try(&with->loaded, memory, pins, &with->request, &trial);
+      driver_try(&with->loaded, memory, &of, &with->request, &trial);
   plan->why = first_error(tuning, trial.module.diags);
   plan->predicted = (double)trial.priced.price.step * 1e-12;
   plan->kernels_predicted = (double)trial.priced.price.compute * 1e-12;

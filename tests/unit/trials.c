@@ -69,7 +69,7 @@ typedef struct Result {
 typedef struct Plans {
   Compilation loaded;
   int n, n_tried;
-  const Pins *pins[N_DRAWN];
+  TrialPlan pins[N_DRAWN];
   Result results[N_DRAWN];
 } Plans;
 
@@ -113,8 +113,8 @@ static Result result_of(const Trial *trial, bool is_priced) {
 /* Plans that can be read. */
 static void draw_all(const Subject *subject, Plans *plans) {
   for (uint64_t number = 0; plans->n < N_DRAWN; number++) {
-    plans->pins[plans->n] = draw(subject, plans, number);
-    plans->n += plans->pins[plans->n] != NULL;
+    plans->pins[plans->n].pins = draw(subject, plans, number);
+    plans->n += plans->pins[plans->n].pins != NULL;
   }
 }
 
@@ -127,7 +127,7 @@ static void price_next(Plans *plans) {
     PriceRequest request = {0};
     int i = plans->n_tried++;
     is_priced =
-        driver_try(&plans->loaded, memory, plans->pins[i], &request, &trial);
+        driver_try(&plans->loaded, memory, &plans->pins[i], &request, &trial);
     plans->results[i] = result_of(&trial, is_priced);
     driver_end_trial(&trial);
   }
@@ -152,12 +152,12 @@ static void compare(void *user, int i, const Trial *trial, bool is_priced) {
  * another price now. */
 static int price_backwards(const Plans *plans) {
   int n = plans->n_tried;
-  const Pins **pins = ARENA_ARRAY(plans->loaded.module->arena, const Pins *, n);
+  TrialPlan *pins = ARENA_ARRAY(plans->loaded.module->arena, TrialPlan, n);
   for (int i = 0; i < n; i++) pins[i] = plans->pins[plans->n_tried - 1 - i];
   Backwards b = {plans, 0};
   PriceRequest request = {0};
   driver_try_all(&plans->loaded, &(TrialList){.n = n,
-                                              .pins = pins,
+                                              .plans = pins,
                                               .request = &request,
                                               .most_threads = 2,
                                               .visit = compare,
@@ -212,7 +212,7 @@ Test(trials, the_second_half_of_a_cluster_has_the_prices_of_the_first) {
         Trial trial;
         PriceRequest request = {.first_rank = first_ranks[h]};
         bool is_priced =
-            driver_try(&plans.loaded, memory, plans.pins[k], &request, &trial);
+            driver_try(&plans.loaded, memory, &plans.pins[k], &request, &trial);
         half[h] = result_of(&trial, is_priced);
         driver_end_trial(&trial);
       }

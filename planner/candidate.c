@@ -1,0 +1,170 @@
+/*
+ * candidate.c -- writes a candidate as a plan file, and in words.
+ *
+ *     sizes 16, 8; dims {}, {F, H}      mesh { data = 16; tensor = 8 }
+ *     zero 1, 4 micro-batches      =>   plan { microbatches = 4; zero = 1
+ *                                              shard F, H over tensor }
+ *
+ * The batch takes the axes that shard nothing else, without a line.  Lines that
+ * a person wrote follow as they are.
+ */
+#include "planner/candidate.h"
+
+#include <string.h>
+
+static const char *const sizes[N_SIZES] = {NULL, "5MB", "100MB", "400MB"};
+
+/* ---- axes ---- */
+
+static bool has_mesh(const Space *space) {
+  const Pins *pins = space->input->pins;
+  return pins && pins_have_mesh(pins);
+}
+
+static const char *role_of(const Space *space, DimSet dims) {
+  if (dims == 0) return "data";
+  for (int i = 0; i < space->n_dims; i++)
+    if (dims >> i & 1 && !space->dims[i].is_of_data) return "tensor";
+  return "sequence";
+}
+
+/* "tensor", or "tensor2" for the second of its role. */
+static const char *axis_name(const Space *space, const Candidate *c, int axis) {
+  if (has_mesh(space)) return space->input->pins->axes.data[axis].name;
+  const char *role = role_of(space, c->dims[axis]);
+  int n = 1;
+  for (int a = 0; a < axis; a++)
+    n += strcmp(role, role_of(space, c->dims[a])) == 0;
+  return n == 1 ? role : arena_printf(space->input->arena, "%s%d", role, n);
+}
+
+int64_t candidate_batch_shards(const Candidate *candidate) {
+  int64_t n = 1;
+  for (int a = 0; a < candidate->n_axes; a++)
+    if (candidate->dims[a] == 0) n *= candidate->sizes[a];
+  return n;
+}
+
+bool candidate_is_even(const Space *space, const Candidate *candidate) {
+  const Pins *pins = space->input->pins;
+  int64_t batch = pins ? pins->batch : 0;
+  int64_t shards = candidate_batch_shards(candidate) * candidate->microbatches;
+  return batch % shards == 0;
+}
+
+/* ---- the plan file ---- */
+
+/* The axes that shard a dim: "tensor" or "(tensor, tensor2)". */
+static void add_shard_line(Text *out, const Space *space, const Candidate *c,
+                           int dim) {
+  int n = 0;
+  for (int a = 0; a < c->n_axes; a++) n += c->dims[a] >> dim & 1;
+  if (n == 0) return;
+  text_printf(out, "  shard %s over %s", space->dims[dim].name,
+              n > 1 ? "(" : "");
+  for (int a = 0, k = 0; a < c->n_axes; a++)
+    if (c->dims[a] >> dim & 1)
+      text_printf(out, "%s%s", k++ ? ", " : "", axis_name(space, c, a));
+  text_add(out, n > 1 ? ")\n" : "\n");
+}
+
+typedef struct WrittenLines {
+  VEC(Span) spans;
+} WrittenLines;
+
+static void add_span(Arena *arena, WrittenLines *lines, Span span) {
+  if (!span.source) return;
+  for (int i = 0; i < lines->spans.n; i++)
+    if (lines->spans.data[i].source == span.source &&
+        lines->spans.data[i].begin == span.begin)
+      return;
+  vec_push(arena, &lines->spans, span);
+}
+
+static void add_placements(Arena *arena, WrittenLines *lines,
+                           const PlanPlacement *of, int n) {
+  for (int i = 0; i < n; i++)
+    if (!of[i].is_annotation) add_span(arena, lines, of[i].span);
+}
+
+/* Every line but those of settings, as it was written. */
+static void add_written_lines(Text *out, Arena *arena, const Pins *pins) {
+  WrittenLines lines = {0};
+  if (!pins) return;
+  for (int i = 0; i < pins->shards.n; i++)
+    add_span(arena, &lines, pins->shards.data[i].span);
+  add_placements(arena, &lines, pins->placements.data, pins->placements.n);
+  add_placements(arena, &lines, pins->operators.data, pins->operators.n);
+  for (int i = 0; i < pins->savings.n; i++)
+    if (!pins->savings.data[i].is_annotation)
+      add_span(arena, &lines, pins->savings.data[i].span);
+  for (int i = 0; i < lines.spans.n; i++)
+    text_printf(out, "  %s\n", span_text(arena, lines.spans.data[i]));
+}
+
+static void add_size(Text *out, const char *name, const PinNumber *pin,
+                     int size) {
+  if (pin && pin->is_set)
+    text_printf(out, "  %s = %lldB\n", name, (long long)pin->value);
+  else if (size > 0)
+    text_printf(out, "  %s = %s\n", name, sizes[size]);
+}
+
+static void add_settings(Text *out, const Space *space, const Candidate *c) {
+  static const char *const attention[] = {[ATTENTION_gather] = "gather",
+                                          [ATTENTION_ring] = "ring",
+                                          [ATTENTION_ulysses] = "ulysses"};
+  const Pins *pins = space->input->pins;
+  if (c->microbatches > 1)
+    text_printf(out, "  microbatches = %lld\n", (long long)c->microbatches);
+  if (pins && pins->zero_over.n_axes > 0)
+    text_printf(out, "  %s\n", span_text(space->input->arena, pins->zero.span));
+  else if (c->zero > 0)
+    text_printf(out, "  zero = %d\n", c->zero);
+  if (c->attention != ATTENTION_open)
+    text_printf(out, "  attention = %s\n", attention[c->attention]);
+  if (pins && pins->reduces_bf16) text_add(out, "  reduce = bf16\n");
+  add_size(out, "bucket", pins ? &pins->bucket_bytes : NULL, c->bucket);
+  add_size(out, "prefetch", pins ? &pins->prefetch_bytes : NULL, c->prefetch);
+  if (pins && pins->memory_bytes.is_set)
+    text_printf(out, "  memory = %lldB\n", (long long)pins->memory_bytes.value);
+}
+
+const char *candidate_text(const Space *space, const Candidate *c) {
+  Arena *arena = space->input->arena;
+  Text out = text_create(arena);
+  text_add(&out, "mesh {\n");
+  for (int a = 0; a < c->n_axes; a++)
+    text_printf(&out, "  %s = %lld\n", axis_name(space, c, a),
+                (long long)c->sizes[a]);
+  const Pins *pins = space->input->pins;
+  text_printf(&out, "}\n\nplan %s{\n",
+              pins && pins->model ? arena_printf(arena, "%s ", pins->model)
+                                  : "");
+  add_settings(&out, space, c);
+  for (int i = 0; i < space->n_dims; i++) add_shard_line(&out, space, c, i);
+  add_written_lines(&out, arena, pins);
+  for (int i = 0; i < space->n_remats; i++)
+    if (c->remats >> i & 1) text_printf(&out, "  remat %s\n", space->remats[i]);
+  text_add(&out, "}\n");
+  return text_string(&out);
+}
+
+/* ---- words ---- */
+
+const char *candidate_words(const Space *space, const Candidate *c) {
+  Text out = text_create(space->input->arena);
+  for (int a = 0; a < c->n_axes; a++)
+    text_printf(&out, "%s%s %lld", a ? " x " : "", axis_name(space, c, a),
+                (long long)c->sizes[a]);
+  if (c->n_axes == 0) text_add(&out, "one rank");
+  if (c->zero > 0) text_printf(&out, ", ZeRO %d", c->zero);
+  if (c->microbatches > 1)
+    text_printf(&out, ", %lld micro-batches", (long long)c->microbatches);
+  if (c->attention == ATTENTION_ring) text_add(&out, ", ring attention");
+  if (c->attention == ATTENTION_ulysses) text_add(&out, ", ulysses");
+  for (int i = 0; i < space->n_remats; i++)
+    if (c->remats >> i & 1)
+      text_printf(&out, ", %s recomputed", space->remats[i]);
+  return text_string(&out);
+}

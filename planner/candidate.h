@@ -1,0 +1,29 @@
+/*
+ * candidate.h -- declares a point of the space.
+ */
+#ifndef PLANNER_CANDIDATE_H
+#define PLANNER_CANDIDATE_H
+
+#include "planner/space.h"
+
+typedef struct Candidate {
+  int n_axes;
+  int64_t sizes[MAX_AXES]; /* outermost first, as in the mesh */
+  DimSet dims[MAX_AXES];   /* that the axis shards; none: the batch */
+  int zero;
+  int64_t microbatches;
+  PlanAttention attention;
+  uint32_t remats; /* a bit for each repeat */
+  int bucket, prefetch;
+} Candidate;
+
+/* The plan file. */
+const char *candidate_text(const Space *space, const Candidate *candidate);
+/* "data 16 x tensor 8, ZeRO 1, 4 micro-batches, block recomputed" */
+const char *candidate_words(const Space *space, const Candidate *candidate);
+/* Over how many shards the batch is divided. */
+int64_t candidate_batch_shards(const Candidate *candidate);
+/* Whether each rank gets as many samples in each micro-batch. */
+bool candidate_is_even(const Space *space, const Candidate *candidate);
+
+#endif

@@ -1,0 +1,482 @@
+/*
+ * descent.c -- searches by coordinate descent from several starts.
+ *
+ *     starts      each mesh of one or two axes with each set of dims, once lean
+ *                 in memory and once not
+ *     settling    of the best few: of one setting after the other (ZeRO with
+ *                 remat, micro-batches, attention, sizes) all values are priced,
+ *                 and the best one stays
+ *     descents    from the best of these: the mesh and the dims of each axis are
+ *                 varied likewise, and the settings again
+ *     judgement   the best candidates are priced as whole programs
+ *
+ * A candidate that fits goes before one that does not; those that fit are
+ * ordered by their step, the others by the bytes that are missing.  Each
+ * candidate is priced once.  The budget is a number of candidates, so the
+ * result depends on no clock.
+ */
+#include "planner/candidate.h"
+
+#include <string.h>
+
+enum {
+  MOST_SETTLED = 6, /* starts */
+  MOST_DESCENTS = 3,
+  MOST_FINALISTS = 6, /* priced whole */
+  MOST_ROUNDS = 12    /* of all coordinates, in a descent */
+};
+
+typedef struct Scored {
+  Candidate candidate;
+  CandidatePrice price;
+} Scored;
+
+typedef VEC(Candidate) Candidates;
+
+typedef struct Descent {
+  const SearchInput *input;
+  Arena *arena;
+  Space space;
+  Names *texts;         /* of the candidates that are priced */
+  Map *known;           /* text -> Scored */
+  VEC(Scored *) scored; /* in the order in which they were priced */
+  const Scored *best;
+  int n_priced;
+} Descent;
+
+/* ---- order ---- */
+
+static Bytes missing(const CandidatePrice *price) {
+  return price->peak > price->memory ? price->peak - price->memory : 0;
+}
+
+static bool is_better(const CandidatePrice *a, const CandidatePrice *b) {
+  if (a->is_legal != b->is_legal) return a->is_legal;
+  if (missing(a) != missing(b)) return missing(a) < missing(b);
+  if (a->step != b->step) return a->step < b->step;
+  return a->peak < b->peak;
+}
+
+static const Scored *better(const Scored *a, const Scored *b) {
+  if (!a || !b) return a ? a : b;
+  return is_better(&b->price, &a->price) ? b : a;
+}
+
+/* ---- pricing ---- */
+
+static bool is_over(const Descent *d) {
+  return d->n_priced >= d->input->most_candidates ||
+         d->input->host->is_stopped(d->input->host->user);
+}
+
+static const Scored *known(const Descent *d, const Candidate *candidate) {
+  return map_get(d->known,
+                 name_intern(d->texts, candidate_text(&d->space, candidate)));
+}
+
+/* Prices those that are new, as far as the budget goes. */
+static void price_some(Descent *d, const Candidates *list) {
+  const SearchHost *host = d->input->host;
+  const char **texts = ARENA_ARRAY(d->arena, const char *, list->n + 1);
+  Scored **added = ARENA_ARRAY(d->arena, Scored *, list->n + 1);
+  CandidatePrice *prices = ARENA_ARRAY(d->arena, CandidatePrice, list->n + 1);
+  int n = 0;
+  for (int i = 0; i < list->n && !is_over(d); i++) {
+    const Candidate *candidate = &list->data[i];
+    Name text = name_intern(d->texts, candidate_text(&d->space, candidate));
+    if (!candidate_is_even(&d->space, candidate) || map_has(d->known, text))
+      continue;
+    added[n] = ARENA_NEW(d->arena, Scored);
+    added[n]->candidate = *candidate;
+    map_put(d->known, text, added[n]);
+    texts[n++] = text;
+    d->n_priced++;
+  }
+  if (n == 0) return;
+  host->price(host->user, &(CandidateList){.n = n, .texts = texts}, prices);
+  for (int i = 0; i < n; i++) {
+    added[i]->price = prices[i];
+    vec_push(d->arena, &d->scored, added[i]);
+    if (prices[i].is_legal) d->best = better(d->best, added[i]);
+  }
+  if (host->progress)
+    host->progress(host->user, d->n_priced, d->input->most_candidates,
+                   d->best ? &d->best->price : NULL);
+}
+
+/* In parts, so that a stop comes soon. */
+static void price_all(Descent *d, const Candidates *list) {
+  enum { AT_A_TIME = 16 };
+  for (int i = 0; i < list->n && !is_over(d); i += AT_A_TIME) {
+    int left = list->n - i;
+    price_some(d, &(Candidates){.data = list->data + i,
+                                .n = left < AT_A_TIME ? left : AT_A_TIME});
+  }
+}
+
+/* The best of those that are priced, `from` included. */
+static const Scored *best_of(Descent *d, const Candidates *list,
+                             const Scored *from) {
+  price_all(d, list);
+  for (int i = 0; i < list->n; i++)
+    from = better(from, known(d, &list->data[i]));
+  return from;
+}
+
+static void add(Descent *d, Candidates *list, const Candidate *candidate) {
+  vec_push(d->arena, list, *candidate);
+}
+
+/* ---- pins ---- */
+
+static const Pins *pins_of(const Descent *d) {
+  return d->input->pins;
+}
+
+static bool is_mesh_open(const Descent *d) {
+  return !pins_of(d) || !pins_have_mesh(pins_of(d));
+}
+
+static bool is_open(const Descent *d, PinNumber pin) {
+  return !pins_of(d) || !pin.is_set;
+}
+
+/* What the pins fix, over a candidate. */
+static void pin(const Descent *d, Candidate *c) {
+  const Pins *pins = pins_of(d);
+  if (!pins) return;
+  if (pins->zero.is_set) c->zero = (int)pins->zero.value;
+  if (pins->microbatches.is_set) c->microbatches = pins->microbatches.value;
+  if (pins->attention != ATTENTION_open) c->attention = pins->attention;
+}
+
+/* ---- coordinates ---- */
+
+static void vary_zero_and_remat(Descent *d, const Candidate *from,
+                                Candidates *out) {
+  for (int zero = 0; zero <= 3; zero++)
+    for (uint32_t r = 0; r < 1u << d->space.n_remats; r++) {
+      Candidate c = *from;
+      c.zero = zero;
+      c.remats = r;
+      pin(d, &c);
+      add(d, out, &c);
+    }
+}
+
+static void vary_microbatches(Descent *d, const Candidate *from,
+                              Candidates *out) {
+  const Pins *pins = pins_of(d);
+  if (!pins || !is_open(d, pins->microbatches)) return;
+  int64_t most = pins->batch / candidate_batch_shards(from);
+  for (int64_t m = 1; m <= most; m++) {
+    Candidate c = *from;
+    c.microbatches = m;
+    /* Powers of two, and the largest number. */
+    if (most % m == 0 && ((m & (m - 1)) == 0 || m == most)) add(d, out, &c);
+  }
+}
+
+static void vary_dims(Descent *d, const Candidate *from, int axis,
+                      Candidates *out) {
+  Candidate c = *from;
+  c.dims[axis] = 0;
+  add(d, out, &c);
+  for (int i = 0; i < d->space.n_sets; i++) {
+    c.dims[axis] = d->space.sets[i];
+    add(d, out, &c);
+  }
+  for (int i = 0; i < d->space.n_dims; i++) {
+    c.dims[axis] = from->dims[axis] ^ (DimSet)1 << i;
+    add(d, out, &c);
+  }
+}
+
+static void vary_attention(Descent *d, const Candidate *from, Candidates *out) {
+  if (pins_of(d) && pins_of(d)->attention != ATTENTION_open) return;
+  bool has_sequence = false;
+  for (int a = 0; a < from->n_axes; a++)
+    for (int i = 0; i < d->space.n_dims; i++)
+      has_sequence |= from->dims[a] >> i & 1 && d->space.dims[i].is_of_data;
+  if (!has_sequence || !d->space.has_attention) return;
+  for (PlanAttention k = ATTENTION_open; k <= ATTENTION_ulysses; k++) {
+    Candidate c = *from;
+    c.attention = k;
+    if (k != ATTENTION_gather) add(d, out, &c); /* what is open gathers */
+  }
+}
+
+static void vary_sizes(Descent *d, const Candidate *from, Candidates *out) {
+  for (int i = 0; i < N_SIZES; i++) {
+    Candidate c = *from;
+    c.bucket = i;
+    add(d, out, &c);
+    c.bucket = from->bucket;
+    c.prefetch = i;
+    if (from->zero >= 1) add(d, out, &c);
+  }
+}
+
+static void drop_axis(Candidate *c, int axis) {
+  for (int a = axis; a + 1 < c->n_axes; a++) {
+    c->sizes[a] = c->sizes[a + 1];
+    c->dims[a] = c->dims[a + 1];
+  }
+  c->n_axes--;
+}
+
+/* The axis stands outside of `before`. */
+static void insert_axis(Candidate *c, int before, int64_t size, DimSet dims) {
+  for (int a = c->n_axes; a > before; a--) {
+    c->sizes[a] = c->sizes[a - 1];
+    c->dims[a] = c->dims[a - 1];
+  }
+  c->sizes[before] = size;
+  c->dims[before] = dims;
+  c->n_axes++;
+}
+
+/* Another axis takes a factor of this one. */
+static void move_factor(Descent *d, const Candidate *from, int axis, int factor,
+                        Candidates *out) {
+  for (int to = 0; to < from->n_axes; to++) {
+    Candidate c = *from;
+    if (to == axis) continue;
+    c.sizes[axis] /= factor;
+    c.sizes[to] *= factor;
+    if (c.sizes[axis] == 1) drop_axis(&c, axis);
+    add(d, out, &c);
+  }
+}
+
+/* A new axis takes it, inside of all or outside. */
+static void split_factor(Descent *d, const Candidate *from, int axis,
+                         int factor, Candidates *out) {
+  if (from->n_axes == MOST_OPEN_AXES) return;
+  for (int i = -1; i < d->space.n_sets; i++)
+    for (int inside = 0; inside < 2; inside++) {
+      DimSet dims = i < 0 ? 0 : d->space.sets[i];
+      Candidate c = *from;
+      if (dims == from->dims[axis]) continue;
+      c.sizes[axis] /= factor;
+      if (c.sizes[axis] == 1) drop_axis(&c, axis);
+      insert_axis(&c, inside ? c.n_axes : 0, factor, dims);
+      add(d, out, &c);
+    }
+}
+
+static void vary_mesh(Descent *d, const Candidate *from, Candidates *out) {
+  if (!is_mesh_open(d)) return;
+  for (int axis = 0; axis < from->n_axes; axis++) {
+    for (int k = 0; k < d->space.n_factors; k++) {
+      int factor = d->space.factors[k];
+      if (k > 0 && factor == d->space.factors[k - 1]) continue;
+      if (from->sizes[axis] % factor != 0) continue;
+      move_factor(d, from, axis, factor, out);
+      split_factor(d, from, axis, factor, out);
+    }
+    if (axis + 1 == from->n_axes) break;
+    Candidate swapped = *from;
+    swapped.sizes[axis] = from->sizes[axis + 1];
+    swapped.dims[axis] = from->dims[axis + 1];
+    swapped.sizes[axis + 1] = from->sizes[axis];
+    swapped.dims[axis + 1] = from->dims[axis];
+    add(d, out, &swapped);
+  }
+}
+
+/* ---- a descent ---- */
+
+typedef void VaryFn(Descent *d, const Candidate *from, Candidates *out);
+
+static const Scored *try_coordinate(Descent *d, VaryFn *vary,
+                                    const Scored *at) {
+  Candidates list = {0};
+  vary(d, &at->candidate, &list);
+  return best_of(d, &list, at);
+}
+
+/* The settings of a mesh and its lines. */
+static const Scored *settle(Descent *d, const Scored *at) {
+  static VaryFn *const settings[] = {vary_zero_and_remat, vary_microbatches,
+                                     vary_attention, vary_sizes};
+  for (const Scored *before = NULL; before != at && !is_over(d);) {
+    before = at;
+    for (int i = 0; i < ARRAY_LENGTH(settings); i++)
+      at = try_coordinate(d, settings[i], at);
+  }
+  return at;
+}
+
+static const Scored *descend(Descent *d, const Scored *at) {
+  for (int round = 0; round < MOST_ROUNDS && !is_over(d); round++) {
+    const Scored *before = at;
+    at = try_coordinate(d, vary_mesh, at);
+    for (int axis = 0; axis < at->candidate.n_axes; axis++) {
+      Candidates list = {0};
+      vary_dims(d, &at->candidate, axis, &list);
+      at = best_of(d, &list, at);
+    }
+    at = settle(d, at);
+    if (at == before) break;
+  }
+  return at;
+}
+
+/* ---- starts ---- */
+
+static Candidate lean(Candidate c) {
+  c.zero = 3;
+  c.remats = UINT32_MAX;
+  return c;
+}
+
+static void add_start(Descent *d, Candidates *list, Candidate c) {
+  uint32_t all = (1u << d->space.n_remats) - 1;
+  c.microbatches = 1;
+  pin(d, &c);
+  add(d, list, &c);
+  Candidate small = lean(c);
+  small.remats = all;
+  int64_t batch = pins_of(d) ? pins_of(d)->batch : 1;
+  int64_t samples = batch / candidate_batch_shards(&c);
+  while (small.microbatches * 2 <= samples &&
+         samples % (small.microbatches * 2) == 0)
+    small.microbatches *= 2;
+  pin(d, &small);
+  add(d, list, &small);
+}
+
+/* The mesh that was written; axes of its lines shard nothing else. */
+static void add_written_mesh(Descent *d, Candidates *list) {
+  const Pins *pins = pins_of(d);
+  Candidate c = {.n_axes = pins->axes.n};
+  int64_t left = d->input->ranks;
+  for (int a = 0; a < c.n_axes; a++)
+    if (pins->axes.data[a].size) left /= pins->axes.data[a].size;
+  for (int a = 0; a < c.n_axes; a++) {
+    c.sizes[a] = pins->axes.data[a].size;
+    if (c.sizes[a] == 0) c.sizes[a] = left, left = 1;
+  }
+  add_start(d, list, c);
+}
+
+/* Every way to write the ranks as a product of two, both more than one. */
+static void add_two_axes(Descent *d, Candidates *list, DimSet inner) {
+  int64_t ranks = d->input->ranks;
+  for (int64_t size = 2; size < ranks; size++)
+    if (ranks % size == 0)
+      add_start(d, list,
+                (Candidate){.n_axes = 2,
+                            .sizes = {ranks / size, size},
+                            .dims = {0, inner}});
+}
+
+static void add_starts(Descent *d, Candidates *list) {
+  int64_t ranks = d->input->ranks;
+  if (!is_mesh_open(d)) {
+    add_written_mesh(d, list);
+    return;
+  }
+  int n_axes = ranks > 1;
+  add_start(d, list, (Candidate){.n_axes = n_axes, .sizes = {ranks}});
+  for (int i = 0; i < d->space.n_sets && ranks > 1; i++) {
+    add_start(
+        d, list,
+        (Candidate){.n_axes = 1, .sizes = {ranks}, .dims = {d->space.sets[i]}});
+    add_two_axes(d, list, d->space.sets[i]);
+  }
+}
+
+/* The best of the list that `taken` has not. */
+static const Scored *take_best(const Scored *const *list, int n, Map *taken) {
+  const Scored *best = NULL;
+  for (int i = 0; i < n; i++)
+    if (list[i] && list[i]->price.is_legal && !map_has(taken, list[i]))
+      best = better(best, list[i]);
+  if (best) map_put(taken, best, (void *)best);
+  return best;
+}
+
+/* Settles the best starts, and descends from the best of these. */
+static void search(Descent *d, const Candidates *starts) {
+  const Scored **list = ARENA_ARRAY(d->arena, const Scored *, starts->n);
+  const Scored *settled[MOST_SETTLED];
+  Map *taken = map_create(d->arena);
+  int n = 0;
+  for (int i = 0; i < starts->n; i++) list[i] = known(d, &starts->data[i]);
+  while (n < MOST_SETTLED && !is_over(d)) {
+    const Scored *start = take_best(list, starts->n, taken);
+    if (!start) break;
+    settled[n++] = settle(d, start);
+  }
+  taken = map_create(d->arena);
+  for (int i = 0; i < MOST_DESCENTS && !is_over(d); i++) {
+    const Scored *start = take_best(settled, n, taken);
+    if (!start) break;
+    descend(d, start);
+  }
+}
+
+/* ---- judgement ---- */
+
+static FoundPlan found(const Descent *d, const Scored *scored) {
+  return (FoundPlan){candidate_text(&d->space, &scored->candidate),
+                     candidate_words(&d->space, &scored->candidate),
+                     scored->price};
+}
+
+static void judge(Descent *d, SearchResult *out) {
+  const SearchHost *host = d->input->host;
+  Map *taken = map_create(d->arena);
+  for (int i = 0; i < MOST_FINALISTS; i++) {
+    const Scored *next =
+        take_best((const Scored *const *)d->scored.data, d->scored.n, taken);
+    if (!next || (i > 0 && host->is_stopped(host->user))) break;
+    FoundPlan plan = found(d, next);
+    host->price(host->user,
+                &(CandidateList){.n = 1, .texts = &plan.text, .is_whole = true},
+                &plan.price);
+    if (!plan.price.is_legal) continue;
+    if (!out->best.text || is_better(&plan.price, &out->best.price))
+      out->best = plan;
+  }
+  out->has_plan = out->best.text && missing(&out->best.price) == 0;
+}
+
+/* Data parallelism, which is what there is without a search. */
+static void judge_plain(const Descent *d, const Candidate *candidate,
+                        CandidatePrice *out) {
+  const SearchHost *host = d->input->host;
+  const char *text = candidate_text(&d->space, candidate);
+  if (!is_mesh_open(d) || !candidate_is_even(&d->space, candidate)) return;
+  host->price(host->user,
+              &(CandidateList){.n = 1, .texts = &text, .is_whole = true}, out);
+}
+
+static void count(const Descent *d, SearchResult *out) {
+  out->n_priced = d->n_priced;
+  for (int i = 0; i < d->scored.n; i++) {
+    const CandidatePrice *price = &d->scored.data[i]->price;
+    out->n_legal += price->is_legal;
+    out->n_fit += price->is_legal && missing(price) == 0;
+  }
+}
+
+SearchResult plan_search(const SearchInput *input) {
+  Descent d = {.input = input,
+               .arena = input->arena,
+               .space = space_of(input),
+               .texts = names_create(input->arena),
+               .known = map_create(input->arena)};
+  SearchResult out = {.space = space_words(&d.space)};
+  Candidates starts = {0};
+  add_starts(&d, &starts);
+  price_all(&d, &starts);
+  search(&d, &starts);
+  judge(&d, &out);
+  if (starts.n > 0) judge_plain(&d, &starts.data[0], &out.plain);
+  out.is_stopped = input->host->is_stopped(input->host->user);
+  count(&d, &out);
+  return out;
+}

@@ -1,0 +1,68 @@
+/*
+ * search.h -- declares the search for a plan of one program on one mesh: what
+ * it is given, what it asks a judge, and what it finds.
+ *
+ *     model, pins, cluster -> space -> candidates -> judge -> the best plan
+ *
+ * A candidate is the text of a plan.  Its price comes from a function of the
+ * caller, which compiles and simulates it.
+ */
+#ifndef PLANNER_SEARCH_H
+#define PLANNER_SEARCH_H
+
+#include "ir/cluster.h"
+#include "ir/pins.h"
+
+/* What a candidate costs.  The price of a program with fewer equal blocks
+ * stands for that of the whole one, unless `is_whole`. */
+typedef struct CandidatePrice {
+  bool is_legal;
+  Ps step;
+  Bytes peak, memory; /* of a rank; that it may have */
+} CandidatePrice;
+
+typedef struct CandidateList {
+  int n;
+  const char *const *texts; /* of plan files */
+  bool is_whole;
+} CandidateList;
+
+/* The caller's side.  Each function gets `user`. */
+typedef struct SearchHost {
+  /* Prices all candidates of the list. */
+  void (*price)(void *user, const CandidateList *list, CandidatePrice *out);
+  bool (*is_stopped)(void *user);
+  /* How far the search is; or NULL. */
+  void (*progress)(void *user, int n_priced, int of,
+                   const CandidatePrice *best);
+  void *user;
+} SearchHost;
+
+typedef struct SearchInput {
+  Arena *arena;       /* has the result */
+  const Graph *train; /* before all passes */
+  const Pins *pins;
+  const Cluster *cluster;
+  int64_t ranks; /* the first ones of the cluster, all of which have work */
+  int most_candidates;
+  const SearchHost *host;
+} SearchInput;
+
+typedef struct FoundPlan {
+  const char *text;
+  const char *words;    /* "data 16 x tensor 8, ZeRO 1, 4 micro-batches" */
+  CandidatePrice price; /* of the whole program */
+} FoundPlan;
+
+typedef struct SearchResult {
+  bool has_plan; /* that fits */
+  bool is_stopped;
+  FoundPlan best;       /* without one that fits: the one that misses least */
+  CandidatePrice plain; /* of data parallelism, if that is legal */
+  int n_priced, n_legal, n_fit;
+  const char *space; /* in words */
+} SearchResult;
+
+SearchResult plan_search(const SearchInput *input);
+
+#endif

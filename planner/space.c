@@ -1,0 +1,174 @@
+/*
+ * space.c -- finds the space of a model: which dims an axis may shard, which
+ * repeats may be recomputed, and of which factors the axes are.
+ *
+ *     wq [C, H]  w1 [C, F]  table [V, C]      sets {C} and {F, H, V}: sharded
+ *                                             over one axis, no parameter has
+ *                                             two dims of a set
+ *     x  [B, T]                               a set of its own for T
+ *
+ * Nothing here knows what a model is: names are those of its dims and paths.
+ */
+#include "planner/space.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- dims ---- */
+
+static int find_dim(const Space *space, Name name) {
+  for (int i = 0; i < space->n_dims; i++)
+    if (space->dims[i].name == name) return i;
+  return -1;
+}
+
+/* A name that a line of the plan shards already. */
+static bool is_pinned(const Pins *pins, Name name) {
+  for (int i = 0; pins && i < pins->shards.n; i++)
+    if (pins->shards.data[i].dim == name) return true;
+  return false;
+}
+
+static void add_dim(Space *space, const Dim *dim, int64_t elements,
+                    bool is_of_data) {
+  const Pins *pins = space->input->pins;
+  int at = find_dim(space, dim->name);
+  if (at < 0) {
+    if (dim->size < 2 || (pins && dim->name == pins->batch_dim) ||
+        is_pinned(pins, dim->name) || space->n_dims == MOST_DIMS)
+      return;
+    at = space->n_dims++;
+    space->dims[at] = (SpaceDim){.name = dim->name, .size = dim->size};
+  }
+  space->dims[at].elements += elements;
+  space->dims[at].is_of_data |= is_of_data;
+}
+
+static int compare_dims(const void *a, const void *b) {
+  const SpaceDim *x = a, *y = b;
+  if (x->is_of_data != y->is_of_data) return x->is_of_data ? 1 : -1;
+  if (x->elements != y->elements) return x->elements > y->elements ? -1 : 1;
+  return strcmp(x->name, y->name);
+}
+
+static void find_dims(Space *space) {
+  const Graph *graph = space->input->train;
+  for (int i = 0; i < graph->inputs.n; i++) {
+    const GraphInput *input = &graph->inputs.data[i];
+    const Type *type = graph_type(graph, input->value);
+    bool is_param = input->role == ROLE_param;
+    if (!is_param && input->role != ROLE_data) continue;
+    for (int d = 0; d < type->rank; d++)
+      add_dim(space, &type->dims[d], is_param ? type_elements(type) : 0,
+              !is_param);
+  }
+  qsort(space->dims, (size_t)space->n_dims, sizeof *space->dims, compare_dims);
+}
+
+/* ---- sets ---- */
+
+/* Whether a parameter has both. */
+static bool are_apart(const Space *space, int a, int b) {
+  const Graph *graph = space->input->train;
+  for (int i = 0; i < graph->inputs.n; i++) {
+    if (graph->inputs.data[i].role != ROLE_param) continue;
+    const Type *type = graph_type(graph, graph->inputs.data[i].value);
+    if (type_find(type, space->dims[a].name) >= 0 &&
+        type_find(type, space->dims[b].name) >= 0)
+      return false;
+  }
+  return true;
+}
+
+static void add_set(Space *space, DimSet set) {
+  for (int i = 0; i < space->n_sets; i++)
+    if (space->sets[i] == set) return;
+  if (space->n_sets < MOST_SETS) space->sets[space->n_sets++] = set;
+}
+
+/* The dim with all those of larger parameters first that go with it. */
+static DimSet set_with(const Space *space, int first) {
+  DimSet set = (DimSet)1 << first;
+  for (int i = 0; i < space->n_dims; i++) {
+    bool goes = i != first && !space->dims[i].is_of_data;
+    for (int k = 0; k < space->n_dims && goes; k++)
+      goes = !(set >> k & 1) || are_apart(space, i, k);
+    if (goes) set |= (DimSet)1 << i;
+  }
+  return set;
+}
+
+static void find_sets(Space *space) {
+  for (int i = 0; i < space->n_dims; i++)
+    add_set(space,
+            space->dims[i].is_of_data ? (DimSet)1 << i : set_with(space, i));
+}
+
+/* ---- repeats ---- */
+
+/* "block" of "block[3].attn.q"; NULL: the path is in no repeat. */
+static Name repeat_of(const Graph *graph, const char *path) {
+  const char *open = path ? strchr(path, '[') : NULL;
+  const char *close = open ? strchr(open, ']') : NULL;
+  if (!close || close[1] != '.') return NULL;
+  return name_intern_n(graph->module->names, path, (size_t)(open - path));
+}
+
+/* Those with the most operators. */
+static void find_remats(Space *space) {
+  const Graph *graph = space->input->train;
+  Map *counts = map_create(space->input->arena);
+  for (int id = 0; id < graph->nodes.n; id++) {
+    Name name = repeat_of(graph, graph->nodes.data[id]->path);
+    if (name)
+      map_put(counts, name, (void *)((intptr_t)map_get(counts, name) + 1));
+  }
+  while (space->n_remats < MOST_REMATS) {
+    int best = -1;
+    for (int i = 0; i < map_size(counts); i++)
+      if (map_value_at(counts, i) &&
+          (best < 0 || (intptr_t)map_value_at(counts, i) >
+                           (intptr_t)map_value_at(counts, best)))
+        best = i;
+    if (best < 0) return;
+    Name name = map_key_at(counts, best);
+    space->remats[space->n_remats++] = name;
+    map_put(counts, name, NULL);
+  }
+}
+
+/* ---- ranks ---- */
+
+static void find_factors(Space *space) {
+  int64_t left = space->input->ranks;
+  for (int64_t p = 2; left > 1; p++) {
+    if (p * p > left) p = left;
+    for (; left % p == 0; left /= p)
+      space->factors[space->n_factors++] = (int)p;
+  }
+}
+
+Space space_of(const SearchInput *input) {
+  Space space = {.input = input,
+                 .has_attention = graph_has_op(input->train, OP_softmax)};
+  find_dims(&space);
+  find_sets(&space);
+  find_remats(&space);
+  find_factors(&space);
+  return space;
+}
+
+const char *space_words(const Space *space) {
+  Text text = text_create(space->input->arena);
+  text_add(&text, "lines about the names");
+  for (int i = 0; i < space->n_dims; i++)
+    text_printf(&text, "%s %s", i ? "," : "", space->dims[i].name);
+  text_printf(&text,
+              " over meshes of up to %d axes on %lld ranks, ZeRO 0 to 3, "
+              "micro-batches, attention, remat of whole repeats",
+              MOST_OPEN_AXES, (long long)space->input->ranks);
+  for (int i = 0; i < space->n_remats; i++)
+    text_printf(&text, "%s %s", i ? "," : "", space->remats[i]);
+  text_add(&text, ", sizes of buckets and prefetch; no bound");
+  return text_string(&text);
+}

@@ -1,0 +1,57 @@
+#!/bin/bash
+# `dnnc plan` finds a plan that `simulate` prices alike, keeps what is written, and says
+# what does not fit.
+. "$(dirname "$0")/lib.sh"
+cluster=$root/models/pipedream-a.cluster
+
+step_of() { # MODEL PLAN OPTION...
+  "$dnnc" simulate "$1" --plan "$2" --cluster "$cluster" --json "${@:3}" >simulated.json || fail "simulate $2"
+  field step_s simulated.json
+}
+
+# Linear layers of AlexNet over the ranks, in place of their gradients over 10 Gb/s.
+"$dnnc" plan "$root/models/alexnet.dnn" --cluster "$cluster" --effort 150 -o alexnet.plan 2>words ||
+  { cat words; fail "alexnet"; }
+grep -q '^a step takes .* ms (estimate), .*samples a second, MFU .* of 16.46 GB; data parallelism alone takes ' words ||
+  { cat words; fail "summary"; }
+found=$(step_of "$root/models/alexnet.dnn" alexnet.plan)
+printf 'mesh { data = 16 }\nplan { shard N over data }\n' >data.plan
+plain=$(step_of "$root/models/alexnet.dnn" data.plan)
+awk -v a="$found" -v b="$plain" 'BEGIN { exit !(a < b / 2) }' || fail "found $found, data parallelism $plain"
+grep -q "^  model   = \"$root/models/alexnet.dnn\"$" alexnet.plan && grep -q '^  floor   = ' alexnet.plan ||
+  { cat alexnet.plan; fail "certificate"; }
+"$dnnc" show alexnet.plan >shown || fail "the plan is not shown"
+
+# JSON has the same step; the same input gives the same bytes.
+small="$root/models/chargpt.dnn L=2 B=16"
+"$dnnc" plan $small --cluster "$cluster" --ranks 4 --effort 60 --json --quiet >out.json || fail "JSON"
+"$dnnc" plan $small --cluster "$cluster" --ranks 4 --effort 60 --quiet >a.plan || fail "a plan"
+taskset -c 0 "$dnnc" plan $small --cluster "$cluster" --ranks 4 --effort 60 --quiet >b.plan || fail "on one processor"
+cmp a.plan b.plan || fail "other bytes on one processor"
+"$dnnc" simulate $small --plan a.plan --cluster "$cluster" --json >simulated.json || fail "simulate"
+[ "$(field step_s simulated.json)" = "$(field step_s out.json)" ] || fail "another step than simulate"
+[ "$(field candidates out.json)" -le 60 ] || fail "more plans than --effort"
+
+# What is written stays.
+printf 'mesh {\n  outer = auto\n  inner = 2\n}\nplan {\n  zero = 1\n  shard F over inner\n}\n' >pins.plan
+"$dnnc" plan $small --cluster "$cluster" --ranks 4 --effort 40 --plan pins.plan --microbatches 2 --quiet >kept.plan ||
+  fail "pins"
+for line in '  outer = 2' '  inner = 2' '  zero = 1' '  microbatches = 2' '  shard F over inner'; do
+  grep -qx "$line" kept.plan || { cat kept.plan; fail "lost '$line'"; }
+done
+
+# Nothing fits: the bytes, and exit 2.
+"$dnnc" plan $small --cluster "$cluster" --ranks 2 --effort 40 --what-if memory=1MB >none 2>message
+[ $? = 2 ] && [ ! -s none ] && grep -q 'none of [0-9]* plans fits: the smallest needs .* are missing' message ||
+  { cat none message; fail "no plan"; }
+"$dnnc" plan $small 2>message && fail "no cluster"
+grep -q 'what a step costs depends on the machines' message || { cat message; fail "no cluster"; }
+
+# A signal (bash ignores SIGINT behind &): the best plan so far.
+"$dnnc" plan "$root/models/gpt3.dnn" --cluster "$root/models/a100x1024.cluster" --ranks 64 --quiet >stopped.plan &
+pid=$!
+sleep 2
+kill -TERM $pid
+wait $pid
+[ $? = 143 ] || fail "the exit code after a signal"
+grep -q '^plan gpt2 {$' stopped.plan || { cat stopped.plan; fail "no plan after a signal"; }

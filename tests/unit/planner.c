@@ -1,0 +1,131 @@
+// links: planner ir support
+/*
+ * planner.c -- tests the space of a model and the search, with a judge that has
+ * a formula in place of a compiler.
+ */
+#include "planner/candidate.h"
+#include "tests/unit/values.h"
+
+TestSuite(planner, .fini = modules_destroy);
+
+/* A matmul pair, as of a block: w1 [C, F], w2 [F, C] and a table [V, C]. */
+static const Graph *small_graph(Module *module) {
+  static const char text[] =
+      "graph g {\n"
+      "%0 = input {index = 0} : f32[B:64, C:32] data \"x\"\n"
+      "%1 = input {index = 1} : f32[C:32, F:128] param \"w1\"\n"
+      "%2 = input {index = 2} : f32[F:128, C:32] param \"w2\"\n"
+      "%3 = input {index = 3} : f32[V:256, C:32] param \"table\"\n"
+      "output loss \"loss\" %0 }";
+  const Graph *graph =
+      graph_parse(module, &(Source){"case", text, strlen(text)});
+  Text errors = text_create(module->arena);
+  diags_print(module->diags, &errors);
+  cr_assert(graph, "%s", text_string(&errors));
+  return graph;
+}
+
+typedef struct Asked {
+  int n, n_lists, most_in_list;
+  int stop_after; /* so many lists; 0: never */
+} Asked;
+
+static int64_t size_after(const char *text, const char *word) {
+  const char *at = strstr(text, word);
+  return at ? atoll(at + strlen(word)) : 1;
+}
+
+/* Best are 4 ranks of `tensor` with F, and ZeRO 1; more than 8 samples a
+ * micro-batch do not fit. */
+static void price(void *user, const CandidateList *list, CandidatePrice *out) {
+  Asked *asked = user;
+  asked->n += list->n;
+  asked->n_lists++;
+  if (list->n > asked->most_in_list) asked->most_in_list = list->n;
+  for (int i = 0; i < list->n; i++) {
+    const char *text = list->texts[i];
+    int64_t tensor = size_after(text, "tensor = ");
+    int64_t data = size_after(text, "data = ");
+    int64_t microbatches = size_after(text, "microbatches = ");
+    int64_t off = tensor > 4 ? tensor - 4 : 4 - tensor;
+    out[i] = (CandidatePrice){
+        .is_legal = true,
+        .step = 1000 + 100 * off + 10 * microbatches +
+                (strstr(text, "zero = 1") ? 0 : 50) +
+                (strstr(text, "shard F over tensor") ? 0 : 500),
+        .peak = 64 / (data * microbatches),
+        .memory = 8};
+  }
+}
+
+static bool is_stopped(void *user) {
+  const Asked *asked = user;
+  return asked->stop_after > 0 && asked->n_lists >= asked->stop_after;
+}
+
+static SearchResult search(Asked *asked, int most, int64_t ranks) {
+  Module *module = module_create();
+  static const SearchHost *host;
+  SearchHost own = {.price = price, .is_stopped = is_stopped, .user = asked};
+  host = arena_copy(module->arena, &own, sizeof own);
+  Pins *pins = ARENA_NEW(module->arena, Pins);
+  pins->batch_dim = name_intern(module->names, "B");
+  pins->batch = 64;
+  pins->has_train = true;
+  SearchInput input = {.arena = module->arena,
+                       .train = small_graph(module),
+                       .pins = pins,
+                       .ranks = ranks,
+                       .most_candidates = most,
+                       .host = host};
+  return plan_search(&input);
+}
+
+Test(planner, sets_of_dims_that_no_parameter_has_together) {
+  Module *module = module_create();
+  SearchInput input = {
+      .arena = module->arena, .train = small_graph(module), .ranks = 24};
+  Space space = space_of(&input);
+  cr_assert_eq(space.n_dims, 4); /* B is the batch of no pins here */
+  Text sets = text_create(module->arena);
+  for (int i = 0; i < space.n_sets; i++) {
+    for (int k = 0; k < space.n_dims; k++)
+      if (space.sets[i] >> k & 1) text_add(&sets, space.dims[k].name);
+    text_add(&sets, " ");
+  }
+  cr_expect_str_eq(text_string(&sets), "FV C B ", "%s", text_string(&sets));
+  static const int factors[] = {2, 2, 2, 3};
+  cr_assert_eq(space.n_factors, 4);
+  for (int i = 0; i < 4; i++) cr_expect_eq(space.factors[i], factors[i]);
+}
+
+Test(planner, finds_the_best_of_the_formula) {
+  Asked asked = {0};
+  SearchResult result = search(&asked, 2000, 16);
+  cr_assert(result.has_plan);
+  cr_expect(strstr(result.best.text, "tensor = 4"), "%s", result.best.text);
+  cr_expect(strstr(result.best.text, "zero = 1"), "%s", result.best.text);
+  cr_expect(strstr(result.best.text, "shard F over tensor"));
+  cr_expect_eq(result.best.price.peak, 8);
+  cr_expect(result.plain.is_legal);
+  cr_expect_gt(result.plain.step, result.best.price.step);
+  cr_expect_leq(asked.most_in_list, 16);
+  cr_expect_eq(result.n_legal, result.n_priced);
+}
+
+Test(planner, the_budget_is_a_number_of_candidates) {
+  for (int most = 1; most < 300; most += 37) {
+    Asked asked = {0}, again = {0};
+    SearchResult result = search(&asked, most, 16);
+    cr_expect_leq(result.n_priced, most);
+    cr_expect_str_eq(search(&again, most, 16).best.text, result.best.text);
+  }
+}
+
+Test(planner, a_stop_leaves_the_best_so_far) {
+  Asked asked = {.stop_after = 2};
+  SearchResult result = search(&asked, 2000, 16);
+  cr_expect(result.is_stopped);
+  cr_expect(result.best.text != NULL);
+  cr_expect_lt(result.n_priced, 100);
+}
