@@ -63,11 +63,8 @@ typedef struct Pins {
   PlanAttention attention;
   Span attention_span;
   bool reduces_bf16;
-  VEC(PlanShard) shards; /* of names; a later one wins */
-  VEC(PlanPlacement)
-  placements; /* of paths; a later one wins, and any of them
-                 over `shards` */
-  VEC(PlanPlacement) operators;
+  VEC(PlanShard) shards;  /* of names; a later one wins */
+  VEC(PlanPin) of_paths;  /* a later one wins, and any over `shards` */
   VEC(PinSaving) savings; /* a later one wins */
   /* The model, which pins are about. */
   bool has_train;

@@ -80,40 +80,71 @@ const PlanShard *plan_zero_shard(const Plan *plan) {
   return plan->zero_over.n_axes > 0 ? &plan->zero_over : plan_batch_shard(plan);
 }
 
-static void index_line(Map *map, const PlanPlacement *line) {
-  for (int i = 0; i < line->n_paths; i++)
-    map_put(map, line->paths[i], (void *)line);
+/* ---- pins about paths ---- */
+
+static const char *const update_keys[] = {
+    [ABOUT_gradient] = "grad/", [ABOUT_optimizer] = "optimizer/"};
+
+Name plan_update_key(Names *names, PinAbout about, const char *parameter) {
+  return name_format(names, "%s%s", update_keys[about], parameter);
 }
 
-void plan_index(Arena *arena, Plan *plan) {
-  plan->placed = map_create(arena);
-  plan->computed = map_create(arena);
-  for (int i = 0; i < plan->placements.n; i++)
-    index_line(plan->placed, &plan->placements.data[i]);
-  for (int i = 0; i < plan->operators.n; i++)
-    index_line(plan->computed, &plan->operators.data[i]);
-}
-
-const PlanPlacement *plan_find_placement(const Plan *plan, Name path) {
-  return plan->placed && path ? map_get(plan->placed, path) : NULL;
-}
-
-const PlanPlacement *plan_find_operator(const Plan *plan, Name path) {
-  return plan->computed && path ? map_get(plan->computed, path) : NULL;
-}
-
-const PlanPlacement *plan_find_update(const Plan *plan, Names *names,
-                                      const char *key, const char *parameter) {
-  return plan_find_placement(plan, name_format(names, "%s%s", key, parameter));
-}
-
-static bool begins_with(const char *path, const char *key) {
-  return strncmp(path, key, strlen(key)) == 0;
+PinAbout plan_path_about(const char *path, const char **out_parameter) {
+  for (PinAbout about = ABOUT_gradient; about <= ABOUT_optimizer; about++) {
+    size_t n = strlen(update_keys[about]);
+    *out_parameter = path + n;
+    if (strncmp(path, update_keys[about], n) == 0) return about;
+  }
+  *out_parameter = path;
+  return ABOUT_value;
 }
 
 bool plan_path_is_of_update(const char *path) {
-  return begins_with(path, PLAN_GRADIENT) || begins_with(path, PLAN_OPTIMIZER);
+  const char *parameter;
+  return plan_path_about(path, &parameter) != ABOUT_value;
 }
+
+bool pin_is_placement(const PlanPin *pin) {
+  return pin->about != ABOUT_operator;
+}
+
+bool pin_is_of_update(const PlanPin *pin) {
+  return pin->about == ABOUT_gradient || pin->about == ABOUT_optimizer;
+}
+
+static void index_pin(Arena *arena, Map **map, const PlanPin *pin) {
+  if (!*map) *map = map_create(arena);
+  for (int i = 0; i < pin->n_paths; i++)
+    map_put(*map, pin->paths[i], (void *)pin);
+}
+
+void plan_index(Arena *arena, Plan *plan) {
+  plan->placed = plan->computed = NULL;
+  for (int i = 0; i < plan->pins.n; i++) {
+    const PlanPin *pin = &plan->pins.data[i];
+    index_pin(arena, pin_is_placement(pin) ? &plan->placed : &plan->computed,
+              pin);
+  }
+}
+
+static void *find_path(const Map *map, Name path) {
+  return map && path ? map_get(map, path) : NULL;
+}
+
+const PlanPin *plan_find_placement(const Plan *plan, Name path) {
+  return find_path(plan->placed, path);
+}
+
+const PlanPin *plan_find_operator(const Plan *plan, Name path) {
+  return find_path(plan->computed, path);
+}
+
+const PlanPin *plan_find_update(const Plan *plan, Names *names, PinAbout about,
+                                const char *parameter) {
+  return plan_find_placement(plan, plan_update_key(names, about, parameter));
+}
+
+/* ---- dims ---- */
 
 static int find_reached(const Plan *plan, Name path, Name dim,
                         const PlanReached **out) {
@@ -139,9 +170,9 @@ const PlanSaving *plan_find_saving(const Plan *plan, Name path) {
   return plan->saving && path ? map_get(plan->saving, path) : NULL;
 }
 
-const PlanShard *plan_placed_dim(const PlanPlacement *placement, Name dim) {
-  for (int i = placement->n_shards - 1; i >= 0; i--)
-    if (placement->shards[i].dim == dim) return &placement->shards[i];
+const PlanShard *plan_placed_dim(const PlanPin *pin, Name dim) {
+  for (int i = pin->n_shards - 1; i >= 0; i--)
+    if (pin->shards[i].dim == dim) return &pin->shards[i];
   return NULL;
 }
 
@@ -160,9 +191,9 @@ bool plan_shards_parameters(const Plan *plan) {
     if (plan->shards.data[i].dim != plan->batch_dim &&
         plan->shards.data[i].n_axes > 0)
       return true;
-  for (int i = 0; i < plan->placements.n; i++)
-    if (plan->placements.data[i].n_shards > 0 &&
-        !plan->placements.data[i].is_of_update)
+  for (int i = 0; i < plan->pins.n; i++)
+    if (plan->pins.data[i].about == ABOUT_value &&
+        plan->pins.data[i].n_shards > 0)
       return true;
   return plan->zero > 0;
 }

@@ -18,20 +18,28 @@ typedef struct PlanShard {
   Span span;
 } PlanShard;
 
-/* A pin about paths: the full placement of these values.  `replicate` is one
- * without shards. */
-typedef struct PlanPlacement {
+/* The things that the paths of a pin name. */
+typedef enum PinAbout {
+  ABOUT_value,    /* parameters, states, data fields and computed values */
+  ABOUT_operator, /* operators of the language */
+  ABOUT_gradient, /* parameters: these paths are keys, see plan_update_key */
+  ABOUT_optimizer /* the same, for their optimizer state */
+} PinAbout;
+
+/* A pin about paths.  It is the full placement of what they name; `replicate`
+ * is one without shards.  For an operator, the dims over which it computes in
+ * shards, those that it sums over included, and no others. */
+typedef struct PlanPin {
+  PinAbout about;
+  bool is_annotation; /* of the model: any pin of the plan wins */
   int n_paths;
-  const Name
-      *paths; /* of parameters, data fields and values, all that it means */
+  const Name *paths; /* all that the pin means */
   int n_shards;
   const PlanShard *shards;
   int n_partial;
   Name partial[MAX_AXES]; /* axes over which the value stays partial */
-  bool is_annotation;     /* of the model: any line of the plan wins */
-  bool is_of_update;      /* its paths are keys as plan_find_update has them */
   Span span;
-} PlanPlacement;
+} PlanPin;
 
 /* A parameter or state of a generic layer, whose dims stand for others: the
  * pin, or NULL, by dim. */
@@ -76,14 +84,10 @@ typedef struct Plan {
   int64_t microbatches;  /* 1: no sequential axis */
   Name batch_dim;        /* that the sequential axis divides; or NULL */
   VEC(PlanShard) shards; /* of names; a later one wins */
-  VEC(PlanPlacement)
-  placements; /* of paths; a later one wins, and any of them
-                 over `shards` */
-  /* Lines about operators: each shards dims over which they compute, those that
-   * they sum over included, and no others; a later one wins. */
-  VEC(PlanPlacement) operators;
-  Map *placed, *computed; /* path -> the last of `placements`, `operators`;
-                             plan_index makes them */
+  VEC(PlanPin) pins; /* about paths; a later one wins, and any over `shards` */
+  /* path -> the pin that wins, NULL where there is none; plan_index makes them:
+   * placements of values, gradients and optimizer state; operators. */
+  Map *placed, *computed;
   Map *reached;           /* path -> PlanReached; NULL: none */
   VEC(Name) lines;        /* of paths, as they are printed */
   int64_t bucket_bytes;   /* gradients are reduced in buckets of this size */
@@ -122,18 +126,24 @@ const PlanShard *plan_find_shard(const Plan *plan, Name dim);
 const PlanShard *plan_batch_shard(const Plan *plan);
 /* The axes of ZeRO: of its line, else of the batch; NULL: none. */
 const PlanShard *plan_zero_shard(const Plan *plan);
-/* The last pin that places this path, or NULL. */
-const PlanPlacement *plan_find_placement(const Plan *plan, Name path);
-/* The last line about the gradient or the optimizer state of a parameter, or
- * NULL; `key`: which of both. */
-#define PLAN_GRADIENT  "grad/"
-#define PLAN_OPTIMIZER "optimizer/"
-const PlanPlacement *plan_find_update(const Plan *plan, Names *names,
-                                      const char *key, const char *parameter);
-/* Whether the path is a key and the path of a parameter. */
+/* The pin that places this value or key, or NULL. */
+const PlanPin *plan_find_placement(const Plan *plan, Name path);
+/* The pin about the gradient or the optimizer state of a parameter, or NULL. */
+const PlanPin *plan_find_update(const Plan *plan, Names *names, PinAbout about,
+                                const char *parameter);
+/* The pin that says how the operator of this path computes, or NULL. */
+const PlanPin *plan_find_operator(const Plan *plan, Name path);
+/* Whether the pin places values, gradients or optimizer state. */
+bool pin_is_placement(const PlanPin *pin);
+/* Whether the pin is about gradients or optimizer state. */
+bool pin_is_of_update(const PlanPin *pin);
+/* The key under which a plan has the gradient or the optimizer state of a
+ * parameter, "grad/PATH" or "optimizer/PATH". */
+Name plan_update_key(Names *names, PinAbout about, const char *parameter);
+/* Returns ABOUT_gradient or ABOUT_optimizer for such a key, with its parameter,
+ * else ABOUT_value. */
+PinAbout plan_path_about(const char *path, const char **out_parameter);
 bool plan_path_is_of_update(const char *path);
-/* The last pin that says how the operator of this path computes, or NULL. */
-const PlanPlacement *plan_find_operator(const Plan *plan, Name path);
 /* The pin that shards a dim of this value by name, or NULL. */
 const PlanShard *plan_named_dim(const Plan *plan, Name path, Name dim);
 /* Whether it is the batch dim, also under another name. */
@@ -141,7 +151,7 @@ bool plan_is_batch(const Plan *plan, Name path, Name dim);
 /* The last line that recomputes or stores this forward value, or NULL. */
 const PlanSaving *plan_find_saving(const Plan *plan, Name path);
 /* The shard that a pin about paths gives a dim, or NULL: it is replicated. */
-const PlanShard *plan_placed_dim(const PlanPlacement *placement, Name dim);
+const PlanShard *plan_placed_dim(const PlanPin *pin, Name dim);
 /* The dim of a tensor that takes the axis which `lines[d]` gives dim `d`, or
  * -1.  Lines, or NULL, are by dim and of one list; the later one wins. */
 int plan_axis_taken(const PlanShard *const *lines, int n, int d, Name axis);

@@ -103,9 +103,8 @@ static void check_names(Module *module, const Plan *plan) {
 
 /* The pin that decides if this one is removed, if it gives this type the same
  * placement: an earlier pin about the path, or pins about all dims. */
-static Span decides_alike(const Plan *plan, const PlanPlacement *line,
-                          const PlanPlacement *before, Name path,
-                          const Type *type) {
+static Span decides_alike(const Plan *plan, const PlanPin *line,
+                          const PlanPin *before, Name path, const Type *type) {
   const PlanShard *now[MAX_RANK], *else_[MAX_RANK];
   Span by = before ? before->span : SPAN_NONE;
   for (int d = 0; d < type->rank; d++) {
@@ -126,7 +125,7 @@ static Span decides_alike(const Plan *plan, const PlanPlacement *line,
   return by;
 }
 
-static bool same_partial(const PlanPlacement *a, const PlanPlacement *b) {
+static bool same_partial(const PlanPin *a, const PlanPin *b) {
   int n = b ? b->n_partial : 0;
   bool is_same = a->n_partial == n;
   for (int i = 0; is_same && i < n; i++)
@@ -134,43 +133,61 @@ static bool same_partial(const PlanPlacement *a, const PlanPlacement *b) {
   return is_same;
 }
 
-/* Only another line about it makes one about a gradient or optimizer state
+/* Earlier pins imply this one; `by` gets the place of the last of them.  Only
+ * another pin about it makes one about a gradient or optimizer state
  * superfluous. */
-static Span find_implying(const PlanPaths *paths, const Plan *plan,
-                          const Map *placed, const PlanPlacement *line) {
-  Span by = SPAN_NONE;
-  for (int i = 0; i < line->n_paths; i++) {
-    Name path = line->paths[i];
+static bool is_implied(const PlanPaths *paths, const Plan *plan,
+                       const Map *placed, const PlanPin *pin, Span *by) {
+  for (int i = 0; i < pin->n_paths; i++) {
+    Name path = pin->paths[i];
     const PlanNodes *nodes = plan_paths_nodes_of(paths, path);
-    const PlanPlacement *before = map_get(placed, path);
-    if (line->is_of_update && !before) return SPAN_NONE;
+    const PlanPin *before = map_get(placed, path);
+    if (pin_is_of_update(pin) && !before) return false;
     for (int k = 0; k < nodes->n; k++) {
       const Node *node = nodes->data[k].node;
       for (int r = 0; r < node->n_results; r++) {
         if (node->types[r]->rank == 0) continue;
-        by = decides_alike(plan, line, before, path, node->types[r]);
-        if (!by.source) return by;
+        *by = decides_alike(plan, pin, before, path, node->types[r]);
+        if (!by->source) return false;
       }
     }
-    if (!same_partial(line, before)) return SPAN_NONE;
+    if (!same_partial(pin, before)) return false;
   }
-  return by;
+  return true;
+}
+
+/* Returns where the pins end that were written as one with pin `i`, which may
+ * be about gradients and optimizer state at once. */
+static int end_of_written(const Plan *plan, int i) {
+  const PlanPin *first = &plan->pins.data[i++];
+  for (; i < plan->pins.n && pin_is_of_update(first); i++) {
+    const PlanPin *pin = &plan->pins.data[i];
+    if (!pin_is_of_update(pin) || pin->span.source != first->span.source ||
+        pin->span.begin != first->span.begin)
+      break;
+  }
+  return i;
 }
 
 static void warn_implied_placements(Module *module, const PlanPaths *paths,
                                     const Plan *plan) {
   Map *placed = map_create(module->arena);
-  for (int i = 0; i < plan->placements.n; i++) {
-    const PlanPlacement *line = &plan->placements.data[i];
-    if (line->is_annotation) continue;
-    Span by = find_implying(paths, plan, placed, line);
-    if (by.source) pin_warn_implied(module, line->span, by);
-    for (int k = 0; k < line->n_paths; k++)
-      map_put(placed, line->paths[k], (void *)line);
+  for (int i = 0, end; i < plan->pins.n; i = end) {
+    const PlanPin *pins = plan->pins.data;
+    bool implied = true;
+    Span by = SPAN_NONE;
+    end = end_of_written(plan, i);
+    if (pins[i].is_annotation || !pin_is_placement(&pins[i])) continue;
+    for (int k = i; k < end && implied; k++)
+      implied = is_implied(paths, plan, placed, &pins[k], &by);
+    if (implied && by.source) pin_warn_implied(module, pins[i].span, by);
+    for (int k = i; k < end; k++)
+      for (int j = 0; j < pins[k].n_paths; j++)
+        map_put(placed, pins[k].paths[j], (void *)&pins[k]);
   }
 }
 
-static bool same_shards(const PlanPlacement *a, const PlanPlacement *b) {
+static bool same_shards(const PlanPin *a, const PlanPin *b) {
   bool is_same = a->n_shards == b->n_shards;
   for (int i = 0; is_same && i < a->n_shards; i++) {
     const PlanShard *other = plan_placed_dim(b, a->shards[i].dim);
@@ -181,12 +198,13 @@ static bool same_shards(const PlanPlacement *a, const PlanPlacement *b) {
 
 static void warn_implied_operators(Module *module, const Plan *plan) {
   Map *known = map_create(module->arena);
-  for (int i = 0; i < plan->operators.n; i++) {
-    const PlanPlacement *line = &plan->operators.data[i];
-    const PlanPlacement *before = map_get(known, line->paths[0]);
+  for (int i = 0; i < plan->pins.n; i++) {
+    const PlanPin *line = &plan->pins.data[i];
+    if (line->about != ABOUT_operator) continue;
+    const PlanPin *before = map_get(known, line->paths[0]);
     bool repeats = before != NULL;
     for (int k = 0; k < line->n_paths; k++) {
-      const PlanPlacement *other = map_get(known, line->paths[k]);
+      const PlanPin *other = map_get(known, line->paths[k]);
       repeats = repeats && other && same_shards(line, other);
       map_put(known, line->paths[k], (void *)line);
     }
@@ -196,7 +214,7 @@ static void warn_implied_operators(Module *module, const Plan *plan) {
 
 /* One axis shards one dim of a value. */
 static bool check_type_axes(Module *module, const Type *type, const char *path,
-                            const PlanPlacement *line) {
+                            const PlanPin *line) {
   for (int i = 0; i < line->n_shards; i++)
     for (int k = 0; k < i; k++) {
       const PlanShard *a = &line->shards[k], *b = &line->shards[i];
@@ -215,11 +233,11 @@ static bool check_type_axes(Module *module, const Type *type, const char *path,
   return true;
 }
 
-static bool check_line_axes(Module *module, const PlanPaths *paths,
-                            const PlanPlacement *line) {
+static bool check_pin_axes(Module *module, const PlanPaths *paths,
+                           const PlanPin *line) {
   for (int i = 0; i < line->n_paths && line->n_shards >= 2; i++) {
     const PlanNodes *at = plan_paths_nodes_of(paths, line->paths[i]);
-    const char *path = line->is_of_update
+    const char *path = pin_is_of_update(line)
                            ? plan_paths_other(paths, line->paths[i], 0)
                            : line->paths[i];
     for (int k = 0; k < at->n; k++)
@@ -232,8 +250,14 @@ static bool check_line_axes(Module *module, const PlanPaths *paths,
 
 static bool check_axes(Module *module, const Pins *pins, const Plan *plan) {
   bool is_good = true;
-  for (int i = 0; i < plan->placements.n; i++)
-    is_good &= check_line_axes(module, pins->paths, &plan->placements.data[i]);
+  for (int i = 0, end; i < plan->pins.n; i = end) {
+    bool is_sound = true;
+    end = end_of_written(plan, i);
+    if (!pin_is_placement(&plan->pins.data[i])) continue;
+    for (int k = i; k < end && is_sound; k++)
+      is_sound = check_pin_axes(module, pins->paths, &plan->pins.data[k]);
+    is_good &= is_sound;
+  }
   return is_good;
 }
 
@@ -301,7 +325,7 @@ bool plan_check(Module *module, const Pins *pins, const Plan *plan) {
   bool is_good = check_parallel(module, pins, plan) &&
                  check_microbatches(module, pins, plan);
   is_good &= check_schedule(module, pins, plan);
-  if (plan->placements.n > 0) is_good &= check_axes(module, pins, plan);
+  is_good &= check_axes(module, pins, plan);
   is_good &= check_savings(module, pins, plan);
   if (!is_good) return false;
   check_names(module, plan);

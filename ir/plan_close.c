@@ -128,27 +128,23 @@ static PlanShard close_shard(const Mesh *mesh, const PlanShard *shard) {
   return closed;
 }
 
-static PlanPlacement close_line(Arena *arena, const Mesh *mesh,
-                                const PlanPlacement *line) {
-  PlanPlacement closed = *line;
-  PlanShard *shards = ARENA_ARRAY(arena, PlanShard, line->n_shards + 1);
-  for (int i = 0; i < line->n_shards; i++)
-    shards[i] = close_shard(mesh, &line->shards[i]);
+static PlanPin close_pin(Arena *arena, const Mesh *mesh, const PlanPin *pin) {
+  PlanPin closed = *pin;
+  PlanShard *shards = ARENA_ARRAY(arena, PlanShard, pin->n_shards + 1);
+  for (int i = 0; i < pin->n_shards; i++)
+    shards[i] = close_shard(mesh, &pin->shards[i]);
   closed.shards = shards;
   closed.n_partial = close_axes(mesh, closed.partial, closed.n_partial);
   return closed;
 }
 
-static void close_lines(Arena *arena, Plan *plan, const Pins *pins) {
+static void close_pins(Arena *arena, Plan *plan, const Pins *pins) {
   const Mesh *mesh = plan_mesh(plan);
   for (int i = 0; i < pins->shards.n; i++)
     vec_push(arena, &plan->shards, close_shard(mesh, &pins->shards.data[i]));
-  for (int i = 0; i < pins->placements.n; i++)
-    vec_push(arena, &plan->placements,
-             close_line(arena, mesh, &pins->placements.data[i]));
-  for (int i = 0; i < pins->operators.n; i++)
-    vec_push(arena, &plan->operators,
-             close_line(arena, mesh, &pins->operators.data[i]));
+  for (int i = 0; i < pins->of_paths.n; i++)
+    vec_push(arena, &plan->pins,
+             close_pin(arena, mesh, &pins->of_paths.data[i]));
 }
 
 /* Paths of what the lines `remat` and `keep` leave to the last of them.  Ranks
@@ -201,14 +197,14 @@ static bool shards_over_axis(const PlanShard *shards, int n, Name axis,
   return false;
 }
 
-static bool lines_name_axis(const PlanPlacement *lines, int n, Name axis,
-                            Name batch_dim) {
-  for (int i = 0; i < n; i++) {
-    if (lines[i].is_of_update) continue;
-    if (shards_over_axis(lines[i].shards, lines[i].n_shards, axis, batch_dim))
+static bool pins_name_axis(const Plan *plan, Name axis, Name batch_dim) {
+  for (int i = 0; i < plan->pins.n; i++) {
+    const PlanPin *pin = &plan->pins.data[i];
+    if (pin_is_of_update(pin)) continue;
+    if (shards_over_axis(pin->shards, pin->n_shards, axis, batch_dim))
       return true;
-    for (int k = 0; k < lines[i].n_partial; k++)
-      if (lines[i].partial[k] == axis) return true;
+    for (int k = 0; k < pin->n_partial; k++)
+      if (pin->partial[k] == axis) return true;
   }
   return false;
 }
@@ -222,10 +218,7 @@ static void shard_batch(Module *module, Plan *plan, Name batch_dim) {
   for (int a = 0; a < mesh->n_axes; a++) {
     Name axis = mesh->axes[a].name;
     if (!shards_over_axis(plan->shards.data, plan->shards.n, axis, batch_dim) &&
-        !lines_name_axis(plan->placements.data, plan->placements.n, axis,
-                         batch_dim) &&
-        !lines_name_axis(plan->operators.data, plan->operators.n, axis,
-                         batch_dim))
+        !pins_name_axis(plan, axis, batch_dim))
       shard.axes[shard.n_axes++] = axis;
   }
   if (batch_dim && !plan_find_shard(plan, batch_dim))
@@ -279,7 +272,7 @@ Plan *plan_close(Module *module, const Pins *pins) {
   for (int a = 0; a < mesh.n_axes; a++)
     plan_add_axis(plan, mesh.axes[a].name, mesh.axes[a].size);
   close_settings(plan, pins);
-  close_lines(module->arena, plan, pins);
+  close_pins(module->arena, plan, pins);
   close_savings(module->arena, plan, pins);
   shard_batch(module, plan, pins->batch_dim);
   plan->reached = map_create(module->arena);

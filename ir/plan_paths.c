@@ -117,18 +117,18 @@ static void find_hidden(PlanPaths *paths) {
 }
 
 /* "grad.PATH" and "optimizer.PATH" of a parameter that is trained, in place of
- * which the keys of plan_find_update are found. */
+ * which the keys of plan_update_key are found. */
 static void add_update(PlanPaths *paths, const Graph *graph,
                        const GraphInput *input) {
   static const struct {
-    const char *path, *key;
-  } rows[] = {{"grad.%s", PLAN_GRADIENT "%s"},
-              {"optimizer.%s", PLAN_OPTIMIZER "%s"}};
+    const char *path;
+    PinAbout about;
+  } rows[] = {{"grad.%s", ABOUT_gradient}, {"optimizer.%s", ABOUT_optimizer}};
   if (input->role != ROLE_param || input->is_frozen) return;
   for (int i = 0; i < ARRAY_LENGTH(rows); i++) {
     Names *names = paths->module->names;
     Candidate candidate = {name_format(names, rows[i].path, input->path),
-                           name_format(names, rows[i].key, input->path),
+                           plan_update_key(names, rows[i].about, input->path),
                            KIND_update};
     add_candidate(paths, candidate);
     add_plan_node(paths, (PlanNode){graph, graph_node(graph, input->value),

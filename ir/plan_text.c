@@ -28,8 +28,8 @@
 
 typedef struct Entry { /* a path that a line places */
   Name path;
-  const char *text;               /* of the path, as it is printed alone */
-  const PlanPlacement *placement; /* NULL: the line says how it is saved */
+  const char *text;         /* of the path, as it is printed alone */
+  const PlanPin *placement; /* NULL: the line says how it is saved */
   const char *head;
   Text places; /* "B over data, T over (seq, tensor)" */
   Map *dims;   /* that are in it */
@@ -99,10 +99,11 @@ static void lines_add_type(Lines *l, Entry *entry, const Type *type) {
 /* Values with an annotation, which holds where a plan has no line. */
 static Map *annotated_paths(const Lines *l) {
   Map *map = map_create(l->arena);
-  for (int i = 0; i < l->plan->placements.n; i++) {
-    const PlanPlacement *line = &l->plan->placements.data[i];
-    for (int k = 0; k < line->n_paths && line->is_annotation; k++)
-      map_put(map, line->paths[k], (void *)line);
+  for (int i = 0; i < l->plan->pins.n; i++) {
+    const PlanPin *pin = &l->plan->pins.data[i];
+    bool counts = pin->is_annotation && pin_is_placement(pin);
+    for (int k = 0; k < pin->n_paths && counts; k++)
+      map_put(map, pin->paths[k], (void *)pin);
   }
   return map;
 }
@@ -113,7 +114,7 @@ static void lines_collect(Lines *l) {
   for (int i = 0; i < nodes->n; i++) {
     const Node *node = nodes->data[i].node;
     Name path = nodes->data[i].path;
-    const PlanPlacement *placement = plan_find_placement(l->plan, path);
+    const PlanPin *placement = plan_find_placement(l->plan, path);
     if (!placement) continue;
     Entry *entry = map_get(seen, path);
     if (!entry) {
@@ -183,7 +184,7 @@ static const char *operator_text(Lines *l, Name path) {
 }
 
 static void lines_add_operator(Lines *l, Name path) {
-  const PlanPlacement *line = plan_find_operator(l->plan, path);
+  const PlanPin *line = plan_find_operator(l->plan, path);
   Entry *entry = ARENA_NEW(l->arena, Entry);
   *entry = (Entry){.path = path,
                    .text = operator_text(l, path),
@@ -397,8 +398,8 @@ void plan_make_lines(Module *module, const PlanPaths *paths, Plan *plan) {
              .names = module->names,
              .paths = paths,
              .plan = plan};
-  if (plan->placements.n > 0 && plan->ranks > 1) lines_collect(&l);
-  if (plan->operators.n > 0 && plan->ranks > 1) lines_collect_operators(&l);
+  if (plan->placed && plan->ranks > 1) lines_collect(&l);
+  if (plan->computed && plan->ranks > 1) lines_collect_operators(&l);
   lines_collect_saving(&l);
   if (l.entries.n == 0) return;
   make_groups(&l);

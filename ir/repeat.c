@@ -160,14 +160,13 @@ static void add_words(PlanWords *out, const char *path, uint64_t words) {
       hash_bytes(rest, strlen(rest) + 1, words);
 }
 
-/* Placements of values, gradients and optimizer state, or how operators
- * compute. */
-static void add_lines(PlanWords *out, const PlanPlacement *lines, int n,
-                      uint64_t kind) {
-  for (int i = 0; i < n; i++) {
-    uint64_t line[] = {kind, (uint64_t)i};
-    for (int k = 0; k < lines[i].n_paths; k++)
-      add_words(out, lines[i].paths[k], hash_bytes(line, sizeof line, 1));
+/* Which pins name the path. */
+static void add_pins(PlanWords *out, const Plan *plan) {
+  for (int i = 0; i < plan->pins.n; i++) {
+    const PlanPin *pin = &plan->pins.data[i];
+    uint64_t words[] = {5, (uint64_t)i};
+    for (int k = 0; k < pin->n_paths; k++)
+      add_words(out, pin->paths[k], hash_bytes(words, sizeof words, 1));
   }
 }
 
@@ -200,8 +199,7 @@ static bool is_planned_alike(Arena *scratch, const Plan *plan,
   int n = repeat->last - repeat->first + 1;
   PlanWords words = {repeat, ARENA_ARRAY(scratch, uint64_t, n)};
   if (!plan) return true;
-  add_lines(&words, plan->placements.data, plan->placements.n, 5);
-  add_lines(&words, plan->operators.data, plan->operators.n, 6);
+  add_pins(&words, plan);
   if (plan->saving) add_saving(&words, plan->saving);
   if (plan->reached) add_reached(&words, plan);
   for (int i = 1; i < n; i++)

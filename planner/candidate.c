@@ -81,20 +81,15 @@ static void add_span(Arena *arena, WrittenLines *lines, Span span) {
   vec_push(arena, &lines->spans, span);
 }
 
-static void add_placements(Arena *arena, WrittenLines *lines,
-                           const PlanPlacement *of, int n) {
-  for (int i = 0; i < n; i++)
-    if (!of[i].is_annotation) add_span(arena, lines, of[i].span);
-}
-
 /* Every line but those of settings, as it was written. */
 static void add_written_lines(Text *out, Arena *arena, const Pins *pins) {
   WrittenLines lines = {0};
   if (!pins) return;
   for (int i = 0; i < pins->shards.n; i++)
     add_span(arena, &lines, pins->shards.data[i].span);
-  add_placements(arena, &lines, pins->placements.data, pins->placements.n);
-  add_placements(arena, &lines, pins->operators.data, pins->operators.n);
+  for (int i = 0; i < pins->of_paths.n; i++)
+    if (!pins->of_paths.data[i].is_annotation)
+      add_span(arena, &lines, pins->of_paths.data[i].span);
   for (int i = 0; i < pins->savings.n; i++)
     if (!pins->savings.data[i].is_annotation)
       add_span(arena, &lines, pins->savings.data[i].span);

@@ -72,7 +72,7 @@ static void add_pin(PinSearch *s, const PlanShard *shard, Span span) {
   }
 }
 
-static void add_placement(PinSearch *s, const PlanPlacement *placement) {
+static void add_placement(PinSearch *s, const PlanPin *placement) {
   for (int i = 0; placement && i < placement->n_shards; i++)
     add_pin(s, &placement->shards[i], placement->span);
 }
@@ -201,8 +201,9 @@ static void find_pins(PinSearch *s) {
   if (s->found.n == 0) add_forward_value(s);
   if (s->found.n == 0) add_any_dim(s);
   if (s->found.n > 0) return;
-  for (int i = 0; i < s->plan->placements.n; i++)
-    add_placement(s, &s->plan->placements.data[i]);
+  for (int i = 0; i < s->plan->pins.n; i++)
+    if (pin_is_placement(&s->plan->pins.data[i]))
+      add_placement(s, &s->plan->pins.data[i]);
 }
 
 CollectivePins collective_pins(Arena *arena, const Plan *plan,

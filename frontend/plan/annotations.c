@@ -37,7 +37,7 @@ static void read_annotation_shard(PinReader *r, const Annotation *annotation,
   int n = annotation->args.n;
   Expr x = {.kind = EXPR_name, .span = annotation->span};
   Pin pin = {.kind = PIN_shard_paths, .span = annotation->span};
-  PlanPlacement line;
+  PlanPin line;
   pin.places = ARENA_ARRAY(r->e->arena, Place, n + 1);
   pin.n_places = n;
   Expr *exprs[1] = {&x};
@@ -45,9 +45,9 @@ static void read_annotation_shard(PinReader *r, const Annotation *annotation,
   for (int i = 0; i < n; i++)
     if (!read_annotation_place(r, &annotation->args.items[i], &pin.places[i]))
       return;
-  if (!reader_read_line(r, &pin, paths, false, &line)) return;
+  if (!reader_read_line(r, &pin, paths, ABOUT_value, &line)) return;
   line.is_annotation = true;
-  vec_push(r->e->arena, &r->pins->placements, line);
+  vec_push(r->e->arena, &r->pins->of_paths, line);
 }
 
 static void read_annotation(PinReader *r, const Annotation *annotation,

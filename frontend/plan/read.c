@@ -3,7 +3,7 @@
  * the graph, dims and mesh axes are looked up.
  *
  *     shard F over tensor                PlanShard F over tensor
- *     shard ffn[*].w: F over tensor      PlanPlacement of ffn[0].w, ffn[1].w
+ *     shard ffn[*].w: F over tensor      PlanPin of ffn[0].w, ffn[1].w
  *     shard optimizer.ffn: F over data   the same of optimizer/ffn[0].w ...
  *     stage 0: ffn                       "not supported yet: stages"
  *
@@ -79,17 +79,17 @@ static bool plan_read_paths(PinReader *r, const Pin *pin, PathList *out) {
   return is_good;
 }
 
-/* One entry of a line, for these values or, `is_operator`, operators. */
+/* One entry of a line about these paths. */
 static bool read_place(PinReader *r, const Pin *pin, const Place *place,
-                       const PathList *paths, bool is_operator,
-                       PlanPlacement *out, PlanShard *shards) {
+                       const PathList *paths, PlanPin *out, PlanShard *shards) {
+  bool is_operator = out->about == ABOUT_operator;
   if (!place->dim && is_operator) {
     Diag *d = diag(r->e->diags, DIAG_operator_partial, place->span);
     diag_help(d, "shard a dimension over which the operator sums: the sum is "
                  "partial then");
     return false;
   }
-  if (!place->dim && plan_path_is_of_update(paths->data[0])) {
+  if (!place->dim && pin_is_of_update(out)) {
     Diag *d = diag(r->e->diags, DIAG_update_partial, place->span,
                    span_text(r->e->arena, pin->exprs.data[0]->span));
     diag_help(d, "an update reads complete gradients: shard a dimension");
@@ -116,14 +116,15 @@ static bool read_place(PinReader *r, const Pin *pin, const Place *place,
 }
 
 bool reader_read_line(PinReader *r, const Pin *pin, const PathList *paths,
-                      bool is_operator, PlanPlacement *out) {
-  *out = (PlanPlacement){
-      .n_paths = paths->n, .paths = paths->data, .span = pin->span};
+                      PinAbout about, PlanPin *out) {
+  *out = (PlanPin){.about = about,
+                   .n_paths = paths->n,
+                   .paths = paths->data,
+                   .span = pin->span};
   PlanShard *shards = ARENA_ARRAY(r->e->arena, PlanShard, pin->n_places + 1);
   out->shards = shards;
   for (int i = 0; i < pin->n_places; i++)
-    if (!read_place(r, pin, &pin->places[i], paths, is_operator, out, shards))
-      return false;
+    if (!read_place(r, pin, &pin->places[i], paths, out, shards)) return false;
   return true;
 }
 
@@ -142,11 +143,12 @@ static const GraphInput *find_parameter(PinReader *r, Name path) {
  * none has. */
 static bool have_state(PinReader *r, const PathList *keys, Span span) {
   const OptimizerCall *call = &r->model->settings.optimizer;
-  size_t skip = strlen(PLAN_OPTIMIZER);
   for (int i = 0; i < keys->n; i++) {
-    if (strncmp(keys->data[i], PLAN_OPTIMIZER, skip) != 0) return true;
-    Name path = name_intern(r->e->names, keys->data[i] + skip);
-    const GraphInput *input = find_parameter(r, path);
+    const char *parameter;
+    if (plan_path_about(keys->data[i], &parameter) != ABOUT_optimizer)
+      return true;
+    const GraphInput *input =
+        find_parameter(r, name_intern(r->e->names, parameter));
     if (input && optimizer_keeps_state(call, input)) return true;
   }
   diag(r->e->diags, DIAG_plan_no_state, span, call->name,
@@ -154,14 +156,23 @@ static bool have_state(PinReader *r, const PathList *keys, Span span) {
   return false;
 }
 
+/* A line about gradients and optimizer state becomes pins about one of both,
+ * in the order of its paths. */
 static void read_update_line(PinReader *r, const Pin *pin,
                              const PathList *keys) {
-  PlanPlacement line;
+  PlanPin line;
+  const char *parameter;
   if (!have_state(r, keys, pin->exprs.data[0]->span) ||
-      !reader_read_line(r, pin, keys, false, &line))
+      !reader_read_line(r, pin, keys, ABOUT_gradient, &line))
     return;
-  line.is_of_update = true;
-  vec_push(r->e->arena, &r->pins->placements, line);
+  for (int i = 0, end; i < keys->n; i = end) {
+    line.about = plan_path_about(keys->data[i], &parameter);
+    for (end = i + 1; end < keys->n; end++)
+      if (plan_path_about(keys->data[end], &parameter) != line.about) break;
+    line.paths = keys->data + i;
+    line.n_paths = end - i;
+    vec_push(r->e->arena, &r->pins->of_paths, line);
+  }
 }
 
 /* PATH!NAME says how an operator computes; other paths, how a value, a gradient
@@ -182,12 +193,13 @@ static void read_placement(PinReader *r, const Pin *pin) {
       else if (!plan_paths_is_hidden(r->paths.paths, found.data[k]))
         vec_push(r->e->arena, &values, found.data[k]);
   }
-  PlanPlacement line;
+  PlanPin line;
   if (!is_good) return;
-  if (values.n > 0 && reader_read_line(r, pin, &values, false, &line))
-    vec_push(r->e->arena, &r->pins->placements, line);
-  if (operators.n > 0 && reader_read_line(r, pin, &operators, true, &line))
-    vec_push(r->e->arena, &r->pins->operators, line);
+  if (values.n > 0 && reader_read_line(r, pin, &values, ABOUT_value, &line))
+    vec_push(r->e->arena, &r->pins->of_paths, line);
+  if (operators.n > 0 &&
+      reader_read_line(r, pin, &operators, ABOUT_operator, &line))
+    vec_push(r->e->arena, &r->pins->of_paths, line);
   if (updates.n > 0) read_update_line(r, pin, &updates);
 }
 

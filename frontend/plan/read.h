@@ -44,10 +44,10 @@ void reader_read_setting(PinReader *r, const Pin *pin);
 
 /* ---- read.c ---- */
 
-/* One line about these values or, `is_operator`, operators, which its places
- * must suit; false after a message. */
+/* One line about these paths, which its places must suit; false after a
+ * message. */
 bool reader_read_line(PinReader *r, const Pin *pin, const PathList *paths,
-                      bool is_operator, PlanPlacement *out);
+                      PinAbout about, PlanPin *out);
 /* All lines of all blocks. */
 void reader_read_lines(PinReader *r);
 

@@ -51,7 +51,7 @@ static const Node *sole_producer(AttentionMatcher *m, Value *value) {
 
 /* Does the pin of the result, or NULL, shard each dim as the constraint does?
  */
-static bool places_alike(const Node *constraint, const PlanPlacement *pin,
+static bool places_alike(const Node *constraint, const PlanPin *pin,
                          const Type *result) {
   int n, n_axes, n_left = 0;
   if (!pin || node_has(constraint, ATTR_partial) || pin->n_partial)

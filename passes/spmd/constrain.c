@@ -23,7 +23,7 @@
 #include "passes/spmd/resharding.h"
 
 /* The axes of each dim of the value, as attributes. */
-static Attrs constraint_attrs(PassContext *ctx, const PlanPlacement *placement,
+static Attrs constraint_attrs(PassContext *ctx, const PlanPin *placement,
                               const Type *type, Name path) {
   const PlanShard *pins[MAX_RANK];
   Name *dims = ARENA_ARRAY(ctx->scratch, Name, MAX_RANK);
@@ -57,7 +57,7 @@ static Attrs constraint_attrs(PassContext *ctx, const PlanPlacement *placement,
 }
 
 Value constraint_append(PassContext *ctx, Graph *to, Value value,
-                        const PlanPlacement *line, Name path) {
+                        const PlanPin *line, Name path) {
   Span span = to->span;
   to->span = line->span;
   Attrs attrs = constraint_attrs(ctx, line, graph_type(to, value), path);
@@ -70,7 +70,7 @@ static bool constrain_rule(Rewrite *rewrite, int id, void *user) {
   const Map *last = user; /* path -> node, plus 1 */
   const Node *node = rewrite->from->nodes.data[id];
   if ((intptr_t)map_get(last, node->path) != id + 1) return false;
-  const PlanPlacement *placement =
+  const PlanPin *placement =
       plan_find_placement(rewrite->ctx->plan, node->path);
   Value first = rewrite_copy(rewrite, id);
   for (int r = 0; r < node->n_results; r++) {
@@ -85,7 +85,7 @@ static bool constrain_rule(Rewrite *rewrite, int id, void *user) {
 
 Graph *pass_constrain(PassContext *ctx, const Graph *graph) {
   const Plan *plan = ctx->plan;
-  if (!plan || plan->placements.n == 0 || plan->replicates_data ||
+  if (!plan || !plan->placed || plan->replicates_data ||
       (plan->ranks <= 1 && plan->microbatches <= 1))
     return rewrite_graph(ctx, graph, NULL, NULL);
   Map *last = map_create(ctx->scratch);

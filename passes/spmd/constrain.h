@@ -9,6 +9,6 @@
 /* Appends a constraint of the value by this line.  `path`: of the value, for
  * messages. */
 Value constraint_append(PassContext *ctx, Graph *to, Value value,
-                        const PlanPlacement *line, Name path);
+                        const PlanPin *line, Name path);
 
 #endif

@@ -153,7 +153,7 @@ static void add_pin_dim(Text *text, const Mesh *mesh, const Dim *dim) {
 static const char *pin_text(PassContext *ctx, const Mesh *mesh, Name path,
                             const Type *type) {
   Text text = text_create(ctx->scratch);
-  const PlanPlacement *line = plan_find_placement(ctx->plan, path);
+  const PlanPin *line = plan_find_placement(ctx->plan, path);
   for (int i = 0; line && i < line->n_shards; i++) {
     int d = type_find(type, line->shards[i].dim);
     if (d >= 0) add_pin_dim(&text, mesh, &type->dims[d]);

@@ -14,7 +14,7 @@
 #include "passes/spmd/strategy.h"
 
 /* The line for this node, or NULL. */
-static const PlanPlacement *find_line(const Partition *p, const Node *node) {
+static const PlanPin *find_line(const Partition *p, const Node *node) {
   bool counts = node->phase == PHASE_forward && node->op != OP_input &&
                 !p->plan->replicates_data && op_info(node->op)->infer;
   return counts ? plan_find_operator(p->plan, node->path) : NULL;
@@ -22,7 +22,7 @@ static const PlanPlacement *find_line(const Partition *p, const Node *node) {
 
 /* Those that the line shards of the dims over which the node computes. */
 static int node_dims(const Partition *p, const ShardCall *call,
-                     const PlanPlacement *line, DimAxes *out) {
+                     const PlanPin *line, DimAxes *out) {
   ShardRule *rule = ARENA_NEW(p->ctx->scratch, ShardRule);
   int n = 0;
   shard_rule(call, rule);
@@ -49,8 +49,8 @@ static const char *shared_dims(const Partition *p, const Node *node) {
   return text_string(&out);
 }
 
-static void report_line(Partition *p, const Node *node,
-                        const PlanPlacement *line, const char *reason) {
+static void report_line(Partition *p, const Node *node, const PlanPin *line,
+                        const char *reason) {
   Diag *d = diag(p->ctx->module->diags, DIAG_operator_line, line->span,
                  node->path, reason);
   diag_note(d, node->span, "it is computed here");
@@ -71,7 +71,7 @@ static bool has_even_microbatches(const Partition *p, const Type *type) {
 bool place_by_operator_line(Partition *p, int id, const Type *const *have,
                             const Type **wanted, AxisSet *out_positions) {
   const Node *node = p->rewrite.from->nodes.data[id];
-  const PlanPlacement *line = find_line(p, node);
+  const PlanPin *line = find_line(p, node);
   if (!line) return false;
   DimAxes *dims = ARENA_ARRAY(p->ctx->scratch, DimAxes, line->n_shards + 1);
   ShardCall call = shard_call(p->rewrite.from, node);
@@ -99,7 +99,7 @@ bool place_by_operator_line(Partition *p, int id, const Type *const *have,
 /* ---- lines that reach nothing ---- */
 
 static bool line_reaches(const Partition *p, const Node *node,
-                         const PlanPlacement *line, Name dim) {
+                         const PlanPin *line, Name dim) {
   if (find_line(p, node) != line) return false;
   ShardRule *rule = ARENA_NEW(p->ctx->scratch, ShardRule);
   ShardCall call = shard_call(p->rewrite.from, node);
@@ -109,7 +109,7 @@ static bool line_reaches(const Partition *p, const Node *node,
 
 /* Passes before this one may have renamed the dim or made the operator a part
  * of another one. */
-static void check_line_dim(Partition *p, const PlanPlacement *line, Name dim) {
+static void check_line_dim(Partition *p, const PlanPin *line, Name dim) {
   const Graph *graph = p->rewrite.from;
   const Node *at = NULL;
   for (int id = 0; id < graph->nodes.n; id++) {
@@ -128,8 +128,9 @@ static void check_line_dim(Partition *p, const PlanPlacement *line, Name dim) {
 }
 
 void check_operator_lines(Partition *p) {
-  for (int i = 0; i < p->plan->operators.n; i++) {
-    const PlanPlacement *line = &p->plan->operators.data[i];
+  for (int i = 0; i < p->plan->pins.n; i++) {
+    const PlanPin *line = &p->plan->pins.data[i];
+    if (line->about != ABOUT_operator) continue;
     bool is_used = false;
     for (int k = 0; k < line->n_paths; k++)
       is_used |= plan_find_operator(p->plan, line->paths[k]) == line;

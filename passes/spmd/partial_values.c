@@ -62,7 +62,7 @@ static const Type *shards_of_reader(Partition *p, const Node *reader,
  * reduction, and later may be one for each reader. */
 static bool is_reduced_once(const Partition *p, const Node *node,
                             const Type *type) {
-  const PlanPlacement *pin = plan_find_placement(p->plan, node->path);
+  const PlanPin *pin = plan_find_placement(p->plan, node->path);
   bool is_on_path =
       node->phase == PHASE_forward || node->phase == PHASE_input_gradient;
   return is_on_path && type->rank > 0 && !(pin && pin->n_partial > 0) &&

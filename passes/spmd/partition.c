@@ -114,7 +114,7 @@ static const Type *place_input(Partition *p, const GraphInput *input,
   if (p->plan->replicates_data && is_of_batch)
     return place_replicated_data(p, input->role, type);
   Name path = path_of_owner(p, input);
-  const PlanPlacement *line = find_input_line(p, input, path);
+  const PlanPin *line = find_input_line(p, input, path);
   for (int d = 0; d < type->rank; d++)
     pins[d] = line ? plan_placed_dim(line, type->dims[d].name)
                    : plan_named_dim(p->plan, path, type->dims[d].name);
@@ -138,7 +138,7 @@ static const Type *place_input(Partition *p, const GraphInput *input,
   if (input->role == ROLE_param || input->role == ROLE_ema)
     zero_add_parameter(p, path, placed);
   if (input->role == ROLE_param) map_put(p->parameters, path, placed);
-  bool is_closed = line && line->is_of_update; /* the line says all */
+  bool is_closed = line && pin_is_of_update(line); /* the line says all */
   return is_closed ? placed : zero_input(p, input->role, path, placed);
 }
 

@@ -32,7 +32,7 @@ static const Node *find_reader_of_sum(const Partition *p, int id) {
 
 bool check_partial_pin(Partition *p, int id, const Type *have) {
   const Node *node = p->rewrite.from->nodes.data[id];
-  const PlanPlacement *pin = plan_find_placement(p->plan, node->path);
+  const PlanPin *pin = plan_find_placement(p->plan, node->path);
   Diags *diags = p->ctx->module->diags;
   if (!pin || pin->n_partial == 0) return true;
   for (int i = 0; i < pin->n_partial; i++) {

@@ -217,12 +217,12 @@ static bool shards_over(const Partition *p, const PlanShard *pin,
 static Span find_pin(const Partition *p, const Dim *dim) {
   const Plan *plan = p->plan;
   Span any = SPAN_NONE;
-  for (int i = plan->placements.n - 1; i >= 0; i--) {
-    const PlanPlacement *placement = &plan->placements.data[i];
-    for (int k = 0; k < placement->n_shards; k++) {
-      if (!shards_over(p, &placement->shards[k], dim->split)) continue;
-      if (placement->shards[k].dim == dim->name) return placement->span;
-      if (!any.source) any = placement->span;
+  for (int i = plan->pins.n - 1; i >= 0; i--) {
+    const PlanPin *pin = &plan->pins.data[i];
+    for (int k = 0; k < pin->n_shards && pin_is_placement(pin); k++) {
+      if (!shards_over(p, &pin->shards[k], dim->split)) continue;
+      if (pin->shards[k].dim == dim->name) return pin->span;
+      if (!any.source) any = pin->span;
     }
   }
   for (int i = plan->shards.n - 1; i >= 0; i--) {

@@ -14,19 +14,19 @@
 #include "passes/spmd/placement.h"
 #include "passes/spmd/zero.h"
 
-const PlanPlacement *find_state_line(const Partition *p, Name parameter) {
-  return plan_find_update(p->plan, p->ctx->module->names, PLAN_OPTIMIZER,
+const PlanPin *find_state_line(const Partition *p, Name parameter) {
+  return plan_find_update(p->plan, p->ctx->module->names, ABOUT_optimizer,
                           parameter);
 }
 
-const PlanPlacement *find_input_line(const Partition *p,
-                                     const GraphInput *input, Name path) {
-  const PlanPlacement *line =
+const PlanPin *find_input_line(const Partition *p, const GraphInput *input,
+                               Name path) {
+  const PlanPin *line =
       input->role == ROLE_optimizer_state ? find_state_line(p, path) : NULL;
   return line ? line : plan_find_placement(p->plan, path);
 }
 
-static const Type *placed_by_line(const Partition *p, const PlanPlacement *line,
+static const Type *placed_by_line(const Partition *p, const PlanPin *line,
                                   const Type *type) {
   const PlanShard *pins[MAX_RANK];
   Type *placed = type_copy(p->ctx->module->arena, type);
@@ -48,12 +48,12 @@ const Type *updating_gradient(const Partition *p, Name node_path,
                               const Type *type) {
   Names *names = p->ctx->module->names;
   Name parameter = update_path(names, node_path);
-  if (!parameter || plan_find_update(p->plan, names, PLAN_GRADIENT, parameter))
+  if (!parameter || plan_find_update(p->plan, names, ABOUT_gradient, parameter))
     return NULL;
   for (int d = 0; d < type->rank; d++)
     if (axis_list_set(type->dims[d].split) & mesh_sequential(p->mesh))
       return NULL;
-  const PlanPlacement *line = find_state_line(p, parameter);
+  const PlanPin *line = find_state_line(p, parameter);
   return line ? placed_by_line(p, line, type)
               : zero_gradient(p, node_path, type);
 }

@@ -28,10 +28,10 @@ AxisSet zero_axes_of(const Partition *p, Name path);
 
 /* The line about the path of an input, or NULL; of optimizer state, whose
  * parameter has this path, the line about it before one about the parameter. */
-const PlanPlacement *find_input_line(const Partition *p,
-                                     const GraphInput *input, Name path);
+const PlanPin *find_input_line(const Partition *p, const GraphInput *input,
+                               Name path);
 /* The line about the optimizer state of a parameter, or NULL. */
-const PlanPlacement *find_state_line(const Partition *p, Name parameter);
+const PlanPin *find_state_line(const Partition *p, Name parameter);
 /* The placement to which a gradient, partial or not, is brought for a node of
  * the update, or NULL: neither a line nor ZeRO shards it. */
 const Type *updating_gradient(const Partition *p, Name node_path,

@@ -154,10 +154,10 @@ static Value placed_gradient(Update *update, const GraphOutput *output) {
   PassContext *ctx = update->ctx;
   const Plan *plan = ctx->plan;
   bool is_parallel = plan && (plan->ranks > 1 || plan->microbatches > 1);
-  const PlanPlacement *line =
-      is_parallel ? plan_find_update(plan, ctx->module->names, PLAN_GRADIENT,
-                                     output->path)
-                  : NULL;
+  const PlanPin *line = is_parallel
+                            ? plan_find_update(plan, ctx->module->names,
+                                               ABOUT_gradient, output->path)
+                            : NULL;
   return line ? constraint_append(ctx, update->graph, output->value, line,
                                   output->path)
               : output->value;

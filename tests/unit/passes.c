@@ -81,8 +81,7 @@ static void add_pin(Case *c, const char *text) {
   int n = sscanf(text, "%31[^:]:%31[^@]@%31s", path, dim, axis);
   cr_assert(n == 1 || n == 3, "%s", text);
   Name name = name_intern(c->module->names, path);
-  PlanPlacement pin = {.n_paths = 1,
-                       .paths = arena_copy(arena, &name, sizeof name)};
+  PlanPin pin = {.n_paths = 1, .paths = arena_copy(arena, &name, sizeof name)};
   if (n == 3) {
     PlanShard *shard = ARENA_NEW(arena, PlanShard);
     *shard = (PlanShard){.dim = name_intern(c->module->names, dim),
@@ -91,7 +90,7 @@ static void add_pin(Case *c, const char *text) {
     pin.shards = shard;
     pin.n_shards = 1;
   }
-  vec_push(arena, &c->plan.placements, pin);
+  vec_push(arena, &c->plan.pins, pin);
   plan_index(arena, &c->plan);
 }
 
