@@ -81,8 +81,7 @@ bool node_treats_dim(const Node *node, Name dim) {
 
 /* ---- dims by name ---- */
 
-/* attention's second result does not depend on the dims of v, which only its
- * first one has. */
+/* Only the first result of attention depends on the dims of v. */
 static bool is_in_results(const ShardCall *call, Name dim) {
   int n = call->op == OP_attention ? 1 : call->n_results;
   for (int i = 0; i < n; i++) {

@@ -28,6 +28,7 @@
 #define LARGEST_HEAD 256
 #define MAX_OPERANDS 9
 #define LSE          4 /* operand: log of the sums, always f32 */
+#define SUM          5 /* the sums, where LSE has the maxima: f32 too */
 
 /* ---- dims and dtypes of the node ---- */
 
@@ -87,6 +88,11 @@ static bool find_batch_dims(Attention *at) {
   return true;
 }
 
+static DType operand_dtype(const Attention *at, int operand) {
+  bool is_sum = operand == LSE || (operand == SUM && !at->is_grad);
+  return is_sum ? DT_f32 : at->dtype;
+}
+
 static bool read_attention(const Graph *graph, int id, Attention *at) {
   const Node *node = graph->nodes.data[id];
   if (node->n_inputs != (node->op == OP_attention ? 3 : 6)) return false;
@@ -103,7 +109,7 @@ static bool read_attention(const Graph *graph, int id, Attention *at) {
   at->dtype = at->types[0]->dtype;
   if (!dtype_is_rounded(at->dtype)) return false;
   for (int i = 0; i < at->n_operands; i++)
-    if (at->types[i]->dtype != (i == LSE ? DT_f32 : at->dtype)) return false;
+    if (at->types[i]->dtype != operand_dtype(at, i)) return false;
   int n = 0;
   const Name *over = node_names(node, ATTR_over, &n);
   if (n != 1) return false;
@@ -125,9 +131,12 @@ bool c_has_attention_kernel(const Graph *graph, int id) {
 
 /* ---- the text ---- */
 
-/* Operands: q k v o lse, or q k v o lse do dq dk dv. */
-static const char *const operand_names[] = {"q", "k",  "v",  "o", "lse",
-                                            "g", "dq", "dk", "dv"};
+/* Operands: q k v o lse sum, or q k v o lse do dq dk dv. */
+static const char *operand_name(const Attention *at, int operand) {
+  static const char *const names[] = {"q", "k",  "v",  "o", "lse",
+                                      "g", "dq", "dk", "dv"};
+  return operand == SUM && !at->is_grad ? "sum" : names[operand];
+}
 
 static const char forward_text[] =
     "      _Alignas(64) float qt[TQ * DP], kt[D * TK], vt[TK * EP];\n"
@@ -173,6 +182,8 @@ static const char forward_text[] =
 
 static const char lse_text[] = "        lse[(t0 + i) * lse_t] = l[i] == 0 ? "
                                "0.0f : m[i] + LOG_f32(l[i]);\n";
+static const char relative_text[] = "        lse[(t0 + i) * lse_t] = m[i];\n"
+                                    "        sum[(t0 + i) * lse_t] = l[i];\n";
 
 /* Probabilities (pt) and gradients of scores (st) of a pair of tiles. */
 static const char scores_text[] =
@@ -305,7 +316,7 @@ static void add_strides(Text *out, const Attention *at) {
     for (int k = 0; k < 4; k++)
       if (type_find(at->types[i], dims[k].name) >= 0)
         text_printf(out, "  const int64_t %s_%c = %" PRId64 ";\n",
-                    operand_names[i], dims[k].letter,
+                    operand_name(at, i), dims[k].letter,
                     operand_stride(at, i, dims[k].name));
 }
 
@@ -314,8 +325,8 @@ static void add_unit(Text *out, const Attention *at) {
   int n_inputs = at->is_grad ? 6 : 3;
   for (int i = 0; i < at->n_operands; i++)
     text_printf(out, "    %s%s *%s = buffers[%d];\n",
-                i < n_inputs ? "const " : "",
-                c_storage(i == LSE ? DT_f32 : at->dtype), operand_names[i], i);
+                i < n_inputs ? "const " : "", c_storage(operand_dtype(at, i)),
+                operand_name(at, i), i);
   text_add(out, "    int64_t rest = u;\n");
   for (int b = at->n_batch - 1; b >= 0; b--) {
     text_printf(out,
@@ -323,7 +334,7 @@ static void add_unit(Text *out, const Attention *at) {
                 ";\n      rest /= %" PRId64 ";\n",
                 at->sizes[b], at->sizes[b]);
     for (int i = 0; i < at->n_operands; i++)
-      text_printf(out, "      %s += l * %" PRId64 ";\n", operand_names[i],
+      text_printf(out, "      %s += l * %" PRId64 ";\n", operand_name(at, i),
                   operand_stride(at, i, at->batch[b]));
     text_add(out, "    }\n");
   }
@@ -354,7 +365,8 @@ static void add_body(Text *out, const Attention *at) {
               units);
   add_unit(out, at);
   text_add(out, forward_text);
-  if (at->n_operands > 4) text_add(out, lse_text);
+  if (at->n_operands > LSE)
+    text_add(out, at->n_operands > SUM ? relative_text : lse_text);
   text_add(out, "      }\n    }\n  }\n}\n");
 }
 

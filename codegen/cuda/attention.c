@@ -127,7 +127,7 @@ static bool has_one_dtype(const Graph *graph, const Node *node) {
         (is_grad && i == LSE ? DT_f32 : dtype))
       return false;
   for (int i = 0; i < node->n_results; i++)
-    if (node->types[i]->dtype != (!is_grad && i == 1 ? DT_f32 : dtype))
+    if (node->types[i]->dtype != (!is_grad && i >= 1 ? DT_f32 : dtype))
       return false;
   return dtype_is_rounded(dtype);
 }
@@ -193,7 +193,7 @@ static void add_batch_declarations(Text *text, const Shape *shape) {
 static void add_pointer(Text *text, const Shape *shape, const char *name,
                         const char *argument, bool is_const,
                         const Strides *strides) {
-  bool is_lse = strcmp(name, "lse") == 0;
+  bool is_lse = strcmp(name, "lse") == 0 || strcmp(name, "row_sum") == 0;
   text_printf(text, "  %s%s *%s = args.%s", is_const ? "const " : "",
               cuda_storage(is_lse ? DT_f32 : shape->dtype), name, argument);
   for (int i = 0; i < shape->n_batch; i++)
@@ -218,6 +218,7 @@ typedef struct Parts {
   const AttentionText *way;
   BlockRows rows;
   Strides strides[N_TENSORS];
+  bool is_relative; /* maxima and sums in place of lse */
 } Parts;
 
 static void all_strides(Text *text, const Parts *parts) {
@@ -248,7 +249,11 @@ static int64_t forward_kernel(Text *text, const Parts *parts) {
   add_pointer(text, shape, "v", "v", true, &strides[V]);
   add_pointer(text, shape, "out", "o", false, &strides[O]);
   add_pointer(text, shape, "lse", "lse", false, &strides[LSE]);
+  if (parts->is_relative)
+    add_pointer(text, shape, "row_sum", "sum", false, &strides[LSE]);
   text_add(text, parts->way->forward);
+  text_add(text, parts->is_relative ? parts->way->relative : parts->way->lse);
+  text_add(text, parts->way->forward_end);
   return n * count_batches(shape, false);
 }
 
@@ -316,7 +321,7 @@ static int64_t backward_kernel(Text *text, const Parts *parts) {
 }
 
 static const char forward_arguments[] =
-    "typedef struct { const %s *q, *k, *v; %s *o; float *lse;%s } %s_args;\n";
+    "typedef struct { const %s *q, *k, *v; %s *o; float *lse%s;%s } %s_args;\n";
 static const char backward_arguments[] =
     "typedef struct { const %s *q, *k, *v, *o; const float *lse;\n"
     "  const %s *g; %s *dq, *dk, *dv;%s } %s_args;\n";
@@ -346,7 +351,8 @@ static const char *kernel_text(Arena *arena, const Parts *parts, bool is_grad,
   if (is_grad)
     text_printf(&text, backward_arguments, type, type, type, number, name);
   else
-    text_printf(&text, forward_arguments, type, type, number, name);
+    text_printf(&text, forward_arguments, type, type,
+                parts->is_relative ? ", *sum" : "", number, name);
   add_for_dtype(&text, way->begin, label);
   text_printf(&text, "DNN_KERNEL(%s, %d, 1) {\n%s}\n", name, way->threads,
               content);
@@ -362,7 +368,8 @@ bool cuda_emit_attention(const Backend *backend, Module *module,
   if (!op_has(node->op, OP_FLAG_attends) ||
       !cuda_has_attention_kernel(graph, id))
     return false;
-  Parts parts = {.shape = attention_shape(graph, node)};
+  Parts parts = {.shape = attention_shape(graph, node),
+                 .is_relative = node_int(node, ATTR_relative, 0) != 0};
   parts.shape.has_unit_heads = true;
   for (int i = 0; i < N_TENSORS; i++) {
     parts.strides[i] = tensor_strides(graph, node, i);

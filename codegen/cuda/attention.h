@@ -41,7 +41,10 @@ typedef struct AttentionText {
   void (*sizes)(Text *text, const Shape *shape, bool is_grad);
   const char *helpers;     /* before all kernels, once */
   const char *begin, *end; /* around each kernel */
-  const char *forward;
+  const char *forward;     /* up to what it saves of a row: */
+  const char *lse;         /* its maximum + log(sum), */
+  const char *relative;    /* or maximum and sum apart */
+  const char *forward_end;
   const char *shared;    /* the shared memory of a gradient */
   const char *query;     /* dq of the queries of a block */
   const char *key_begin; /* loads the keys of a block, clears dk and dv */

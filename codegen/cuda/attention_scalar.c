@@ -153,9 +153,13 @@ static const char forward[] =
     "      DNN_EACH(j, C_V) if (tx + 16 * j < D_V)\n"
     "        out[row * o_row + (tx + 16 * j) * o_head] =\n"
     "            DNN_TO(l[i] == 0.0f ? 0.0f : o[i][j] / l[i]);\n"
-    "      if (tx == 0) lse[row * lse_row] = logf(l[i]) + m[i];\n"
-    "    }\n"
-    "  }\n";
+    "      if (tx == 0) ";
+
+static const char lse[] = "lse[row * lse_row] = logf(l[i]) + m[i];\n";
+static const char relative[] =
+    "lse[row * lse_row] = m[i], row_sum[row * lse_row] = l[i];\n";
+static const char forward_end[] = "    }\n"
+                                  "  }\n";
 
 static const char shared[] =
     "  DNN_SHARED float s_q[B * PITCH], s_g[B * PITCH];\n"
@@ -272,6 +276,9 @@ const AttentionText attention_scalar = {.threads = 256,
                                         .begin = begin,
                                         .end = end,
                                         .forward = forward,
+                                        .lse = lse,
+                                        .relative = relative,
+                                        .forward_end = forward_end,
                                         .shared = shared,
                                         .query = query,
                                         .key_begin = key_begin,

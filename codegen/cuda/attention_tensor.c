@@ -244,9 +244,14 @@ static const char forward[] =
     "                       DNN_PACK(sum[i][j][2 * h] * share,\n"
     "                                sum[i][j][2 * h + 1] * share));\n"
     "      if (pair_of == 0)\n"
-    "        lse[row * lse_row] = logf(total) + m[i][h] * scale;\n"
-    "    }\n"
-    "  }\n";
+    "        ";
+
+static const char lse[] =
+    "lse[row * lse_row] = logf(total) + m[i][h] * scale;\n";
+static const char relative[] = "lse[row * lse_row] = m[i][h] * scale,\n"
+                               "        row_sum[row * lse_row] = total;\n";
+static const char forward_end[] = "    }\n"
+                                  "  }\n";
 
 static const char shared[] =
     "  DNN_SHARED DNN_ALIGN(16) unsigned short shared[SHARED];\n"
@@ -434,6 +439,9 @@ const AttentionText attention_tensor = {.threads = 32 * WARPS,
                                         .begin = begin,
                                         .end = end,
                                         .forward = forward,
+                                        .lse = lse,
+                                        .relative = relative,
+                                        .forward_end = forward_end,
                                         .shared = shared,
                                         .query = query,
                                         .key_begin = key_begin,

@@ -5,7 +5,7 @@
  *
  *     s = scale q.k         causal: -inf where query < key
  *                           -inf too where key >= the number of keys, if given
- *     o = softmax(s) . v    lse = log of the sum of exp(s)
+ *     o = softmax(s) . v    lse = log of the sum of exp(s), or its two parts
  *     p = exp(s - lse)      dv = p . do
  *     ds = scale p (do . v - sum of do o)
  *     dq = ds . k           dk = ds . q
@@ -91,12 +91,18 @@ void decompose_attention(Graph *graph, const Graph *from, int id,
   Name key = node_name(node, ATTR_key);
   Value count = node->n_inputs > 3 ? inputs[3] : VALUE_NONE;
   Value s = attention_scores(graph, node, inputs[0], inputs[1], count);
-  Value p, lse;
-  rows_softmax(graph, s, &key, 1, &p, &lse);
+  Value p, saved[2]; /* maximum and sum of each row */
+  rows_softmax(graph, s, &key, 1, &p, &saved[0], &saved[1]);
+  bool is_relative = node_int(node, ATTR_relative, 0) != 0;
+  if (!is_relative)
+    saved[0] =
+        graph_op2(graph, OP_add, graph_op1(graph, OP_log, saved[1]), saved[0]);
   Value o = attention_dot(graph, p, inputs[2], &key, 1, node->types[0]->dtype);
   out_results[0] = graph_transpose_to(graph, o, node->types[0]);
-  lse = graph_cast(graph, lse, node->types[1]->dtype);
-  out_results[1] = graph_transpose_to(graph, lse, node->types[1]);
+  for (int i = 0; i < 1 + is_relative; i++) {
+    Value value = graph_cast(graph, saved[i], node->types[1 + i]->dtype);
+    out_results[1 + i] = graph_transpose_to(graph, value, node->types[1 + i]);
+  }
 }
 
 void decompose_attention_grad(Graph *graph, const Graph *from, int id,

@@ -56,14 +56,12 @@ static Value at_least_one(Graph *graph, Value sum) {
 }
 
 void rows_softmax(Graph *graph, Value x, const Name *over, int n,
-                  Value *out_softmax, Value *out_logsumexp) {
+                  Value *out_softmax, Value *out_max, Value *out_sum) {
   Row row = row_exp(graph, x, over, n, false);
   *out_softmax =
       graph_op2(graph, OP_div, row.exp, at_least_one(graph, row.sum));
-  if (out_logsumexp != NULL) {
-    Value log = graph_op1(graph, OP_log, row.sum);
-    *out_logsumexp = graph_op2(graph, OP_add, log, row.max);
-  }
+  if (out_max) *out_max = row.max;
+  if (out_sum) *out_sum = row.sum;
 }
 
 Value rows_share(Graph *graph, Value x, const Name *over, int n) {
@@ -76,7 +74,7 @@ void decompose_softmax(Graph *graph, const Graph *from, int id,
                        const Value *inputs, Value *out_results) {
   int n;
   const Name *over = node_names(from->nodes.data[id], ATTR_over, &n);
-  rows_softmax(graph, inputs[0], over, n, &out_results[0], NULL);
+  rows_softmax(graph, inputs[0], over, n, &out_results[0], NULL, NULL);
 }
 
 void decompose_log_softmax(Graph *graph, const Graph *from, int id,

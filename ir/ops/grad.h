@@ -29,9 +29,9 @@ Value rows_rrms(Graph *graph, Value x, const Name *over, int n, double eps);
 /* A maximum or minimum of x and a constant that replaces no regular x: x is
  * above (below) it, or is -inf (inf) or 0, or is away by rounding alone. */
 Value rows_guard(Graph *graph, Op op, Value x, double bound);
-/* softmax and logsumexp (or NULL) of the same rows. */
+/* softmax, and the maximum and sum of each row that it divides by (or NULL). */
 void rows_softmax(Graph *graph, Value x, const Name *over, int n,
-                  Value *out_softmax, Value *out_logsumexp);
+                  Value *out_softmax, Value *out_max, Value *out_sum);
 /* The softmax of x, 0 in a row of -inf, as exp(x - max - log(sum)): of what the
  * forward pass of a logsumexp has, it reads x and two numbers of each row. */
 Value rows_share(Graph *graph, Value x, const Name *over, int n);

@@ -133,7 +133,9 @@ int infer_attention(Module *module, const OpCall *call, Span span,
   DType dtype = dtype_promote(call->types[0]->dtype, call->types[2]->dtype);
   out_types[0] = infer_result(&in, dtype, &o);
   out_types[1] = infer_result(&in, DT_f32, &lse);
-  return in.failed ? -1 : 2;
+  bool is_relative = infer_int(&in, ATTR_relative, 0) != 0;
+  if (is_relative) out_types[2] = out_types[1];
+  return in.failed ? -1 : 2 + is_relative;
 }
 
 int infer_attention_grad(Module *module, const OpCall *call, Span span,

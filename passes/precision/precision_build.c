@@ -84,7 +84,7 @@ static void append_rounded(Rounding *r, int id, const Value *inputs,
   const Type **types =
       ARENA_ARRAY(r->rewrite.ctx->scratch, const Type *, node->n_results);
   for (int i = 0; i < node->n_results; i++) {
-    bool is_lse = node->op == OP_attention && i == 1;
+    bool is_lse = node->op == OP_attention && i >= 1;
     types[i] = is_float_value(r, (Value){id, i}) && !is_lse
                    ? type_with_dtype(arena, node->types[i], dtype)
                    : node->types[i];

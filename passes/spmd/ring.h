@@ -37,8 +37,6 @@ Value ring_pick(const Ring *r, Value condition, Value a, Value b, Value like);
 Value ring_where_seen(const Ring *r, int64_t turn, Value value, double other);
 /* i32[shards]: how many keys the shard has that each one sees in this turn. */
 Value ring_count_keys(const Ring *r, int64_t turn);
-/* bool: of such numbers. */
-Value ring_has_keys(const Ring *r, Value n_keys);
 
 /* ---- halves of shards, for a sequence in zigzag order ---- */
 

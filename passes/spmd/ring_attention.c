@@ -7,18 +7,18 @@
  *     %3 = attention %q, %k, %v {query = T, key = S, causal}
  *  =>
  *     %4 = split_dim %q {dim = T, to = [T~, T^]}          k and v alike by S
- *     %7, %8 = attention %4, %5, %6 {causal}              own keys
- *     %9, %10 = permute %5, %6 {dim = T~, shift = 1}      the neighbour's keys
- *     %11, %12 = attention %4, %9, %10
- *     %13 = select (T~ >= 1), %12, -inf                   lse: none are later
- *     the sum of %7 and %11, weighted by exp of %8 and %13
+ *     %7, %8, %9 = attention %4, %5, %6 {causal, relative}     own keys
+ *     %10, %11 = permute %5, %6 {dim = T~, shift = 1}     the neighbour's keys
+ *     %12, %13, %14 = attention %4, %10, %11 {relative}
+ *     %15 = select (T~ >= 1), %13, -inf                   maximum: no later
+ * keys the sum of %7 and %12, weighted by %9 exp(%8) and %14 exp(%15)
  *
  * The shards are a dim of the graph, along which `permute` rotates elements, so
  * all of it has a meaning on one device.  In the first turn the mask is the
  * causal one within a shard; in turn j shard i sees all of shard i - j, or none
  * of it where that number is negative.  Parts of rows are joined by their
- * log-sum-exp, with a running maximum, sum and output (Liu, Zaharia and Abbeel
- * 2023, "Ring Attention with Blockwise Transformers").
+ * maxima and sums, with a running maximum, sum and output (Liu, Zaharia and
+ * Abbeel 2023, "Ring Attention with Blockwise Transformers").
  *
  * A causal sequence is brought into zigzag order where that is possible
  * (zigzag.c).  Then a shard has an early and a late half, and the first turn is
@@ -44,6 +44,7 @@
  * requires: logical types     keeps: types, paths     breaks: node ids
  * cost: O(nodes + turns)
  */
+#include <float.h>
 #include <math.h>
 
 #include "passes/spmd/attention.h"
@@ -63,6 +64,7 @@ static Attrs turn_attrs(const Ring *r, int64_t turn) {
   attrs_name(&attrs, ATTR_query, ring_inner_name(r, r->query));
   attrs_name(&attrs, ATTR_key, ring_inner_name(r, r->key));
   if (turn > 0) attrs_int(&attrs, ATTR_causal, 0);
+  if (r->node->op == OP_attention) attrs_int(&attrs, ATTR_relative, 1);
   return attrs;
 }
 
@@ -87,33 +89,37 @@ static Value ring_add(const Ring *r, Value sum, Value term) {
 
 /* ---- forward ---- */
 
-/* Rows of which some keys were seen: the maximum, the sum of exp(score -
- * maximum), that of its products with v, and, where shards may have none, the
- * number of keys. */
+/* Rows of which some keys were seen: the maximum, -inf where none was, the sum
+ * of exp(score - maximum), and that of its products with v.  One log-sum-exp in
+ * place of maximum and sum would lose the sum beside a large maximum. */
 typedef struct RingRows {
-  Value max, sum, out, n_keys;
+  Value max, sum, out;
 } RingRows;
 
-/* Nothing is subtracted from -inf where no key was seen yet. */
-static Value finite_maximum(const Ring *r, Value n_keys, Value max) {
-  if (!r->counts_keys) return max;
-  Value zero = graph_const(r->to, graph_type(r->to, max)->dtype, 0);
-  return ring_pick(r, ring_has_keys(r, n_keys), max, zero, max);
+/* Guards a bound that alters only rows in which no key was seen: nothing is
+ * subtracted from -inf, or divided by 0. */
+static Value at_least(const Ring *r, Value value, double bound) {
+  Attrs attrs = {0};
+  attrs_int(&attrs, ATTR_guard, 1);
+  Value operands[] = {
+      value, graph_const(r->to, graph_type(r->to, value)->dtype, bound)};
+  return graph_append(r->to, OP_maximum, operands, 2, &attrs);
 }
 
-static RingRows join_rows(const Ring *r, RingRows rows, Value o, Value lse) {
+/* `o` is divided by the sum of its row, as attention gives it. */
+static RingRows join_rows(const Ring *r, RingRows rows, RingRows o) {
   Graph *to = r->to;
-  Value max = graph_op2(to, OP_maximum, rows.max, lse);
-  Value base = finite_maximum(r, rows.n_keys, max);
+  Value max = graph_op2(to, OP_maximum, rows.max, o.max);
+  Value base = at_least(r, max, -FLT_MAX);
   Value before = graph_op1(to, OP_exp, graph_op2(to, OP_sub, rows.max, base));
-  Value now = graph_op1(to, OP_exp, graph_op2(to, OP_sub, lse, base));
+  Value now = graph_op1(to, OP_exp, graph_op2(to, OP_sub, o.max, base));
+  now = graph_op2(to, OP_mul, o.sum, now);
   Value sum = graph_op2(to, OP_mul, rows.sum, before);
   Value out = graph_op2(to, OP_mul, rows.out, before);
   return (RingRows){
       .max = max,
-      .n_keys = rows.n_keys,
       .sum = graph_op2(to, OP_add, sum, now),
-      .out = graph_op2(to, OP_add, out, graph_op2(to, OP_mul, o, now))};
+      .out = graph_op2(to, OP_add, out, graph_op2(to, OP_mul, o.out, now))};
 }
 
 /* Rows have halves.  Where the late queries see all keys, both results are
@@ -127,14 +133,16 @@ static RingRows join_half_turn(const Ring *r, int64_t turn, Value q,
                       ring_half_keys(r, &at, kv[0]),
                       ring_half_keys(r, &at, kv[1])};
   Value made = graph_append(to, OP_attention, operands, 3, &attrs);
-  Value o = in_sum_dtype(r, made), lse = {made.node, 1};
-  Value none = graph_const(to, graph_type(to, lse)->dtype, -INFINITY);
+  Value o = in_sum_dtype(r, made), max = {made.node, 1}, sum = {made.node, 2};
+  Value none = graph_const(to, graph_type(to, max)->dtype, -INFINITY);
   Value has_row = graph_op2(to, OP_or, at.is_before, at.is_late);
-  rows = join_rows(r, rows, o, ring_pick(r, has_row, lse, none, lse));
+  Value seen = ring_pick(r, has_row, max, none, max);
+  rows = join_rows(r, rows, (RingRows){seen, sum, o});
   Value is_after = graph_op1(to, OP_not, at.is_before);
   Value has_both = graph_op2(to, OP_and, is_after, at.is_late);
-  Value first = ring_pick(r, has_both, ring_half(r, lse, 0), none, lse);
-  return join_rows(r, rows, ring_half(r, o, 0), first);
+  seen = ring_pick(r, has_both, ring_half(r, max, 0), none, max);
+  sum = ring_half(r, sum, 0);
+  return join_rows(r, rows, (RingRows){seen, sum, ring_half(r, o, 0)});
 }
 
 static RingRows join_turn(const Ring *r, int64_t turn, Value q, const Value *kv,
@@ -145,20 +153,16 @@ static RingRows join_turn(const Ring *r, int64_t turn, Value q, const Value *kv,
   if (r->counts_keys) operands[3] = ring_count_keys(r, turn);
   Value o =
       graph_append(to, OP_attention, operands, 3 + r->counts_keys, &attrs);
-  Value lse = ring_where_seen(r, turn, (Value){o.node, 1}, -INFINITY);
-  o = in_sum_dtype(r, o);
-  if (r->counts_keys) {
-    Value none = graph_const(to, graph_type(to, lse)->dtype, -INFINITY);
-    lse = ring_pick(r, ring_has_keys(r, operands[3]), lse, none, lse);
-    rows.n_keys = ring_add(r, rows.n_keys, operands[3]);
-  }
-  if (turn > 0) return join_rows(r, rows, o, lse);
+  Value max = ring_where_seen(r, turn, (Value){o.node, 1}, -INFINITY);
+  RingRows now = {max, {o.node, 2}, in_sum_dtype(r, o)};
+  if (turn > 0) return join_rows(r, rows, now);
   if (r->is_zigzag) {
-    o = ring_split_halves(r, o, r->query);
-    lse = ring_split_halves(r, lse, r->query);
+    Value *parts[] = {&now.max, &now.sum, &now.out};
+    for (int i = 0; i < 3; i++)
+      *parts[i] = ring_split_halves(r, *parts[i], r->query);
   }
-  Value one = graph_const(to, graph_type(to, lse)->dtype, 1);
-  return (RingRows){lse, one, o, rows.n_keys};
+  now.out = graph_op2(to, OP_mul, now.out, now.sum);
+  return now;
 }
 
 static void ring_forward(const Ring *r, const Value *inputs, Value *results) {
@@ -166,15 +170,16 @@ static void ring_forward(const Ring *r, const Value *inputs, Value *results) {
   Value q = ring_split(r, inputs[0], r->query);
   Value kv[2] = {ring_split(r, inputs[1], r->key),
                  ring_split(r, inputs[2], r->key)};
-  RingRows rows = {VALUE_NONE, VALUE_NONE, VALUE_NONE, VALUE_NONE};
+  RingRows rows = {VALUE_NONE, VALUE_NONE, VALUE_NONE};
   for (int64_t turn = 0; turn < r->n; turn++) {
     if (turn > 0) ring_rotate(r, kv, 2);
     rows = (turn > 0 && r->is_zigzag ? join_half_turn : join_turn)(r, turn, q,
                                                                    kv, rows);
   }
-  Value made[] = {
-      graph_op2(to, OP_div, rows.out, rows.sum),
-      graph_op2(to, OP_add, rows.max, graph_op1(to, OP_log, rows.sum))};
+  Value sum = at_least(r, rows.sum, 1);
+  Value made[] = {graph_op2(to, OP_div, rows.out, sum),
+                  graph_op2(to, OP_add, at_least(r, rows.max, -FLT_MAX),
+                            graph_op1(to, OP_log, sum))};
   for (int i = 0; i < 2; i++) {
     if (r->is_zigzag) made[i] = ring_join_halves(r, made[i], r->query);
     results[i] = ring_merge(r, made[i], r->query, r->node->types[i]);

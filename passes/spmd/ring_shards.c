@@ -103,10 +103,6 @@ Value ring_count_keys(const Ring *r, int64_t turn) {
   return graph_op2(to, OP_minimum, left, integer_const(r, each));
 }
 
-Value ring_has_keys(const Ring *r, Value n_keys) {
-  return graph_op2(r->to, OP_ge, n_keys, integer_const(r, 1));
-}
-
 /* ---- halves of shards in zigzag order ---- */
 
 Value ring_split_halves(const Ring *r, Value value, Name dim) {

@@ -769,35 +769,51 @@ Test(ranges, rows_of_the_lowest_number) {
   }
 }
 
-/* Scores of -3e38 are no mask: a query sees all keys alike.  Tensor cores
- * compute the 16-bit one on CUDA. */
-Test(ranges, attention_of_low_scores) {
-  const char *backends[] = {"cpu", "cuda"};
-  static const char *const dtypes[] = {"f32", "bf16"};
-  for (int k = 0; k < 4; k++) {
-    Module *module = module_create();
-    Kernels *kernels = kernels_create(module, backend_find(backends[k / 2]));
-    Graph *graph = make_graph(module);
-    Value inputs[3];
-    Tensor data[3];
-    static const char *const shapes[] = {"T:4 D:8", "S:4 D:8", "S:4 D:8"};
-    static const char *const names[] = {"q", "k", "v"};
-    for (int i = 0; i < 3; i++) {
-      const char *type =
-          arena_printf(module->arena, "%s %s", dtypes[k % 2], shapes[i]);
-      inputs[i] = make_input(graph, ROLE_data, names[i], type);
-      data[i] = tensor_create(module->arena, make_type(module, type));
-      for (int j = 0; j < 32; j++)
-        data[i].data[j] = i == 0 ? -0x1.cp62 : i == 1 ? 0x1p62 : j / 8;
-    }
-    Value o = make(graph, "attention", "over=D query=T key=S scale=1 causal=0",
-                   inputs, 3);
-    make_output(graph, ROLE_metric, "o", o);
-    kernels_add(kernels, graph, 2);
-    kernels_compile(kernels);
-    Tensor *y = kernels_run(kernels, 0, data, module->arena);
+/* Scores of -3e38, or of -2e10 where elements are f16, are no mask: a query
+ * sees all keys alike.  Tensor cores compute those of 16 bits on CUDA.  What is
+ * saved of a row is its maximum + log(sum), or both apart. */
+static void check_low_attention(const Backend *backend, DType dtype,
+                                bool is_relative) {
+  static const char *const shapes[] = {"T:4 D:8", "S:4 D:8", "S:4 D:8"};
+  static const char *const names[] = {"q", "k", "v"};
+  double q = dtype == DT_f16 ? -0x1.cp15 : -0x1.cp62;
+  double k = dtype == DT_f16 ? 0x1p15 : 0x1p62;
+  Module *module = module_create();
+  Kernels *kernels = kernels_create(module, backend);
+  Graph *graph = make_graph(module);
+  Value inputs[3];
+  Tensor data[3];
+  for (int i = 0; i < 3; i++) {
+    const char *type =
+        arena_printf(module->arena, "%s %s", dtype_name(dtype), shapes[i]);
+    inputs[i] = make_input(graph, ROLE_data, names[i], type);
+    data[i] = tensor_create(module->arena, make_type(module, type));
     for (int j = 0; j < 32; j++)
-      cr_expect_eq(y[0].data[j], 1.5, "%s, %s: %g", backends[k / 2],
-                   dtypes[k % 2], y[0].data[j]);
+      data[i].data[j] = i == 0 ? q : i == 1 ? k : j / 8;
   }
+  Value o = make(graph, "attention",
+                 arena_printf(module->arena,
+                              "over=D query=T key=S scale=0.5 causal=0%s",
+                              is_relative ? " relative=1" : ""),
+                 inputs, 3);
+  double wanted[] = {1.5, q * k * 4, 4};
+  int n = is_relative ? 3 : 2;
+  for (int i = 0; i < n; i++)
+    make_output(graph, ROLE_metric, arena_printf(module->arena, "o%d", i),
+                (Value){o.node, i});
+  kernels_add(kernels, graph, 2);
+  kernels_compile(kernels);
+  Tensor *y = kernels_run(kernels, 0, data, module->arena);
+  for (int i = 0; i < n; i++)
+    for (int j = 0; j < type_elements(y[i].type); j++)
+      cr_expect_eq(y[i].data[j], wanted[i], "%s, %s, result %d: %g",
+                   backend->name, dtype_name(dtype), i, y[i].data[j]);
+}
+
+Test(ranges, attention_of_low_scores) {
+  static const DType dtypes[] = {DT_f32, DT_bf16, DT_f16};
+  const char *backends[] = {"cpu", "cuda"};
+  for (int i = 0; i < 12; i++)
+    check_low_attention(backend_find(backends[i % 2]), dtypes[i / 2 % 3],
+                        i >= 6);
 }
