@@ -17,11 +17,13 @@
  * Exponents at which an operator cannot hold this are rows of `limits`.
  *
  *     DNN_RANGES=100 build/test_ranges       100 draws; prints the table
+ *     DNN_RANGE=std DNN_RANGES=100 ...       one row of it
  */
 #include "frontend/frontend.h"
 #include "tests/ops/kernels.h"
+#include "tests/unit/range_functions.h"
 
-#include <complex.h>
+#include <ctype.h>
 #include <float.h>
 #if defined(__SSE__)
 #include <xmmintrin.h>
@@ -29,244 +31,9 @@
 
 TestSuite(ranges, .fini = modules_destroy, .timeout = 900);
 
-typedef long double Real;
-typedef long double complex Z;
-
-enum { B = 2, N = 6, ALL = B * N, LEAST = -38, MOST = 38 };
+enum { LEAST = -38, MOST = 38 };
 
 #define TOLERANCE 1e-4L
-
-/* ---- functions of complex numbers ---- */
-
-/* As CMPLXL, which not every compiler has: parts that are not finite stay. */
-static Z complex_of(Real real, Real imaginary) {
-  union {
-    Real parts[2];
-    Z z;
-  } both = {{real, imaginary}};
-  return both.z;
-}
-
-/* The function with this value and slope at the real part. */
-static Z lift(Z z, Real value, Real slope) {
-  return complex_of(value, cimagl(z) == 0 ? 0 : slope * cimagl(z));
-}
-
-static Z z_abs(Z z) {
-  return creall(z) < 0 ? -z : z;
-}
-
-static Z z_log1p(Z z) {
-  return lift(z, log1pl(creall(z)), 1 / (1 + creall(z)));
-}
-
-static Z z_exp(Z z) {
-  return lift(z, expl(creall(z)), expl(creall(z)));
-}
-
-static Z z_log(Z z) {
-  return lift(z, logl(creall(z)), 1 / creall(z));
-}
-
-static Z z_sqrt(Z z) {
-  Real root = sqrtl(creall(z));
-  return root > 0 ? lift(z, root, 0.5L / root) : 0;
-}
-
-static Real sigmoid(Real a) {
-  return 1 / (1 + expl(-a));
-}
-
-static Z z_softplus(Z z) {
-  Real a = creall(z);
-  return lift(z, fmaxl(a, 0) + log1pl(expl(-fabsl(a))), sigmoid(a));
-}
-
-/* ---- rows of N elements ---- */
-
-static Z row_sum(const Z *x) {
-  Z sum = 0;
-  for (int i = 0; i < N; i++) sum += x[i];
-  return sum;
-}
-
-static Z row_norm(const Z *x, Real count) {
-  Z sum = 0;
-  for (int i = 0; i < N; i++) sum += x[i] * x[i];
-  return sum / count;
-}
-
-static void centre(const Z *x, Z *y) {
-  Z mean = row_sum(x) / N;
-  for (int i = 0; i < N; i++) y[i] = x[i] - mean;
-}
-
-static Z variance(const Z *x) {
-  Z y[N];
-  centre(x, y);
-  return row_norm(y, N - 1);
-}
-
-static Real row_max(const Z *x) {
-  Real max = creall(x[0]);
-  for (int i = 1; i < N; i++) max = fmaxl(max, creall(x[i]));
-  return max;
-}
-
-static Z sum_of_exp(const Z *x) {
-  Z sum = 0;
-  for (int i = 0; i < N; i++) sum += z_exp(x[i] - row_max(x));
-  return sum;
-}
-
-static Z log_share(const Z *x, int i) {
-  return (x[i] - row_max(x)) - z_log(sum_of_exp(x));
-}
-
-static Z product(const Z *x, int n) {
-  Z y = 1;
-  for (int i = 0; i < n; i++) y *= x[i];
-  return y;
-}
-
-static Z dot_product(const Z *x, const Z *y) {
-  Z sum = 0;
-  for (int i = 0; i < N; i++) sum += x[i] * y[i];
-  return sum;
-}
-
-static Z norm_or(const Z *x, Real least) {
-  Z norm = z_sqrt(row_norm(x, 1));
-  return creall(norm) > least ? norm : least;
-}
-
-static Z cosine(const Z *x, const Z *y) {
-  return dot_product(x, y) / norm_or(x, 1e-8L) / norm_or(y, 1e-8L);
-}
-
-static Z huber(Z d) {
-  Z a = z_abs(d);
-  return creall(a) < 1 ? a * a / 2 : a - 0.5L;
-}
-
-#define LOG_OF_2 0.693147180559945309417232121458176568L
-
-static Z partial_sum(const Z *x, int n) {
-  Z sum = 0;
-  for (int i = 0; i < n; i++) sum += x[i];
-  return sum;
-}
-
-static Z rms(const Z *x, Real eps) {
-  return z_sqrt(row_norm(x, N) + eps);
-}
-
-static Z layernorm(const Z *x, Real eps, int i) {
-  Z y[N];
-  centre(x, y);
-  return y[i] / rms(y, eps);
-}
-
-static Z square(Z x) {
-  return x * x;
-}
-
-/* The mean of a function of the differences. */
-static Z mean_of(Z (*f)(Z), const Z *x, const Z *y) {
-  Z sum = 0;
-  for (int i = 0; i < N; i++) sum += f(x[i] - y[i]);
-  return sum / N;
-}
-
-/* 0 log 0 is 0. */
-static Z times_log(Z y, Z log) {
-  return creall(y) == 0 ? 0 : y * log;
-}
-
-/* Class i % N is the label of row i. */
-static Z cross_entropy(const Z *x, int row, Real smooth) {
-  Z loss = -(1 - smooth) * log_share(x, row % N);
-  for (int i = 0; i < N && smooth > 0; i++)
-    loss -= smooth / N * log_share(x, i);
-  return loss;
-}
-
-static Z soft_cross_entropy(const Z *x, const Z *y) {
-  Z loss = 0;
-  for (int i = 0; i < N; i++) loss -= times_log(y[i], log_share(x, i));
-  return loss;
-}
-
-static Z divergence(const Z *x, const Z *y) {
-  Z sum = 0;
-  for (int i = 0; i < N; i++)
-    sum += times_log(y[i], creall(y[i]) == 0 ? 0 : z_log(y[i]) - x[i]);
-  return sum;
-}
-
-static Z weighted_entropy(const Z *x, int row) {
-  static const Real weight[B] = {0.5L, 2};
-  return -weight[row] * log_share(x, row) / (weight[0] + weight[1]);
-}
-
-static Z bce(const Z *x, const Z *y, Real positive) {
-  Z sum = 0;
-  for (int i = 0; i < N; i++)
-    sum += positive * y[i] * z_softplus(-x[i]) + (1 - y[i]) * z_softplus(x[i]);
-  return sum / N;
-}
-
-/* The first class has the logit -inf and the probability 0. */
-static Z masked_cross_entropy(const Z *x, const Z *y) {
-  Z rest[N];
-  for (int i = 0; i < N; i++) rest[i] = i > 0 ? x[i] : -INFINITY;
-  Z loss = 0;
-  for (int i = 1; i < N; i++) loss -= y[i] * log_share(rest, i);
-  return loss;
-}
-
-static Z hardswish(Z z) {
-  Real a = creall(z);
-  if (a <= -3 || a >= 3) return a < 0 ? 0 : z;
-  return lift(z, a * (a + 3) / 6, (2 * a + 3) / 6);
-}
-
-static Z gelu_tanh(Z z) {
-  const Real k = 2 * 0.797884560802865355879892119868763737L;
-  Real a = creall(z), u = k * (a + 0.044715L * a * a * a), s = sigmoid(u);
-  Real rest = sigmoid(-u) * s;
-  return lift(z, a * s,
-              s + (rest > 0 ? a * rest * k * (1 + 0.134145L * a * a) : 0));
-}
-
-static Z gelu(Z z) {
-  Real a = creall(z), share = 0.5L * erfcl(-a * sqrtl(0.5L));
-  return lift(z, a * share,
-              share + a * 0.398942280401432677939946059934381868L *
-                          expl(-0.5L * a * a));
-}
-
-static Z silu(Z z) {
-  Real a = creall(z), s = sigmoid(a);
-  return lift(z, a * s, s + a * s * sigmoid(-a));
-}
-
-/* tanh of softplus is n / (n + 2) with n = e^a (e^a + 2). */
-static Z mish(Z z) {
-  Real a = creall(z), e = expl(fminl(a, 60)), n = e * (e + 2), t = n / (n + 2);
-  return lift(z, a * t, t + a * sigmoid(a) * 4 * (n + 1) / (n + 2) / (n + 2));
-}
-
-static Z power(Z a, Z b) {
-  Real x = creall(a), y = creall(b), value = powl(x, y);
-  if (cimagl(b) == 0) return lift(a, value, y * powl(x, y - 1));
-  return lift(b, value, value * logl(x));
-}
-
-static Z angle(Z a, Z b) {
-  Real x = creall(a), y = creall(b), square = x * x + y * y;
-  return complex_of(atan2l(x, y), (y * cimagl(a) - x * cimagl(b)) / square);
-}
 
 /* ---- the table ---- */
 
@@ -282,6 +49,9 @@ typedef enum Second {
  * row), LOSS(..., of which the value is the mean over the rows); x and z are
  * the row `r` of p and q. */
 #define RANGES(EACH, ROW, LOSS, PW)                                            \
+  ROW(sum, "sum(p, N)", NONE, row_sum(x))                                      \
+  ROW(max, "max(p, N)", NONE, x[row_argmax(x)])                                \
+  ROW(min, "min(p, N)", NONE, x[row_argmin(x)])                                \
   ROW(mean, "mean(p, N)", NONE, row_sum(x) / N)                                \
   ROW(var, "var(p, N)", NONE, variance(x))                                     \
   ROW(std, "std(p, N)", NONE, z_sqrt(variance(x)))                             \
@@ -294,6 +64,12 @@ typedef enum Second {
   EACH(log_softmax, "log_softmax(p, N)", NONE, log_share(x, i))                \
   EACH(layernorm, "layernorm(p, N)", NONE, layernorm(x, 1e-5L, i))             \
   EACH(rmsnorm, "rmsnorm(p, N)", NONE, x[i] / rms(x, 1e-5L))                   \
+  EACH(batchnorm, "batchnorm(p, N, m, s)", NONE, layernorm(x, 1e-5L, i))       \
+  LOSS(balance, "balance(route(p, N, group = ()))", NONE,                      \
+       share_of_expert(p, r))                                                  \
+  LOSS(accuracy, "accuracy(p, iota(p, B), N)", NONE, is_in_top(x, r, 1))       \
+  LOSS(accuracy_top, "accuracy(p, iota(p, B), N, top = 3)", NONE,              \
+       is_in_top(x, r, 3))                                                     \
   LOSS(mse, "mse(p, q)", ALIKE, mean_of(square, x, z))                         \
   LOSS(l1, "l1(p, q)", ALIKE, mean_of(z_abs, x, z))                            \
   LOSS(huber, "huber(p, q)", ALIKE, mean_of(huber, x, z))                      \
@@ -367,7 +143,7 @@ typedef void ExactFn(const Z (*p)[N], const Z (*q)[N], Z *y);
     *y = 0;                                                                    \
     for (int r = 0; r < B; r++) {                                              \
       const Z *x = p[r], *z = q[r];                                            \
-      (void)z, *y += (value) / B;                                              \
+      (void)x, (void)z, *y += (value) / B;                                     \
     }                                                                          \
   }
 #define PW(name, value)                                                        \
@@ -443,6 +219,13 @@ static const Limit limits[] = {
     {"layernorm", true, true, 19, 38, SQUARES_OVERFLOW},
     {"layernorm", true, true, -38, -34, DENORMALS},
     {"rmsnorm", true, true, 19, 38, SQUARES_OVERFLOW},
+    {"batchnorm", true, true, 19, 38, SQUARES_OVERFLOW},
+    {"batchnorm", true, true, -38, -34, DENORMALS},
+    {"sum", true, false, 38, 38,
+     "elements are added in another order, in which a sum does not fit"},
+    {"balance", true, false, -38, -38, "means of two elements are denormals"},
+    {"balance", true, false, 38, 38,
+     "a mean that does not fit times a share of 0; those of probabilities fit"},
     {"mse", false, true, 38, 38, "a difference of 6e38 does not fit"},
     {"l1", true, false, 37, 38, SUM_OVERFLOWS},
     {"l1", false, true, -38, -36, DENORMALS},
@@ -461,11 +244,13 @@ static const Limit limits[] = {
 };
 
 static bool is_limited(const char *name, int exponent, bool of_values) {
-  for (int i = 0; i < ARRAY_LENGTH(limits); i++)
-    if (!strcmp(limits[i].name, name) && exponent >= limits[i].from &&
-        exponent <= limits[i].to &&
-        (of_values ? limits[i].of_values : limits[i].of_gradients))
+  for (int i = 0; i < ARRAY_LENGTH(limits); i++) {
+    const Limit *limit = &limits[i];
+    if (!strcmp(limit->name, name) && exponent >= limit->from &&
+        exponent <= limit->to &&
+        (of_values ? limit->of_values : limit->of_gradients))
       return true;
+  }
   return false;
 }
 
@@ -481,18 +266,21 @@ static Graph *range_graph(Module *module, const Range *range,
                           const Target *target) {
   Arena *arena = module->arena;
   const char *of_w = range->n_row == N ? "B, N" : "B";
+  const char *states = strstr(range->expression, "batchnorm")
+                           ? "  state m, s: [B] = ones\n"
+                           : "";
   const char *text =
       arena_printf(arena,
                    "dim B = %d, N = %d\n"
                    "net loss_of(x: [B]) -> [] {\n"
                    "  param p, q: [B, N] = zeros\n"
-                   "  param w: [%s] = zeros\n"
+                   "  param w: [%s] = zeros\n%s"
                    "  return sum((%s) * w) + 0 * (sum(q) + sum(x))\n"
                    "}\n"
                    "data d { x: [B] = synthetic() }\n"
                    "train {\n  loss = loss_of(d.x)\n"
                    "  optimizer = sgd(lr = 0.1)\n  steps = 1\n}\n",
-                   B, N, of_w, range->expression);
+                   B, N, of_w, states, range->expression);
   Source *source = ARENA_NEW(arena, Source);
   *source = (Source){"range.dnn", text, strlen(text)};
   FrontendOptions load = {.load = give, .user = source, .path = "range.dnn"};
@@ -684,8 +472,88 @@ static void check_range(Kernels *kernels, int job, const Range *range, int n,
   if (prints) print_worst(range, where, &value, &slope);
 }
 
+/* ---- every operator has a row ---- */
+
+#define MOVES      "moves elements"
+#define POINTWISE  "one pointwise operator, which test_ulps measures"
+#define PRODUCTS   "sums of products, in the dtype that the model gives them"
+#define NO_NUMBERS "its results are integers or bools"
+#define COUNTS     "counts hits of argmax, as accuracy; the run divides them in f64"
+
+/* Operators of the language without a row in the sweep, and why. */
+static const struct {
+  const char *name, *why;
+} exceptions[] = {
+    {"select", MOVES},
+    {"leaky_relu", POINTWISE},
+    {"dropout", "a product with a constant or 0"},
+    {"dot", PRODUCTS},
+    {"conv", PRODUCTS},
+    {"conv_transpose", PRODUCTS},
+    {"maxpool", MOVES},
+    {"avgpool", "means, as mean"},
+    {"adaptive_avgpool", "means, as mean"},
+    {"resize", PRODUCTS},
+    {"upsample", PRODUCTS},
+    {"any", NO_NUMBERS},
+    {"all", NO_NUMBERS},
+    {"argmax", NO_NUMBERS},
+    {"argmin", NO_NUMBERS},
+    {"gather", MOVES},
+    {"scatter_add", "a sum, as sum"},
+    {"one_hot", NO_NUMBERS},
+    {"topk", MOVES},
+    {"sort", MOVES},
+    {"argsort", NO_NUMBERS},
+    {"concat", MOVES},
+    {"split", MOVES},
+    {"stack", MOVES},
+    {"unstack", MOVES},
+    {"slice", MOVES},
+    {"pad", MOVES},
+    {"shift", MOVES},
+    {"reverse", MOVES},
+    {"size", NO_NUMBERS},
+    {"dispatch", MOVES},
+    {"combine", PRODUCTS},
+    {"add_loss", "a statement"},
+    {"perplexity", "cross_entropy, of whose mean the run takes exp in f64"},
+    {"precision", COUNTS},
+    {"recall", COUNTS},
+    {"f1_score", COUNTS},
+    {"mean_iou", COUNTS},
+    {"confusion", COUNTS},
+};
+
+/* A call of the operator, not of one whose name ends alike. */
+static bool calls(const char *expression, const char *name) {
+  size_t n = strlen(name);
+  for (const char *at = expression; (at = strstr(at, name)) != NULL; at += n) {
+    bool begins = at == expression || !(at[-1] == '_' || isalnum(at[-1]));
+    if (begins && at[n] == '(') return true;
+  }
+  return false;
+}
+
+Test(ranges, every_operator_has_a_row_or_a_reason) {
+  static const char *const names[] = {
+#define BUILTIN(name, params, mapped, function) #name,
+#include "frontend/operators/builtins.def"
+  };
+  for (int i = 0; i < ARRAY_LENGTH(names); i++) {
+    bool is_swept = false;
+    int n = 0;
+    for (int k = 0; k < ARRAY_LENGTH(ranges); k++)
+      is_swept |= calls(ranges[k].expression, names[i]);
+    for (int k = 0; k < ARRAY_LENGTH(exceptions); k++)
+      n += !strcmp(exceptions[k].name, names[i]);
+    cr_expect(is_swept + n == 1, "'%s' has %s row in the sweep, %d exceptions",
+              names[i], is_swept ? "a" : "no", n);
+  }
+}
+
 Test(ranges, values_and_gradients) {
-  const char *wanted = getenv("DNN_RANGES");
+  const char *wanted = getenv("DNN_RANGES"), *only = getenv("DNN_RANGE");
   int n = wanted ? atoi(wanted) : 1;
   const char *backends[] = {"cpu", "cuda"};
   for (int b = 0; b < 2; b++) {
@@ -697,7 +565,8 @@ Test(ranges, values_and_gradients) {
                   2);
     kernels_compile(kernels);
     for (int i = 0; i < ARRAY_LENGTH(ranges); i++)
-      check_range(kernels, i, &ranges[i], n, wanted != NULL);
+      if (!only || !strcmp(only, ranges[i].name))
+        check_range(kernels, i, &ranges[i], n, wanted != NULL);
   }
 }
 
