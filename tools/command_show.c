@@ -122,6 +122,9 @@ static bool check_show_options(const Options *options) {
   if (options->collectives && !options->model)
     return needs("the collectives of a plan follow from a model",
                  "name it with --model MODEL");
+  if ((options->data || options->follow_links) && !options->model)
+    return needs("data files are those of a model",
+                 "name it with --model MODEL");
   return true;
 }
 

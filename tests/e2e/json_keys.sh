@@ -45,11 +45,12 @@ while text[at:].strip():
     n += 1
 assert n > 0, "nothing was printed"
 END
+check=$PWD/check.py
 declare -A seen
 strict() { # COMMAND ARGUMENT...
   seen[$1]=1
   "$dnnc" "$@" --json >out.json 2>out.err || { cat out.err; fail "$*"; }
-  python3 check.py out.json || { cut -c1-1000 out.json; fail "$*"; }
+  python3 "$check" out.json || { cut -c1-1000 out.json; fail "$*"; }
 }
 cluster=(--cluster two.cluster)
 strict check model.dnn
@@ -105,6 +106,47 @@ for limit in $((largest - 1)) "$largest"; do
 done
 "$dnnc" simulate large.dnn --plan limit.plan --cluster eight.cluster >words || fail "simulate"
 grep -q "^the entry point 'eval_remainder' needs it, a training step " words || { cat words; fail "what needs it"; }
+
+# So it is where the files that say how large the remainder is are found by an option.
+mkdir -p far/files near
+for i in $(seq 191); do echo "1,2,3,4,$((i % 3))"; done >far/files/rows.csv
+ln -s ../far/files/rows.csv near/rows.csv
+sed 's/x: .*= s.*/x: [B, C] = csv("rows.csv", 0..3)/; s/y: .*= s.*/y: i32[B] = csv("rows.csv", 4)/' large.dnn >near/m.dnn
+sed 's/memory = .*B/memory = 1GiB/' limit.plan >near/m.plan
+sed "s/memory = .*B/memory = $((largest - 1))B/" limit.plan >near/less.plan
+cd near || exit 1
+priced=(--cluster ../eight.cluster)
+for found in "--data ../far/files" --follow-links; do
+  strict build m.dnn --plan m.plan -o m.bundle $found
+  built=$(field arena_bytes out.json)
+  [ "$built" = "$largest" ] || fail "build $found: $built, not $largest"
+  strict show m.plan --model m.dnn $found
+  [ "$(field arena out.json)" = "$built" ] || { cat out.json; fail "the arena of show $found"; }
+  strict show m.plan --model m.dnn "${priced[@]}" $found
+  grep -q "\"peak_bytes\":$built," out.json || { cat out.json; fail "the memory of show $found"; }
+  strict diff m.plan m.plan --model m.dnn "${priced[@]}" $found
+  [ "$(grep -o "\"peak_bytes\":$built," out.json | wc -l)" = 2 ] || { cat out.json; fail "diff $found"; }
+  strict simulate m.dnn --plan less.plan "${priced[@]}" $found
+  [ "$(field fits out.json)" = false ] || { cat out.json; fail "simulate $found"; }
+  if has_mpi; then
+    "$dnnc" run m.dnn --plan less.plan $found 2>out.err
+    [ $? = 2 ] || { cat out.err; fail "run $found"; }
+  fi
+done
+# A remainder is left out where the files are not found.
+for without in "--data ." "--data nowhere" ""; do
+  rm -f rows.csv
+  strict simulate m.dnn --plan less.plan "${priced[@]}" $without
+  [ "$(field fits out.json)" = true ] && [ ! -s out.err ] ||
+    { cat out.json out.err; fail "simulate $without without files"; }
+  "$dnnc" build m.dnn --plan less.plan -o less.bundle $without 2>out.err ||
+    { cat out.err; fail "build $without without files"; }
+done
+for option in "--data ../far/files" --follow-links; do
+  "$dnnc" show m.plan $option 2>out.err && fail "show $option without a model"
+  grep -q "^help: name it with --model MODEL$" out.err || { cat out.err; fail "show $option without a model"; }
+done
+cd ..
 
 # Memory that this machine does not have is missed before anything is compiled.
 sed 's/C = 4,/C = 2000000,/; s/K = 3/K = 2000000/; s/, confusion([^)]*), d.y, K)//; s/f1_score(line(d.x), d.y, K, average = "none"), *//' model.dnn >huge.dnn
