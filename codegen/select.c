@@ -488,7 +488,7 @@ _Static_assert((int)QUEUE_blocking == DNN_QUEUE_BLOCKING &&
 
 /* Kinds of the collectives that travel, plus 1. */
 static const uint8_t message_kinds[N_OPS] = {
-#define MESSAGE(op, kind) [OP_##op] = DNN_##kind + 1,
+#define MESSAGE(op, kind, elements) [OP_##op] = DNN_##kind + 1,
 #include "ir/ops.def"
 };
 

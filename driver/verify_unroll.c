@@ -101,8 +101,7 @@ static uint64_t type_key(const Type *type) {
 
 /* Its operands are joined to be sent together, and each is an atom. */
 static bool is_parted(const Node *node) {
-  return node->op == OP_all_reduce || node->op == OP_all_gather ||
-         node->op == OP_reduce_scatter || node->op == OP_accumulate;
+  return op_has(node->op, OP_FLAG_joinable);
 }
 
 /* It says an order, which input of the graph the node is, or something about

@@ -28,7 +28,7 @@ static WorkClass class_of(Op op) {
   };
   if (!op_is(op, OPCLASS_collective) || op_has(op, OP_FLAG_group))
     return classes[op_info(op)->class];
-  return op == OP_accumulate ? WORK_elementwise : WORK_movement;
+  return op_has(op, OP_FLAG_reduces) ? WORK_elementwise : WORK_movement;
 }
 
 /* ---- local types ---- */
@@ -261,8 +261,9 @@ static int64_t operand_bytes(Arena *arena, const WorkCall *call, int operand) {
   if (node->op == OP_fused) return argument_bytes(call, operand, arena);
   if (operand == 0 && op_has(node->op, OP_FLAG_lookup))
     return rows_bytes(call->inputs[0], call->results[0]);
-  bool is_part = node->op == OP_slice || node->op == OP_shard;
-  return type_bytes(is_part ? call->results[0] : call->inputs[operand]);
+  return type_bytes(op_has(node->op, OP_FLAG_takes_part)
+                        ? call->results[0]
+                        : call->inputs[operand]);
 }
 
 /* A micro-batch writes its part of what is collected, and reads what it adds
@@ -275,7 +276,8 @@ static void count_bytes(Arena *arena, const WorkCall *call, Work *out) {
     out->written = type_bytes(call->inputs[1]);
     return;
   }
-  bool is_collected = node->op == OP_collect_microbatches;
+  bool is_collected = op_has(node->op, OP_FLAG_joins_microbatches) &&
+                      !op_has(node->op, OP_FLAG_reduces);
   for (int i = 0; i < node->n_inputs; i++)
     out->read += operand_bytes(arena, call, i);
   for (int r = 0; r < node->n_results; r++)
@@ -344,13 +346,10 @@ double node_contraction_flops(const Graph *graph, int id) {
 /* ---- messages ---- */
 
 int64_t collective_sent_elements(Op op, int64_t n, int64_t from, int64_t to) {
-  switch (op) {
-  case OP_all_reduce: return 2 * (n - 1) * ((from + n - 1) / n);
-  case OP_all_gather: return (n - 1) * from;
-  case OP_reduce_scatter: return (n - 1) * to;
-  case OP_all_to_all: return (n - 1) * (from / n);
-  default: return from; /* permute */
-  }
+#define MESSAGE(name, kind, elements)                                          \
+  if (op == OP_##name) return elements;
+#include "ir/ops.def"
+  UNREACHABLE();
 }
 
 int64_t node_sent_bytes(const Graph *graph, int id) {

@@ -95,13 +95,10 @@ static void price_run(Pricing *p, CostOf *cost_of, int node, int id) {
 /* ---- collectives ---- */
 
 static CostTerm part_of_collective(Op op) {
-  switch (op) {
-  case OP_all_gather: return COST_all_gather;
-  case OP_reduce_scatter: return COST_reduce_scatter;
-  case OP_all_to_all: return COST_all_to_all;
-  case OP_permute: return COST_permute;
-  default: return COST_all_reduce;
-  }
+#define MESSAGE(name, kind, elements)                                          \
+  if (op == OP_##name) return COST_##name;
+#include "ir/ops.def"
+  UNREACHABLE();
 }
 
 SimTransfer price_message(Arena *arena, const CostModel *model,

@@ -173,9 +173,8 @@ static int ready_at(const Graph *graph, int id) {
 }
 
 static bool may_join(const Node *node) {
-  return node->n_inputs == 1 &&
-         (node->op == OP_all_reduce || node->op == OP_all_gather ||
-          node->op == OP_reduce_scatter);
+  return node->n_inputs == 1 && op_has(node->op, OP_FLAG_joinable) &&
+         op_has(node->op, OP_FLAG_group);
 }
 
 static int64_t part_bytes(const Graph *graph, const Node *node) {
