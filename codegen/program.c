@@ -161,7 +161,11 @@ static void link_detail(ProgramPrinter *printer, size_t at,
   case DNN_OP_COLLECTIVE:
     image_link(image, at, add_collective(printer, launch));
     break;
-  default: break;
+  case DNN_OP_KERNEL:
+  case DNN_OP_COPY:
+  case DNN_OP_ZERO:
+  case DNN_OP_WAIT:
+  case DNN_OP_LOOP: break;
   }
 }
 

@@ -183,7 +183,10 @@ static bool window_types(const Graph *graph, const Node *node,
   case OP_avgpool: *out = (WindowTypes){first, result, NULL}; return true;
   case OP_maxpool_grad: *out = (WindowTypes){first, second, NULL}; return true;
   case OP_avgpool_grad: *out = (WindowTypes){result, first, NULL}; return true;
-  default: return false;
+  case OP_adaptive_avgpool:
+  case OP_adaptive_avgpool_grad:
+  case OP_resize: return false;
+  default: UNREACHABLE();
   }
 }
 
@@ -252,15 +255,9 @@ static bool is_integer_const(const Node *node) {
          node_float(node, ATTR_value, 0) > 1;
 }
 
-static void add_node(Resizing *r, const Graph *graph, const Node *node) {
+static void add_ties(Resizing *r, const Graph *graph, const Node *node) {
   int n = 0;
-  const Type *type = node->types[0];
-  const Type *from = node->n_inputs ? graph_type(graph, node->inputs[0]) : NULL;
-  if (op_is(node->op, OPCLASS_window) || node_has(node, ATTR_space))
-    add_window(r, graph, node);
-  if (node->body) add_region(r, graph, node);
-  if (is_integer_const(node))
-    vec_push(r->arena, &r->integers, (int64_t)node_float(node, ATTR_value, 0));
+  const Type *type = node->types[0], *from = graph_type(graph, node->inputs[0]);
   switch (node->op) {
   case OP_rename: add_renames(r, node, from); break;
   case OP_slice:
@@ -282,8 +279,17 @@ static void add_node(Resizing *r, const Graph *graph, const Node *node) {
       for (int d = 0; d < from->rank; d++)
         fix_size(r, make_dim(r, from->dims[d].name, from->dims[d].size));
     break;
-  default: break;
+  default: UNREACHABLE();
   }
+}
+
+static void add_node(Resizing *r, const Graph *graph, const Node *node) {
+  if (op_is(node->op, OPCLASS_window) || node_has(node, ATTR_space))
+    add_window(r, graph, node);
+  if (node->body) add_region(r, graph, node);
+  if (is_integer_const(node))
+    vec_push(r->arena, &r->integers, (int64_t)node_float(node, ATTR_value, 0));
+  if (op_has(node->op, OP_FLAG_ties_sizes)) add_ties(r, graph, node);
 }
 
 static void add_graph(Resizing *r, const Graph *graph, const Mesh *mesh) {

@@ -253,7 +253,9 @@ Linearity shard_linearity(const ShardCall *call) {
   case OP_cast:
   case OP_pad: return LINEAR_all;
   case OP_select: return LINEAR_each;
-  default: return op_info(call->op)->linear;
+  default: /* a collective, which it tells how to reduce */
+    ASSERT(op_is(call->op, OPCLASS_collective));
+    return op_info(call->op)->linear;
   }
 }
 

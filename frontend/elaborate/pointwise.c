@@ -56,8 +56,12 @@ static DType pointwise_dtype(const Elab *e, Op op, const ExprValue *args,
   case PW_FLOAT: return dtype_class(dtype) == CLASS_FLOAT ? dtype : DT_f32;
   case PW_ARITH:
     return dtype == DT_bool && !op_has(op, OP_FLAG_identity) ? DT_i32 : dtype;
-  default: return dtype;
+  case PW_COMPARE:
+  case PW_LOGIC:
+  case PW_INTEGER:
+  case PW_SELECT: return dtype;
   }
+  UNREACHABLE();
 }
 
 /* Constants of a graph are doubles. */

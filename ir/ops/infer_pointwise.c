@@ -145,6 +145,7 @@ double cost_row(const Node *node, const Type *const *inputs) {
   case OP_log_softmax:
     return softmax + elements + op_info(OP_log)->flops * rows;
   case OP_rmsnorm: return 3 * elements + root * rows;
-  default: return 5 * elements + (1 + root) * rows;
+  case OP_layernorm: return 5 * elements + (1 + root) * rows;
+  default: UNREACHABLE();
   }
 }

@@ -145,8 +145,16 @@ static bool is_work(Op op) {
   case OPCLASS_reduction:
   case OPCLASS_random:
   case OPCLASS_collective: return false;
-  default: return true;
+  case OPCLASS_indexing:
+  case OPCLASS_scatter:
+  case OPCLASS_contraction:
+  case OPCLASS_window:
+  case OPCLASS_normalisation:
+  case OPCLASS_routing:
+  case OPCLASS_region: return true;
+  case N_OPCLASSES: break;
   }
+  UNREACHABLE();
 }
 
 static void count_work(Bucketing *b) {
