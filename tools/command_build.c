@@ -209,11 +209,7 @@ static bool check_paced(const Options *options) {
                 {options->load != NULL, "--load"},
                 {options->profile != NULL, "--profile"},
                 {options->transfers != NULL, "--transfers"}};
-  if (options->command == COMMAND_run && options->cluster && !options->paced) {
-    message_print("dnnc: error: 'dnnc run' takes --cluster with --paced "
-                  "only\n");
-    return false;
-  }
+  if (!options_check_pairs(options)) return false;
   for (int i = 0; options->paced && i < ARRAY_LENGTH(others); i++) {
     if (!others[i].is_given) continue;
     message_print("dnnc: error: --paced and %s exclude each other: a paced run "

@@ -3,7 +3,6 @@
  * its results into exit codes.
  */
 #include "driver/trial.h"
-#include "runtime/launch/launch.h"
 #include "tools/tools.h"
 
 #include <stdio.h>
@@ -12,34 +11,14 @@
 /* ---- options ---- */
 
 /* A bundle that stays can be asked for a prediction later. */
-static Predicting command_predicting(const Options *options) {
-  bool is_asked = options->command == COMMAND_predict || options->value ||
-                  (options->command == COMMAND_ir && options->entry &&
-                   !strcmp(options->entry, "predict"));
+static Predicting command_predicting(const CommandInfo *command,
+                                     const Options *options) {
+  bool is_asked = command->purpose == PURPOSE_predict || options->value ||
+                  (options->entry && !strcmp(options->entry, "predict"));
   if (is_asked) return PREDICTING_wanted;
-  bool is_kept = options->command == COMMAND_build ||
-                 (options->command == COMMAND_run && options->output);
+  bool is_kept = command->output == OUTPUT_bundle ||
+                 (command->output == OUTPUT_kept && options->output);
   return is_kept ? PREDICTING_maybe : PREDICTING_none;
-}
-
-static Purpose command_purpose(CommandId command) {
-  switch (command) {
-  case COMMAND_sample: return PURPOSE_sample;
-  case COMMAND_predict: return PURPOSE_predict;
-  case COMMAND_eval: return PURPOSE_evaluate;
-  default: return PURPOSE_train;
-  }
-}
-
-static DataFiles command_data_files(CommandId command) {
-  switch (command) {
-  case COMMAND_check:
-  case COMMAND_predict:
-  case COMMAND_verify: return DATA_FILES_unread;
-  case COMMAND_build:
-  case COMMAND_run: return DATA_FILES_checked;
-  default: return DATA_FILES_read;
-  }
 }
 
 static void report_no_pass(Tool *tool, const char *wanted) {
@@ -80,21 +59,15 @@ static int64_t given_or_zero(int64_t number) {
 
 /* The command wants the price of a step and no program. */
 static bool command_prices(const Options *options) {
-  return options->command == COMMAND_simulate ||
-         options->command == COMMAND_plan || options->command == COMMAND_diff ||
-         (options->command == COMMAND_show && options->cluster);
+  CommandPrices prices = command_info(options->command)->prices;
+  return prices == PRICES_yes ||
+         (prices == PRICES_with_cluster && options->cluster);
 }
 
 static bool read_options(Tool *tool, CompileOptions *out) {
   const Options *options = &tool->options;
-  CommandId command = options->command;
-  bool is_ir = command == COMMAND_ir;
-  if (!check_passes(tool)) return false;
-  if (command == COMMAND_check && options->ranks > 0 && !options->cluster) {
-    message_print("dnnc: error: 'dnnc check' takes --ranks with --cluster "
-                  "only\n");
-    return false;
-  }
+  const CommandInfo *command = command_info(options->command);
+  if (!check_passes(tool) || !options_check_pairs(options)) return false;
   if (options->ranks > INT32_MAX) {
     fprintf(stderr,
             "dnnc: error: --ranks %lld is too large; the most is "
@@ -102,36 +75,35 @@ static bool read_options(Tool *tool, CompileOptions *out) {
             (long long)options->ranks);
     return false;
   }
-  *out = (CompileOptions){.purpose = command_purpose(command),
-                          .path = options->subject,
-                          .library = tool_models_folder(tool->arena),
-                          .net = options->net,
-                          .predicting = command_predicting(options),
-                          .value = options->value,
-                          .overrides = options->overrides.data,
-                          .n_overrides = options->overrides.n,
-                          .is_checked = options->checked,
-                          .is_model_only = command == COMMAND_check,
-                          .takes_cluster = command_prices(options),
-                          .leaves_open = command == COMMAND_plan,
-                          .has_whole_windows = options->whole_windows,
-                          .explains_windows =
-                              (is_ir || command == COMMAND_sample) &&
-                              !options->quiet,
-                          .plan = options->plan,
-                          .cluster = options->cluster,
-                          .ranks = given_or_zero(options->ranks),
-                          .microbatches = given_or_zero(options->microbatches),
-                          .bucket_bytes = given_or_zero(options->bucket),
-                          .target = options->target,
-                          .data_files = command_data_files(command),
-                          .data_folder = options->data,
-                          .follows_links = options->follow_links,
-                          .level = options->level,
-                          .verifies = options->verify_ir,
-                          .disabled = options->disable.data,
-                          .n_disabled = options->disable.n,
-                          .watch = tool_watch(tool)};
+  *out = (CompileOptions){
+      .purpose = command->purpose,
+      .path = options->subject,
+      .library = tool_models_folder(tool->arena),
+      .net = options->net,
+      .predicting = command_predicting(command, options),
+      .value = options->value,
+      .overrides = options->overrides.data,
+      .n_overrides = options->overrides.n,
+      .is_checked = options->checked,
+      .is_model_only = command->flags & COMMAND_FLAG_model_only,
+      .takes_cluster = command_prices(options),
+      .has_whole_windows = options->whole_windows,
+      .explains_windows =
+          command->flags & COMMAND_FLAG_windows && !options->quiet,
+      .plan = options->plan,
+      .cluster = options->cluster,
+      .ranks = given_or_zero(options->ranks),
+      .microbatches = given_or_zero(options->microbatches),
+      .bucket_bytes = given_or_zero(options->bucket),
+      .target = options->target,
+      .data_files = command->data,
+      .data_folder = options->data,
+      .follows_links = options->follow_links,
+      .level = options->level,
+      .verifies = options->verify_ir,
+      .disabled = options->disable.data,
+      .n_disabled = options->disable.n,
+      .watch = tool_watch(tool)};
   return true;
 }
 
@@ -153,36 +125,21 @@ static bool can_leave_out(const Compilation *c) {
   return true;
 }
 
-/* How many ranks a command can serve: a bundle has a file for each, and
- * `verify` plays all of them; 0: any number. */
-static int most_ranks(CommandId command) {
-  enum { MOST_OF_A_BUNDLE = 1 << 15 };
-  switch (command) {
-  case COMMAND_run:
-  case COMMAND_sample:
-  case COMMAND_predict:
-  case COMMAND_eval: return MOST_LAUNCHED;
-  case COMMAND_build:
-  case COMMAND_verify: return MOST_OF_A_BUNDLE;
-  default: return 0;
-  }
-}
-
 static bool check_ranks(const Tool *tool, const Compilation *c) {
-  CommandId command = tool->options.command;
-  int most = most_ranks(command);
+  const CommandInfo *command = command_info(tool->options.command);
+  int most = command->most_ranks;
   if (!most || c->ranks <= most) return true;
   message_print("dnnc: error: 'dnnc %s' takes at most %d ranks, not %d\n"
                 "help: 'dnnc ir' and 'dnnc simulate' take any number\n",
-                options_command_name(command), most, c->ranks);
+                command->name, most, c->ranks);
   return false;
 }
 
 int tool_load(Tool *tool, Compilation *out) {
   CompileOptions *options = ARENA_NEW(tool->arena, CompileOptions);
   if (!read_options(tool, options)) return EXIT_user;
-  /* The threads of a verification have memory of their own. */
-  if (tool->options.command != COMMAND_verify) memory_keep_freed();
+  if (!(command_info(tool->options.command)->flags & COMMAND_FLAG_threads))
+    memory_keep_freed();
   CompileResult result = driver_load(&tool->module, options, out);
   tool_report(tool);
   return result == COMPILE_done && can_leave_out(out) && check_ranks(tool, out)
@@ -194,21 +151,14 @@ int tool_load(Tool *tool, Compilation *out) {
 
 /* The block that a command is about. */
 static bool has_block(const Tool *tool, const Model *model) {
-  CommandId command = tool->options.command;
-  const char *subject = tool->options.subject;
-  bool is_run = command == COMMAND_run;
-  if (command == COMMAND_sample && !model->prefill) {
-    message_print("dnnc: error: '%s' has no sample block\n"
-                  "help: 'sample { ... }' says how it writes text\n",
-                  subject);
-    return false;
+#define NEEDS(name, field, what, help)                                         \
+  if (tool->options.command == COMMAND_##name && !model->field) {              \
+    message_print("dnnc: error: '%s' has no %s\nhelp: %s\n",                   \
+                  tool->options.subject, what, help);                          \
+    return false;                                                              \
   }
-  if (model->has_train || (!is_run && command != COMMAND_eval)) return true;
-  message_print("dnnc: error: '%s' has no train block to %s\nhelp: %s\n",
-                subject, is_run ? "run" : "evaluate",
-                is_run ? "'dnnc build' compiles its net without training"
-                       : "'dnnc predict' writes the results of its net");
-  return false;
+#include "tools/commands.def"
+  return true;
 }
 
 static int compile_loaded(Tool *tool, Compilation *out) {

@@ -47,7 +47,7 @@ static void out_of_memory(void *user) {
 
 static int run_command(Tool *tool) {
   switch (tool->options.command) {
-#define COMMAND(name, arguments, summary)                                      \
+#define COMMAND(name, ...)                                                     \
   case COMMAND_##name:                                                         \
     return command_##name(tool);
 #include "tools/commands.def"

@@ -2,6 +2,7 @@
  * options.c -- reads the command line and prints its help, both from two
  * tables.
  */
+#include "runtime/launch/launch.h"
 #include "tools/tools.h"
 
 #include <errno.h>
@@ -54,21 +55,64 @@ static const MeaningRow meaning_rows[] = {
 #include "tools/options.def"
 };
 
+/* An option that some commands take together with another one only. */
+typedef struct PairRow {
+  const char *name;
+  unsigned commands;
+  const char *with;
+} PairRow;
+
+static const PairRow pair_rows[] = {
+#define ONLY_WITH(name, commands, with) {name, commands, with},
+#include "tools/options.def"
+};
+
 /* -O has its value in the word, so it is no row of options.def. */
-#define LEVEL_COMMANDS                                                         \
-  (C(check) | C(ir) | C(build) | C(run) | C(sample) | C(predict) | C(eval) |   \
-   C(verify))
 #define LEVEL_SPELLING "-O0, -O1, -O2"
 #define LEVEL_HELP     "how much to optimise (default -O2)"
 
-typedef struct CommandRow {
-  const char *name, *arguments, *summary;
-} CommandRow;
+/* How many ranks a command can serve: a bundle has a file for each. */
+enum {
+  MOST_RANKS_any = 0,
+  MOST_RANKS_launched = MOST_LAUNCHED,
+  MOST_RANKS_bundle = 1 << 15
+};
 
-static const CommandRow command_rows[] = {
-#define COMMAND(name, arguments, summary) {#name, arguments, summary},
+#define PURPOSE_none    PURPOSE_train /* no model is loaded */
+#define DATA_FILES_none DATA_FILES_unread
+#define F(name)         COMMAND_FLAG_##name
+static const CommandInfo command_rows[] = {
+#define COMMAND(name, arguments, summary, purpose, data, prices, ranks,        \
+                output, flags)                                                 \
+  {#name,                                                                      \
+   arguments,                                                                  \
+   summary,                                                                    \
+   PURPOSE_##purpose,                                                          \
+   DATA_FILES_##data,                                                          \
+   PRICES_##prices,                                                            \
+   MOST_RANKS_##ranks,                                                         \
+   OUTPUT_##output,                                                            \
+   flags},
 #include "tools/commands.def"
 };
+#undef PURPOSE_none
+#undef DATA_FILES_none
+#undef F
+
+const CommandInfo *command_info(CommandId command) {
+  return &command_rows[command];
+}
+
+static bool takes_level(CommandId command) {
+  return command_rows[command].flags & COMMAND_FLAG_levels;
+}
+
+static unsigned level_commands(void) {
+  unsigned commands = 0;
+  for (int c = 0; c < N_COMMANDS; c++)
+    if (takes_level((CommandId)c)) commands |= 1u << c;
+  return commands;
+}
 
 static bool options_complain(Arena *arena, const char *what,
                              const char *nearest) {
@@ -270,7 +314,7 @@ static bool need_subject(Tool *tool) {
   bool is_diff = options->command == COMMAND_diff;
   if (options->help || (options->subject && (options->other || !is_diff)))
     return true;
-  const CommandRow *row = &command_rows[options->command];
+  const CommandInfo *row = &command_rows[options->command];
   if (is_diff)
     return options_complain(tool->arena, "'dnnc diff' needs two plans", NULL);
   return options_complain(
@@ -297,7 +341,7 @@ bool options_parse(Tool *tool, int argc, char **argv) {
       only_words = true;
     else if (!strcmp(word, "--help") || !strcmp(word, "-h"))
       options->help = true;
-    else if (word[1] == 'O' && LEVEL_COMMANDS >> options->command & 1)
+    else if (word[1] == 'O' && takes_level(options->command))
       ok = read_level(tool, word);
     else
       ok = read_option(tool, argc, argv, &i);
@@ -308,6 +352,35 @@ bool options_parse(Tool *tool, int argc, char **argv) {
 
 const char *options_command_name(CommandId command) {
   return command_rows[command].name;
+}
+
+/* ---- pairs ---- */
+
+static bool is_given(const Options *options, const char *name) {
+  const OptionRow *row = find_option(options->command, name, strlen(name));
+  const void *field = (const char *)options + row->offset;
+  const VEC(const char *) *list = field;
+  switch (row->kind) {
+  case KIND_FLAG: return *(const bool *)field;
+  case KIND_TEXT: return *(const char *const *)field != NULL;
+  case KIND_INT:
+  case KIND_BYTES: return *(const int64_t *)field >= 0;
+  case KIND_LIST: return list->n > 0;
+  }
+  UNREACHABLE();
+}
+
+bool options_check_pairs(const Options *options) {
+  for (int i = 0; i < ARRAY_LENGTH(pair_rows); i++) {
+    const PairRow *row = &pair_rows[i];
+    if (!(row->commands >> options->command & 1) ||
+        !is_given(options, row->name) || is_given(options, row->with))
+      continue;
+    message_print("dnnc: error: 'dnnc %s' takes %s with %s only\n",
+                  options_command_name(options->command), row->name, row->with);
+    return false;
+  }
+  return true;
 }
 
 /* ---- the words for a rank, from the same rows ---- */
@@ -422,7 +495,7 @@ static void add_commands(Text *out, unsigned commands, const char *between) {
 }
 
 void options_help(Text *out, CommandId command) {
-  const CommandRow *row = &command_rows[command];
+  const CommandInfo *row = &command_rows[command];
   text_printf(out, "usage: dnnc %s %s [OPTION ...]\n\n%s\n\n", row->name,
               row->arguments, row->summary);
   for (int i = 0; i < ARRAY_LENGTH(option_rows); i++)
@@ -430,7 +503,7 @@ void options_help(Text *out, CommandId command) {
       text_printf(out, "  %-22s %s\n",
                   option_spelling(out->arena, &option_rows[i]),
                   option_help(out->arena, &option_rows[i], command));
-  if (LEVEL_COMMANDS >> command & 1)
+  if (takes_level(command))
     text_printf(out, "  %-22s %s\n", LEVEL_SPELLING, LEVEL_HELP);
 }
 
@@ -512,5 +585,5 @@ void options_markdown(Text *out) {
       markdown_row(out, option_spelling(out->arena, &option_rows[i]),
                    meanings[k].commands, meanings[k].help);
   }
-  markdown_row(out, LEVEL_SPELLING, LEVEL_COMMANDS, LEVEL_HELP);
+  markdown_row(out, LEVEL_SPELLING, level_commands(), LEVEL_HELP);
 }

@@ -9,7 +9,8 @@
 
 const char *tool_bundle_path(Tool *tool) {
   const char *path = tool->options.output;
-  if (!path && tool->options.command == COMMAND_run) return NULL;
+  CommandOutput output = command_info(tool->options.command)->output;
+  if (!path && output == OUTPUT_kept) return NULL;
   if (!path)
     path = arena_printf(tool->arena, "%s.bundle",
                         tool_base_name(tool->arena, tool->options.subject));
@@ -34,18 +35,20 @@ const char *tool_base_name(Arena *arena, const char *path) {
 /* What -o names. */
 static Status check_output(Tool *tool) {
   const char *output = tool->options.output, *bundle;
-  switch (tool->options.command) {
-  case COMMAND_build:
-  case COMMAND_run:
+  switch (command_info(tool->options.command)->output) {
+  case OUTPUT_bundle:
+  case OUTPUT_kept:
     bundle = tool_bundle_path(tool);
     return bundle ? codegen_check_bundle(tool->arena, bundle) : STATUS_OK;
-  case COMMAND_tune:
+  case OUTPUT_tuned:
     return file_check_output(
         arena_printf(tool->arena, "%s.cluster", tool_tuned_name(tool)));
-  case COMMAND_convert: return output ? file_check_folder(output) : STATUS_OK;
-  case COMMAND_cluster: return output ? file_check_output(output) : STATUS_OK;
-  default: return STATUS_OK; /* predict: result_check_path */
+  case OUTPUT_folder: return output ? file_check_folder(output) : STATUS_OK;
+  case OUTPUT_file: return output ? file_check_output(output) : STATUS_OK;
+  case OUTPUT_none:
+  case OUTPUT_result: return STATUS_OK;
   }
+  UNREACHABLE();
 }
 
 static Status check_outputs(Tool *tool) {

@@ -20,10 +20,48 @@ enum {
 };
 
 typedef enum CommandId {
-#define COMMAND(name, arguments, summary) COMMAND_##name,
+#define COMMAND(name, ...) COMMAND_##name,
 #include "tools/commands.def"
   N_COMMANDS
 } CommandId;
+
+/* When a command wants the price of a step and no program. */
+typedef enum CommandPrices {
+  PRICES_no,
+  PRICES_yes,
+  PRICES_with_cluster, /* if the option names one */
+} CommandPrices;
+
+/* The file or folder that -o names. */
+typedef enum CommandOutput {
+  OUTPUT_none,
+  OUTPUT_bundle, /* that is beside the model without -o */
+  OUTPUT_kept,   /* a bundle that is temporary without -o */
+  OUTPUT_result, /* the file of a prediction: result_check_path */
+  OUTPUT_folder,
+  OUTPUT_file,
+  OUTPUT_tuned, /* the beginning of the names of files */
+} CommandOutput;
+
+typedef enum CommandFlag {
+  COMMAND_FLAG_none = 0,
+  COMMAND_FLAG_levels = 1,     /* takes -O0, -O1 and -O2 */
+  COMMAND_FLAG_model_only = 2, /* looks at a model without its plan */
+  COMMAND_FLAG_windows = 4,    /* says why a decode computes whole windows */
+  COMMAND_FLAG_threads = 8, /* starts threads that have memory of their own */
+  COMMAND_FLAG_open = 16,   /* searches a plan: pins are not closed */
+} CommandFlag;
+
+/* A row of commands.def. */
+typedef struct CommandInfo {
+  const char *name, *arguments, *summary;
+  Purpose purpose;
+  DataFiles data;
+  CommandPrices prices;
+  int most_ranks; /* that it can serve; 0: any number */
+  CommandOutput output;
+  unsigned flags; /* of CommandFlag */
+} CommandInfo;
 
 #define FIELD_FLAG(field)  bool field;
 #define FIELD_TEXT(field)  const char *field;
@@ -64,6 +102,10 @@ bool options_find_command(Tool *tool, const char *word);
 typedef VEC(const char *) Words;
 void options_hand_on(Arena *arena, const Options *options, Words *words);
 const char *options_command_name(CommandId command);
+const CommandInfo *command_info(CommandId command);
+/* Prints a mistake where an option is given without the one that the command
+ * takes it with; false then. */
+bool options_check_pairs(const Options *options);
 void options_help(Text *out, CommandId command);
 void options_overview(Text *out);
 void options_man_page(Text *out);
@@ -213,7 +255,7 @@ const char *embed_program_header(void);
 
 /* ---- commands ---- */
 
-#define COMMAND(name, arguments, summary) int command_##name(Tool *tool);
+#define COMMAND(name, ...) int command_##name(Tool *tool);
 #include "tools/commands.def"
 
 #endif
