@@ -20,9 +20,6 @@ typedef struct ProgramPrinter {
 
 /* A C string literal; NULL becomes 0. */
 void program_add_string(Text *out, const char *string);
-/* ".NAME = {1, 2}, " */
-void program_add_numbers(Text *out, const char *name, const int64_t *values,
-                         int n);
 /* The tables of data blocks, metrics and the sample block. */
 void program_add_data(ProgramPrinter *printer);
 void program_add_metrics(ProgramPrinter *printer);

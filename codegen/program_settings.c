@@ -27,31 +27,79 @@ void program_add_string(Text *out, const char *string) {
   text_add(out, "\"");
 }
 
-void program_add_numbers(Text *out, const char *name, const int64_t *values,
-                         int n) {
-  text_printf(out, ".%s = {", name);
+/* ---- members ---- */
+
+/* ".NAME = ", after a comma but for the first member of a struct. */
+static void begin_member(Text *out, const char *name) {
+  bool is_first = out->n > 0 && out->data[out->n - 1] == '{';
+  text_printf(out, "%s.%s = ", is_first ? "" : ", ", name);
+}
+
+static void add_integer(Text *out, const char *name, int64_t value) {
+  begin_member(out, name);
+  text_printf(out, "%" PRId64, value);
+}
+
+static void add_seed(Text *out, const char *name, uint64_t value) {
+  begin_member(out, name);
+  text_printf(out, "%" PRIu64 "u", value);
+}
+
+static void add_real(Text *out, const char *name, double value) {
+  begin_member(out, name);
+  text_add_real(out, value);
+}
+
+static void add_text(Text *out, const char *name, const char *value) {
+  begin_member(out, name);
+  program_add_string(out, value);
+}
+
+static void add_sizes(Text *out, const char *name, const int64_t *values,
+                      int n) {
+  begin_member(out, name);
+  text_add(out, "{");
   for (int i = 0; i < n; i++)
     text_printf(out, "%s%" PRId64, i ? ", " : "", values[i]);
-  text_add(out, "}, ");
+  text_add(out, "}");
 }
+
+/* A table of its own, whose name has these numbers; -1: none. */
+static void add_table(Text *out, const char *name, const char *table, int i,
+                      int k) {
+  begin_member(out, name);
+  text_add(out, table);
+  if (i >= 0) text_printf(out, "_%d", i);
+  if (k >= 0) text_printf(out, "_%d", k);
+}
+
+/* The member of a row of model_facts.def: prints `from->name` to `out`. */
+#define ADD_TEXT(name)         add_text(out, #name, from->name);
+#define ADD_INT(name)          add_integer(out, #name, from->name);
+#define ADD_COUNT(name)        add_integer(out, #name, from->name);
+#define ADD_FLAG(name)         add_integer(out, #name, from->name);
+#define ADD_SOURCE(name)       add_integer(out, #name, from->name);
+#define ADD_FORMULA(name)      add_integer(out, #name, from->name);
+#define ADD_AVERAGE(name)      add_integer(out, #name, from->name);
+#define ADD_SEED(name)         add_seed(out, #name, from->name);
+#define ADD_REAL(name)         add_real(out, #name, from->name);
+#define ADD_SIZES(name)        add_sizes(out, #name, from->name, rank);
+#define ADD_WORDS(name)        add_table(out, #name, #name, block, index);
+#define ADD_PROGRAM_FLAG(name) add_integer(out, #name, name##_of(printer));
 
 /* ---- data ---- */
 
 static void add_limits(ProgramPrinter *printer, const DataField *field,
                        int block, int index) {
   Text *out = printer->out;
+  int rank = field->type->rank;
   text_printf(out, "static const DnnLimit limits_%d_%d[] = {\n", block, index);
   for (int i = 0; i < field->limits.n; i++) {
-    const DataLimit *limit = &field->limits.data[i];
-    text_add(out, "  {.use = ");
-    program_add_string(out, limit->use);
-    text_printf(out,
-                ", .below = %" PRId64 ", .has_ignored = %d, .ignored = %" PRId64
-                ", ",
-                limit->below, limit->has_ignored, limit->ignored);
-    program_add_numbers(out, "begin", limit->begin, field->type->rank);
-    program_add_numbers(out, "size", limit->size, field->type->rank);
-    text_add(out, "},\n");
+    const DataLimit *from = &field->limits.data[i];
+    text_add(out, "  {");
+#define LIMIT_FACT(kind, name, meaning) ADD_##kind(name)
+#include "support/model_facts.def"
+    text_add(out, ", },\n");
   }
   text_add(out, "  {.use = 0}};\n");
 }
@@ -68,44 +116,21 @@ static void add_classes(ProgramPrinter *printer, const DataField *field,
   text_add(out, "0};\n");
 }
 
-static void add_field(ProgramPrinter *printer, const DataField *field,
-                      int block, int index) {
+static void add_field(ProgramPrinter *printer, const DataField *from, int block,
+                      int index) {
   Text *out = printer->out;
   int64_t sizes[MAX_RANK];
-  text_add(out, "  {.path = ");
-  program_add_string(out, field->path);
-  text_printf(out, ", .source = %d, .file = ", field->source);
-  program_add_string(out, field->file);
-  text_add(out, ", .eval_file = ");
-  program_add_string(out, field->eval_file);
-  text_add(out, ", .tensor = ");
-  program_add_string(out, field->tensor);
-  text_add(out, ", .first_name = ");
-  program_add_string(out, field->first_name);
-  text_add(out, ", .last_name = ");
-  program_add_string(out, field->last_name);
-  text_printf(out,
-              ", .n_classes = %d, .classes = classes_%d_%d, "
-              ".classes_file = ",
-              field->n_classes, block, index);
-  program_add_string(out, field->classes_file);
-  text_printf(out, ", .is_given = %d", field->is_given);
-  text_printf(out,
-              ", .next_of = %d, .first_column = %" PRId64
-              ", .last_column = %" PRId64 ", .header_lines = %" PRId64
-              ", .below = %" PRId64 ", .records = %" PRId64 ", .scale = ",
-              field->next_of, field->first_column, field->last_column,
-              field->header_lines, field->below, field->records);
-  text_add_real(out, field->scale);
-  text_add(out, ", .shift = ");
-  text_add_real(out, field->shift);
-  text_printf(out, ", .dtype = %d, .rank = %d, ", field->type->dtype,
-              field->type->rank);
-  for (int d = 0; d < field->type->rank; d++)
-    sizes[d] = field->type->dims[d].size;
-  program_add_numbers(out, "size", sizes, field->type->rank);
-  text_printf(out, ".n_limits = %d, .limits = limits_%d_%d},\n",
-              field->limits.n, block, index);
+  for (int d = 0; d < from->type->rank; d++)
+    sizes[d] = from->type->dims[d].size;
+  text_add(out, "  {");
+#define FIELD_FACT(kind, name, meaning) ADD_##kind(name)
+#include "support/model_facts.def"
+  add_integer(out, "dtype", from->type->dtype);
+  add_integer(out, "rank", from->type->rank);
+  add_sizes(out, "size", sizes, from->type->rank);
+  add_integer(out, "n_limits", from->limits.n);
+  add_table(out, "limits", "limits", block, index);
+  text_add(out, "},\n");
 }
 
 void program_add_data(ProgramPrinter *printer) {
@@ -123,28 +148,26 @@ void program_add_data(ProgramPrinter *printer) {
   }
   text_add(out, "static const DnnData data[] = {\n");
   for (int i = 0; i < model->n_data; i++) {
-    const DataBlock *block = &model->data[i];
-    text_add(out, "  {.name = ");
-    program_add_string(out, block->name);
-    text_printf(out, ", .n_fields = %d, .fields = fields_%d, .eval = ",
-                block->n_fields, i);
-    text_add_real(out, block->eval);
-    text_printf(out, ", .sequential = %d, .is_stream = %d, .cycles = %d},\n",
-                block->is_sequential, block->is_stream, block->cycles);
+    const DataBlock *from = &model->data[i];
+    text_add(out, "  {");
+    add_text(out, "name", from->name);
+    add_integer(out, "n_fields", from->n_fields);
+    add_table(out, "fields", "fields", i, -1);
+#define DATA_FACT(kind, name, meaning) ADD_##kind(name)
+#include "support/model_facts.def"
+    text_add(out, "},\n");
   }
   text_add(out, "  {.name = 0}};\n");
 }
 
-static void add_metric(ProgramPrinter *printer, const Metric *metric,
+static void add_metric(ProgramPrinter *printer, const Metric *from,
                        const char *parts, int index) {
   Text *out = printer->out;
-  text_add(out, "{.name = ");
-  program_add_string(out, metric->name);
-  text_printf(out,
-              ", .formula = %d, .average = %d, .single = %" PRId64
-              ", .n_parts = %d, .parts = %s_%d}",
-              (int)metric->formula, (int)metric->average, metric->single,
-              metric->n_parts, parts, index);
+  text_add(out, "{");
+#define METRIC_FACT(kind, name, meaning) ADD_##kind(name)
+#include "support/model_facts.def"
+  add_table(out, "parts", parts, index, -1);
+  text_add(out, "}");
 }
 
 static void add_parts(ProgramPrinter *printer, const Metric *metric,
@@ -152,12 +175,10 @@ static void add_parts(ProgramPrinter *printer, const Metric *metric,
   Text *out = printer->out;
   text_printf(out, "static const DnnMetricPart %s_%d[] = {\n", parts, index);
   for (int i = 0; i < metric->n_parts; i++) {
-    text_add(out, "  {.sum = ");
-    program_add_string(out, metric->parts[i].sum);
-    text_add(out, ", .count = ");
-    program_add_string(out, metric->parts[i].count);
-    text_add(out, ", .factor = ");
-    text_add_real(out, metric->parts[i].factor);
+    const MetricPart *from = &metric->parts[i];
+    text_add(out, "  {");
+#define PART_FACT(kind, name, meaning) ADD_##kind(name)
+#include "support/model_facts.def"
     text_add(out, "},\n");
   }
   text_add(out, "  {.sum = 0}};\n");
@@ -179,34 +200,22 @@ void program_add_metrics(ProgramPrinter *printer) {
 
 void program_add_settings(ProgramPrinter *printer) {
   const Model *model = printer->input->model;
-  const TrainSettings *settings = &model->settings;
+  const TrainSettings *from = &model->settings;
   Text *out = printer->out;
-  text_printf(out,
-              "  .settings = {.steps = %" PRId64 ", .epochs = %" PRId64
-              ", .batch = %" PRId64 ", .eval_every = %" PRId64
-              ", .eval_batches = %" PRId64 ", .save_every = %" PRId64
-              ", .keep = %" PRId64 ", .seed = %" PRIu64 "u, .clip = ",
-              settings->steps, settings->epochs, settings->batch,
-              settings->eval_every, settings->eval_batches,
-              settings->save_every, settings->keep, settings->seed);
-  text_add_real(out, settings->clip);
-  text_add(out, ", .ema = ");
-  text_add_real(out, settings->ema);
-  text_add(out, ", .batch_dim = ");
-  program_add_string(out, settings->batch_dim);
-  text_add(out, ", .save = ");
-  program_add_string(out, settings->save);
-  text_printf(out, ", .is_save_given = %d", settings->is_save_given);
-  text_printf(out,
-              ", .checked = %d, .items = \"%s\", .items_per_sample = %" PRId64
-              ", .n_metrics = %d, .metrics = metrics, .validation = ",
-              settings->is_checked, model->items_are_tokens ? "tok" : "samples",
-              model->items_per_sample, settings->n_metrics);
-  add_metric(printer, &settings->validation, "loss_parts", 0);
+  text_add(out, "  .settings = {");
+#define TRAIN_FACT(kind, name, meaning) ADD_##kind(name)
+#include "support/model_facts.def"
+  add_text(out, "items", model->items_are_tokens ? "tok" : "samples");
+  add_integer(out, "items_per_sample", model->items_per_sample);
+  add_integer(out, "n_metrics", from->n_metrics);
+  add_table(out, "metrics", "metrics", -1, -1);
+  begin_member(out, "validation");
+  add_metric(printer, &from->validation, "loss_parts", 0);
   text_add(out, "},\n");
 }
 
-static bool fills_caches(const ProgramInput *input) {
+static bool fills_caches_of(const ProgramPrinter *printer) {
+  const ProgramInput *input = printer->input;
   for (int i = 0; i < input->n_entry_points; i++) {
     const Graph *graph = input->entry_points[i].graph;
     if (strcmp(input->entry_points[i].name, "prefill") != 0) continue;
@@ -216,20 +225,17 @@ static bool fills_caches(const ProgramInput *input) {
   return false;
 }
 
+static bool bpe_of(const ProgramPrinter *printer) {
+  return printer->input->model->sample_settings.vocabulary != NULL;
+}
+
 void program_add_sample(ProgramPrinter *printer) {
   const Model *model = printer->input->model;
-  const SampleSettings *sample = &model->sample_settings;
+  const SampleSettings *from = &model->sample_settings;
   if (!model->has_sample) return;
   Text *out = printer->out;
-  text_add(out, "static const DnnSample sample = {.prompt = ");
-  program_add_string(out, sample->prompt);
-  text_printf(out,
-              ", .count = %" PRId64 ", .top_k = %" PRId64 ", .temperature = ",
-              sample->count, sample->top_k);
-  text_add_real(out, sample->temperature);
-  text_printf(out, ", .bpe = %d, .fills_caches = %d, .vocabulary = ",
-              sample->vocabulary != NULL, fills_caches(printer->input));
-  program_add_string(out, sample->vocabulary);
-  text_printf(out, ", .is_vocabulary_given = %d};\n",
-              sample->is_vocabulary_given);
+  text_add(out, "static const DnnSample sample = {");
+#define SAMPLE_FACT(kind, name, meaning) ADD_##kind(name)
+#include "support/model_facts.def"
+  text_add(out, "};\n");
 }

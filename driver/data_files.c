@@ -13,59 +13,50 @@
 
 _Static_assert((int)MAX_RANK == (int)DNN_MAX_RANK, "limits are copied");
 
+/* The member of a row of model_facts.def: `to.name` becomes `from->name`. */
+#define COPY_TEXT(name)   to.name = from->name;
+#define COPY_WORDS(name)  to.name = from->name;
+#define COPY_INT(name)    to.name = from->name;
+#define COPY_COUNT(name)  to.name = from->name;
+#define COPY_REAL(name)   to.name = from->name;
+#define COPY_FLAG(name)   to.name = from->name;
+#define COPY_SOURCE(name) to.name = (uint8_t)from->name;
+#define COPY_SIZES(name)  memcpy(to.name, from->name, sizeof to.name);
+
+static DnnLimit limit_of(const DataLimit *from) {
+  DnnLimit to = {0};
+#define LIMIT_FACT(kind, name, meaning) COPY_##kind(name)
+#include "support/model_facts.def"
+  return to;
+}
+
 static const DnnLimit *limits_of(Arena *arena, const DataField *from) {
   DnnLimit *limits = ARENA_ARRAY(arena, DnnLimit, from->limits.n);
-  for (int i = 0; i < from->limits.n; i++) {
-    const DataLimit *limit = &from->limits.data[i];
-    limits[i] = (DnnLimit){.use = limit->use,
-                           .below = limit->below,
-                           .has_ignored = limit->has_ignored,
-                           .ignored = limit->ignored};
-    memcpy(limits[i].begin, limit->begin, sizeof limits[i].begin);
-    memcpy(limits[i].size, limit->size, sizeof limits[i].size);
-  }
+  for (int i = 0; i < from->limits.n; i++)
+    limits[i] = limit_of(&from->limits.data[i]);
   return limits;
 }
 
 static DnnField field_of(Arena *arena, const DataField *from) {
-  DnnField field = {.path = from->path,
-                    .source = (uint8_t)from->source,
-                    .file = from->file,
-                    .eval_file = from->eval_file,
-                    .tensor = from->tensor,
-                    .next_of = from->next_of,
-                    .first_column = from->first_column,
-                    .last_column = from->last_column,
-                    .header_lines = from->header_lines,
-                    .first_name = from->first_name,
-                    .last_name = from->last_name,
-                    .n_classes = from->n_classes,
-                    .classes = from->classes,
-                    .classes_file = from->classes_file,
-                    .is_given = from->is_given,
-                    .below = from->below,
-                    .records = from->records,
-                    .scale = from->scale,
-                    .shift = from->shift,
-                    .dtype = (DnnDtype)from->type->dtype,
-                    .rank = from->type->rank,
-                    .n_limits = from->limits.n,
-                    .limits = limits_of(arena, from)};
-  for (int i = 0; i < field.rank; i++) field.size[i] = from->type->dims[i].size;
-  return field;
+  DnnField to = {.dtype = (DnnDtype)from->type->dtype,
+                 .rank = from->type->rank,
+                 .n_limits = from->limits.n,
+                 .limits = limits_of(arena, from)};
+#define FIELD_FACT(kind, name, meaning) COPY_##kind(name)
+#include "support/model_facts.def"
+  for (int i = 0; i < to.rank; i++) to.size[i] = from->type->dims[i].size;
+  return to;
 }
 
-static DnnData data_of(Arena *arena, const DataBlock *block) {
-  DnnField *fields = ARENA_ARRAY(arena, DnnField, block->n_fields);
-  for (int i = 0; i < block->n_fields; i++)
-    fields[i] = field_of(arena, &block->fields[i]);
-  return (DnnData){.name = block->name,
-                   .n_fields = block->n_fields,
-                   .fields = fields,
-                   .eval = block->eval,
-                   .sequential = block->is_sequential,
-                   .is_stream = block->is_stream,
-                   .cycles = block->cycles};
+static DnnData data_of(Arena *arena, const DataBlock *from) {
+  DnnField *fields = ARENA_ARRAY(arena, DnnField, from->n_fields);
+  for (int i = 0; i < from->n_fields; i++)
+    fields[i] = field_of(arena, &from->fields[i]);
+  DnnData to = {
+      .name = from->name, .n_fields = from->n_fields, .fields = fields};
+#define DATA_FACT(kind, name, meaning) COPY_##kind(name)
+#include "support/model_facts.def"
+  return to;
 }
 
 /* Every file that the blocks name is somewhere. */

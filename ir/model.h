@@ -8,14 +8,25 @@
 #include "ir/ir.h"
 #include "support/tables.h"
 
+/* Members for the rows of support/model_facts.def. */
+#define MODEL_MEMBER_TEXT(name)  const char *name;
+#define MODEL_MEMBER_WORDS(name) const char *const *name;
+#define MODEL_MEMBER_INT(name)   int64_t name;
+#define MODEL_MEMBER_COUNT(name) int32_t name;
+#define MODEL_MEMBER_SEED(name)  uint64_t name;
+#define MODEL_MEMBER_REAL(name)  double name;
+#define MODEL_MEMBER_FLAG(name)  bool name;
+#define MODEL_MEMBER_PROGRAM_FLAG(name)
+#define MODEL_MEMBER_SIZES(name)   int64_t name[MAX_RANK];
+#define MODEL_MEMBER_SOURCE(name)  SourceKind name;
+#define MODEL_MEMBER_FORMULA(name) Formula name;
+#define MODEL_MEMBER_AVERAGE(name) ClassAverage name;
+
 /* A use of an integer field allows 0 <= value < below, or `ignored`, for these
  * elements of a sample. */
 typedef struct DataLimit {
-  Name use; /* "gather" */
-  int64_t below;
-  bool has_ignored;
-  int64_t ignored;
-  int64_t begin[MAX_RANK], size[MAX_RANK]; /* by dim; [0] counts samples */
+#define LIMIT_FACT(kind, name, meaning) MODEL_MEMBER_##kind(name)
+#include "support/model_facts.def"
 } DataLimit;
 
 typedef struct DataLimits {
@@ -24,21 +35,9 @@ typedef struct DataLimits {
 } DataLimits;
 
 typedef struct DataField {
-  Name path; /* "text.x": the path of the graph inputs that it fills */
-  SourceKind source;
-  const char *file, *eval_file; /* or NULL */
-  const char *tensor;           /* of a safetensors file */
-  bool is_given;                /* its source is of the command line */
-  int next_of;                  /* index into the block's fields */
-  int64_t first_column, last_column, header_lines;
-  const char *first_name,
-      *last_name;    /* of columns, in place of numbers; NULL */
-  int32_t n_classes; /* of rows of text: their words */
-  const char *const *classes;
-  const char *classes_file; /* or a file of them */
-  int64_t below, records;   /* synthetic */
-  double scale, shift;      /* element = raw * scale + shift */
-  const Type *type;         /* dims[0] counts samples */
+#define FIELD_FACT(kind, name, meaning) MODEL_MEMBER_##kind(name)
+#include "support/model_facts.def"
+  const Type *type; /* dims[0] counts samples */
   DataLimits limits;
   Span span;
 } DataField;
@@ -47,11 +46,9 @@ typedef struct DataBlock {
   Name name;
   int n_fields;
   DataField *fields;
-  double eval; /* see DnnData */
-  bool is_sequential;
-  bool is_stream; /* bytes, tokens, or what next() reads: no records */
-  bool cycles;    /* until the longest block ends */
-  Span span;      /* of its name */
+#define DATA_FACT(kind, name, meaning) MODEL_MEMBER_##kind(name)
+#include "support/model_facts.def"
+  Span span; /* of its name */
 } DataBlock;
 
 /* ---- optimizers.c: the rows of optimizers.def and schedules.def ---- */
@@ -155,10 +152,8 @@ typedef struct Precision {
 /* Outputs of the evaluation graphs for a metric, by the paths of their
  * ROLE_metric outputs.  The run adds up each over all of the evaluation. */
 typedef struct MetricPart {
-  Name sum;
-  Name count;    /* the divisor of a sum over a batch; NULL: `sum` is a mean
-                    over the samples of a batch, and they are what counts */
-  double factor; /* of a term */
+#define PART_FACT(kind, name, meaning) MODEL_MEMBER_##kind(name)
+#include "support/model_facts.def"
 } MetricPart;
 
 /* Rows of support/formulas.def. */
@@ -174,35 +169,23 @@ typedef enum ClassAverage {
 } ClassAverage;
 
 typedef struct Metric {
-  Name name;
-  Formula formula;
-  ClassAverage average; /* of classes */
-  int64_t single;       /* the class of AVERAGE_single */
-  int n_parts;          /* terms; classes: hits, predicted, labels */
+#define METRIC_FACT(kind, name, meaning) MODEL_MEMBER_##kind(name)
+#include "support/model_facts.def"
   MetricPart *parts;
 } Metric;
 
 typedef struct TrainSettings {
   OptimizerCall optimizer;
-  int64_t steps, epochs; /* one is 0 */
-  int64_t batch;
-  Name batch_dim;
-  double clip, ema;
-  uint64_t seed;
-  int64_t eval_every, eval_batches, save_every, keep;
-  const char *save;
-  bool is_save_given; /* on the command line */
-  bool is_checked;    /* an index out of range makes NaN */
-  Metric validation;  /* the loss over the evaluation data */
+#define TRAIN_FACT(kind, name, meaning) MODEL_MEMBER_##kind(name)
+#include "support/model_facts.def"
+  Metric validation; /* the loss over the evaluation data */
   int n_metrics;
   Metric *metrics;
 } TrainSettings;
 
 typedef struct SampleSettings {
-  const char *prompt, *vocabulary; /* vocabulary NULL: bytes */
-  bool is_vocabulary_given;        /* on the command line */
-  int64_t count, top_k;
-  double temperature;
+#define SAMPLE_FACT(kind, name, meaning) MODEL_MEMBER_##kind(name)
+#include "support/model_facts.def"
 } SampleSettings;
 
 typedef struct Block { /* one block of the program, for `check` */

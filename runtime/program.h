@@ -2,9 +2,10 @@
  * program.h -- declares a program as data, which the compiler emits and the
  * runtime executes.
  *
- * It is the one header that codegen and runtime share.  It is also written
- * beside the emitted sources, so it includes nothing but <stdint.h>.  All of it
- * is constant data: a rank executable is the runtime library, the emitted
+ * It is the one header that codegen and runtime share.  A copy is written
+ * beside the emitted sources, in which the members of support/model_facts.def
+ * stand in place of its rows, so it includes nothing else but <stdint.h>.  All
+ * of it is constant data: a rank executable is the runtime library, the emitted
  * kernels and one `const DnnProgram dnn_program`.
  *
  * Memory: one arena per rank.  Every tensor lives at a byte offset in it that
@@ -19,7 +20,7 @@
 
 #include <stdint.h>
 
-#define DNN_ABI        12
+#define DNN_ABI        13
 #define DNN_MAX_RANK   12
 #define DNN_MAX_LOOPS  8 /* one inside the other */
 #define DNN_MAX_DIGITS 4
@@ -251,33 +252,31 @@ typedef struct DnnEntryPoint {
                                that are not persistent */
 } DnnEntryPoint;
 
+#define DNN_MEMBER_TEXT(name)         const char *name;
+#define DNN_MEMBER_WORDS(name)        const char *const *name;
+#define DNN_MEMBER_INT(name)          int64_t name;
+#define DNN_MEMBER_COUNT(name)        int32_t name;
+#define DNN_MEMBER_SEED(name)         uint64_t name;
+#define DNN_MEMBER_REAL(name)         double name;
+#define DNN_MEMBER_FLAG(name)         uint8_t name;
+#define DNN_MEMBER_PROGRAM_FLAG(name) uint8_t name;
+#define DNN_MEMBER_SIZES(name)        int64_t name[DNN_MAX_RANK];
+#define DNN_MEMBER_SOURCE(name)       uint8_t name;
+#define DNN_MEMBER_FORMULA(name)      uint8_t name;
+#define DNN_MEMBER_AVERAGE(name)      uint8_t name;
+
 /* A use of an integer field allows 0 <= value < below, or `ignored`, for these
  * elements of a sample. */
 typedef struct DnnLimit {
-  const char *use; /* "gather" */
-  int64_t below;
-  uint8_t has_ignored;
-  int64_t ignored;
-  int64_t begin[DNN_MAX_RANK], size[DNN_MAX_RANK]; /* [0] is unused */
+#define LIMIT_FACT(kind, name, meaning) DNN_MEMBER_##kind(name)
+#include "support/model_facts.def"
 } DnnLimit;
 
 /* A field `block.name` of a data block.  A sample fills dims 1.. of the
  * tensors of that path; element value = (raw * scale + shift). */
 typedef struct DnnField {
-  const char *path;             /* "text.x" */
-  uint8_t source;               /* SourceKind of support/tables.h */
-  const char *file, *eval_file; /* or NULL */
-  const char *tensor;           /* SOURCE_safetensors: its name */
-  int32_t next_of;              /* SOURCE_next: field index */
-  int64_t first_column, last_column, header_lines;
-  const char *first_name,
-      *last_name;    /* of columns, in place of numbers; NULL */
-  int32_t n_classes; /* of rows of text: their words */
-  const char *const *classes;
-  const char *classes_file; /* or a file of them */
-  uint8_t is_given;       /* the command line names the files, not the model */
-  int64_t below, records; /* synthetic */
-  double scale, shift;
+#define FIELD_FACT(kind, name, meaning) DNN_MEMBER_##kind(name)
+#include "support/model_facts.def"
   DnnDtype dtype;
   uint8_t rank; /* with the batch dim */
   int64_t size[DNN_MAX_RANK];
@@ -289,39 +288,26 @@ typedef struct DnnData {
   const char *name;
   int32_t n_fields;
   const DnnField *fields;
-  double eval;        /* last records if >= 1, last share if < 1, 0: none */
-  uint8_t sequential; /* order = sequential */
-  uint8_t is_stream;
-  uint8_t cycles; /* until the longest block ends */
+#define DATA_FACT(kind, name, meaning) DNN_MEMBER_##kind(name)
+#include "support/model_facts.def"
 } DnnData;
 
-/* Paths of METRIC or LOSS tensors; count NULL: `sum` is a mean over the
- * samples of a batch. */
 typedef struct DnnMetricPart {
-  const char *sum, *count;
-  double factor;
+#define PART_FACT(kind, name, meaning) DNN_MEMBER_##kind(name)
+#include "support/model_facts.def"
 } DnnMetricPart;
 
 /* A figure that is computed once, from sums over the entire evaluation. */
 typedef struct DnnMetric {
-  const char *name;
-  uint8_t formula, average; /* rows of formulas.def, in its order */
-  int64_t single;           /* of an average over one class: which */
-  int32_t n_parts;
+#define METRIC_FACT(kind, name, meaning) DNN_MEMBER_##kind(name)
+#include "support/model_facts.def"
   const DnnMetricPart *parts;
 } DnnMetric;
 
 typedef struct DnnSettings {
-  int64_t steps, epochs; /* one of them 0 */
-  int64_t batch;
-  int64_t eval_every, eval_batches, save_every, keep;
-  uint64_t seed;
-  double clip, ema;
-  const char *batch_dim; /* name of the dim that counts samples, or NULL */
-  const char *save;      /* folder */
-  uint8_t is_save_given; /* the command line names it, not the model */
-  uint8_t checked;       /* an index out of range becomes NaN */
-  const char *items;     /* what a sample counts as: "tok" or "samples" */
+#define TRAIN_FACT(kind, name, meaning) DNN_MEMBER_##kind(name)
+#include "support/model_facts.def"
+  const char *items; /* what a sample counts as: "tok" or "samples" */
   int64_t items_per_sample;
   DnnMetric validation; /* the loss; no name: the program has none */
   int32_t n_metrics;
@@ -329,14 +315,8 @@ typedef struct DnnSettings {
 } DnnSettings;
 
 typedef struct DnnSample {
-  const char *prompt;
-  int64_t count, top_k;
-  double temperature;
-  uint8_t bpe; /* else bytes */
-  uint8_t
-      fills_caches; /* the entry point `prefill` does, for its full window */
-  const char *vocabulary;
-  uint8_t is_vocabulary_given; /* the command line names it, not the model */
+#define SAMPLE_FACT(kind, name, meaning) DNN_MEMBER_##kind(name)
+#include "support/model_facts.def"
 } DnnSample;
 
 typedef enum DnnValueKind {

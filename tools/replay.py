@@ -248,7 +248,7 @@ def emitted_files(bundle, side):
     preludes, kernels = {}, []
     for name in sorted(os.listdir(source)):
         if name in ("program.c", "program.h", "tables.bin"):
-            continue  # program.h is runtime/program.h as it is
+            continue  # program.h is a copy of runtime/program.h
         text = open(os.path.join(source, name)).read()
         group = re.sub(r"-\d+\.", ".", name)
         prelude, found = split_kernels(text, name.endswith(".cu"))

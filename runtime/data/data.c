@@ -313,7 +313,7 @@ static int64_t place_of_train(const Block *block, int64_t t, int64_t i,
   const Part *part = &block->train;
   bool is_stream = block->data->is_stream;
   int64_t epoch = (t - 1) / steps, step = (t - 1) % steps;
-  if (is_stream && block->data->sequential) {
+  if (is_stream && block->data->is_sequential) {
     int64_t each = samples_in(block, part) / batch;
     return part->first + (i * each + step % each) * block->window;
   }
@@ -324,7 +324,7 @@ static int64_t place_of_train(const Block *block, int64_t t, int64_t i,
   int64_t at = step * batch + i, repetition = at / part->n;
   at %= part->n;
   uint64_t pass = (uint64_t)epoch + ((uint64_t)repetition << 32);
-  if (!block->data->sequential)
+  if (!block->data->is_sequential)
     at = (int64_t)permute_record(block->key + pass * 0x9e3779b97f4a7c15u,
                                  (uint64_t)at, (uint64_t)part->n);
   return part->first + at;
@@ -349,7 +349,7 @@ static int64_t place_of_eval(const Block *block, int64_t sample, int64_t batch,
                              bool is_random, int64_t n) {
   const Part *part = &block->eval;
   bool is_stream = block->data->is_stream;
-  if (is_stream && block->data->sequential)
+  if (is_stream && block->data->is_sequential)
     return part->first +
            window_of_lane(block, sample, batch, is_random, n) * block->window;
   if (is_random)
@@ -415,7 +415,7 @@ Status data_check_lengths(const Data *data, const DnnEntryPoint *entry,
  * and its epoch has at least one step. */
 static int64_t steps_of(const Block *block, int64_t batch) {
   int64_t steps = samples_in(block, &block->train) / batch;
-  if (!block->data->is_stream || block->data->sequential) return steps;
+  if (!block->data->is_stream || block->data->is_sequential) return steps;
   if (offsets_in(block, &block->train) < 1) return 0;
   return steps > 0 ? steps : 1;
 }

@@ -154,7 +154,7 @@ static void take_block(const Preparing *p, const DnnData *from, DnnData *out) {
   *out = *from;
   out->fields = fields;
   out->n_fields = 0;
-  out->sequential = 0; /* side by side, not row by row */
+  out->is_sequential = 0; /* side by side, not row by row */
   for (int i = 0; i < from->n_fields; i++) {
     if (!is_needed[i]) continue;
     DnnField *field = &fields[now[i] = out->n_fields++];

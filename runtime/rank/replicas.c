@@ -79,7 +79,7 @@ static uint64_t program_hash(const DnnProgram *program) {
   const int64_t numbers[] = {
       program->world,       program->arena_bytes,   settings->steps,
       settings->epochs,     settings->batch,        settings->eval_every,
-      settings->keep,       settings->eval_batches, settings->checked,
+      settings->keep,       settings->eval_batches, settings->is_checked,
       settings->save_every, program->is_paced};
   const double reals[] = {settings->clip, settings->ema};
   hash = add_string(hash, program->target);

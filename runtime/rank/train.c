@@ -149,7 +149,7 @@ static int explain_not_finite(Run *run, int64_t t) {
         "not is in %s\n"
         "help: %s, or check its inputs\n",
         (long long)t, what, where,
-        run->program->settings.checked
+        run->program->settings.is_checked
             ? "--checked turns an index out of range into NaN"
             : "lower the learning rate, clip the gradients");
   else if (run->comm->rank == 0)

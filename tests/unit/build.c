@@ -314,8 +314,9 @@ static Site *site_create(void) {
   site.arena = site.selected.module->arena;
   strcpy(site.folder, "/tmp/dnnc-test-XXXXXX");
   cr_assert(mkdtemp(site.folder) != NULL);
-  write_text(&site, "program.h",
-             text_of(&site, TEST_ROOT "/runtime/program.h"));
+  shell(&site,
+        "awk -f " TEST_ROOT "/tools/expand-header.awk " TEST_ROOT
+        "/support/model_facts.def " TEST_ROOT "/runtime/program.h >program.h");
   write_text(&site, "runtime.c", stub);
   shell(&site, "cc -c runtime.c && ar rc runtime.a runtime.o");
   const char *archive;

@@ -1,0 +1,49 @@
+# expand-header.awk -- writes the copy of runtime/program.h that bundles have:
+# one file, with a member in place of each row of support/model_facts.def.
+#
+#   awk -f tools/expand-header.awk support/model_facts.def runtime/program.h
+
+# A row: macro, kind, name, meaning.
+FNR == NR {
+  if (match($0, /^[A-Z]+_FACT\(/)) {
+    macro = substr($0, 1, RLENGTH - 1)
+    rest = substr($0, RLENGTH + 1)
+    kind = rest; sub(/,.*/, "", kind)
+    sub(/^[^,]*, */, "", rest)
+    name = rest; sub(/,.*/, "", name)
+    sub(/^[^"]*"/, "", rest); sub(/"\)$/, "", rest); gsub(/\\"/, "\"", rest)
+    row = ++n[macro]
+    kinds[macro, row] = kind; names[macro, row] = name; meanings[macro, row] = rest
+  }
+  next
+}
+
+# What a member of a kind is.
+/^#define DNN_MEMBER_/ {
+  kind = substr($2, length("DNN_MEMBER_") + 1); sub(/\(.*/, "", kind)
+  text = $0; sub(/^[^)]*\) */, "", text)
+  members[kind] = text
+  next
+}
+
+/^#define [A-Z]+_FACT\(/ { macro = $2; sub(/\(.*/, "", macro); next }
+
+/^#include "support\/model_facts.def"/ {
+  if (!n[macro]) fail("no row of " macro)
+  for (row = 1; row <= n[macro]; row++) {
+    if (!(kinds[macro, row] in members)) fail("no member of kind " kinds[macro, row])
+    member = members[kinds[macro, row]]
+    sub(/name/, names[macro, row], member)
+    print "  " member (meanings[macro, row] == "" ? "" : " /* " meanings[macro, row] " */")
+  }
+  next
+}
+
+/^#include "/ { fail("one file cannot include " $2) }
+
+{ print }
+
+function fail(what) {
+  print "expand-header.awk: " FILENAME ":" FNR ": " what > "/dev/stderr"
+  exit 1
+}
