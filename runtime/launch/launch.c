@@ -604,12 +604,31 @@ static void wait_a_little(Launch *launch) {
   poll(items, (nfds_t)n, POLL_MS);
 }
 
+static bool have_all_said(const Launch *launch) {
+  int n = 0;
+  for (int i = 0; i < launch->options->ranks; i++)
+    n += launch->ranks[i].code != NO_CODE;
+  return n == launch->options->ranks;
+}
+
+/* Ranks that keep nothing end at once when we are stopped, and mpirun may take
+ * most of a second to end after them.  So it is killed once all have said that
+ * they end. */
+static void hurry(Launch *launch) {
+  const LaunchOptions *options = launch->options;
+  bool is_stopped =
+      launch->n_signals > 0 && options->keeps_nothing && options->ranks > 1;
+  if (is_stopped && launch->n_kills == 0 && have_all_said(launch))
+    launch->kill_at_ms = now_ms();
+}
+
 static int wait_for_child(Launch *launch) {
   for (;;) {
     int status;
     pid_t pid = waitpid(launch->child, &status, WNOHANG);
     if (pid == launch->child || (pid < 0 && errno != EINTR))
       return pid < 0 ? 0 : status;
+    hurry(launch);
     int64_t now = now_ms();
     if (launch->kill_at_ms && now >= launch->kill_at_ms) {
       print_loss(launch);
@@ -631,10 +650,9 @@ static int wait_for_child(Launch *launch) {
  * way out. */
 static int exit_code(const Launch *launch, int status) {
   int said = NO_CODE;
-  bool is_lost = false, have_all_said = true;
+  bool is_lost = false, is_done = have_all_said(launch);
   for (int i = 0; i < launch->options->ranks; i++) {
     is_lost = is_lost || launch->ranks[i].is_lost;
-    have_all_said = have_all_said && launch->ranks[i].code != NO_CODE;
     if (launch->ranks[i].code > said) said = launch->ranks[i].code;
   }
   if (launch->n_signals > 1) return launch->stop_code;
@@ -648,13 +666,13 @@ static int exit_code(const Launch *launch, int status) {
   }
   if (WIFSIGNALED(status) && !launch->n_kills)
     message_print("%s: mpirun was killed by signal %d (%s)\n",
-                  have_all_said ? "warning" : "error", WTERMSIG(status),
+                  is_done ? "warning" : "error", WTERMSIG(status),
                   strsignal(WTERMSIG(status)));
   if (launch->options->ranks > 1 && said == NO_CODE && WIFEXITED(status) &&
       WEXITSTATUS(status) != 0 && !launch->n_kills)
     message_print("error: mpirun ended with exit code %d\n",
                   WEXITSTATUS(status));
-  int code = have_all_said       ? said
+  int code = is_done             ? said
              : WIFEXITED(status) ? WEXITSTATUS(status)
                                  : EXIT_machine;
   if (said > 0) code = said;

@@ -148,20 +148,30 @@ run --steps 1 --paced part.profile --cluster one.cluster --quiet ||
   fail "formulas for what the profile lacks"
 
 # ---- a stop ----
-awk -F, 'BEGIN { OFS = "," } NR > 1 { $(NF - 1) *= 100000 } 1' one.profile >slow.profile
-"$dnnc" run $model --microbatches 2 --paced slow.profile --steps 1000 >out 2>message &
-pid=$!
-for i in $(seq 600); do
-  grep -q 'this run is paced' message && break
-  sleep 0.1
-done
-sleep 0.3
-begin=$(date +%s%N)
-kill -TERM $pid
-wait $pid
-ms=$((($(date +%s%N) - begin) / 1000000))
-[ $ms -le 2000 ] || fail "a paced run ends $ms ms after SIGTERM"
-grep -q checkpoint message && { cat message; fail "a paced run promises a checkpoint"; }
+# stops PROFILE OPTION...: each launch sleeps for 20 s, and SIGTERM ends the run at once.
+stops() {
+  local profile=$1 pid begin ms code
+  shift
+  awk -F, -v OFS=, 'NR > 1 { $5 = "20000000000000" } 1' "$profile" >slow.profile
+  "$dnnc" run $model --microbatches 2 --paced slow.profile --steps 1000 "$@" >out 2>message &
+  pid=$!
+  for i in $(seq 600); do
+    grep -q 'this run is paced' message && break
+    sleep 0.1
+  done
+  sleep 0.3
+  begin=$(date +%s%N)
+  kill -TERM $pid || { cat message; fail "no paced run $* to stop"; }
+  wait $pid
+  code=$?
+  ms=$((($(date +%s%N) - begin) / 1000000))
+  [ $code = 143 ] || { cat message; fail "a paced run $* ends with $code after SIGTERM"; }
+  [ $ms -le 1000 ] || fail "a paced run $* ends $ms ms after SIGTERM"
+  grep -q checkpoint message && { cat message; fail "a paced run promises a checkpoint"; }
+  [ -s out ] && { cat out; fail "a step of a paced run that takes minutes"; }
+  echo "a paced run ends $ms ms after SIGTERM"
+}
+stops one.profile
 
 # ---- two ranks ----
 has_mpi || { echo "profile: one rank; two ranks need mpirun"; exit 0; }
@@ -172,4 +182,5 @@ grep -q '^all_reduce,2x1,[0-9]*,[0-9]*,[0-9]*,[0-9]*$' two.transfers ||
 run --ranks 2 --paced two.profile --steps 3 --json >out.json 2>message ||
   { cat message; fail "two paced ranks"; }
 [ "$(grep -c '"paced":true' out.json)" = 4 ] || fail "two paced ranks"
+stops two.profile --ranks 2
 echo "profile: measured, priced and paced, on one rank and on two"
