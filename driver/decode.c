@@ -54,7 +54,7 @@ Graph *driver_graph(const Compilation *c, EntryPointId id) {
   if (!c->model->prefill || !split_decode(c, &graphs)) return NULL;
   if (id == ENTRY_decode) return graphs.step;
   PassResult decode;
-  return driver_compile_graph(c, ENTRY_decode, graphs.step, NULL, &decode)
+  return driver_compile_graph(c, ENTRY_decode, graphs.step, 0, &decode)
              ? finish_decode(c, &graphs, &decode).decode_init
              : NULL;
 }

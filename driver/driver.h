@@ -204,10 +204,10 @@ bool driver_check_one_target(const Compilation *c);
 /* One graph of the loaded model before all passes; NULL: the model has none, or
  * a note has said why. */
 Graph *driver_graph(const Compilation *c, EntryPointId id);
-/* All passes over that graph, or those up to `stop_after`, if that is not NULL.
+/* All passes over that graph, or its rows before `end`, if that is not 0.
  * NULL after mistakes. */
 Graph *driver_run_passes(const Compilation *c, EntryPointId id, Graph *graph,
-                         const char *stop_after);
+                         int end);
 /* The instructions of a rank for a graph after all passes. */
 const InstructionList *driver_instructions(const Compilation *c,
                                            const Graph *graph);

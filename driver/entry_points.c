@@ -141,21 +141,20 @@ static bool stores_weights(const Compilation *c, EntryPointId id) {
 }
 
 bool driver_compile_graph(const Compilation *c, EntryPointId id, Graph *graph,
-                          const char *stop_after, PassResult *out) {
+                          int end, PassResult *out) {
   PassRun run = {.name = entry_point_info(id)->name,
                  .plan = driver_entry_point_plan(c, id),
                  .is_training = id == ENTRY_train,
                  .is_decode = stores_weights(c, id),
-                 .stop_after = stop_after};
+                 .end = end};
   *out = driver_passes(c, c->module, &run, graph);
   return diags_errors(c->module->diags) == 0;
 }
 
 Graph *driver_run_passes(const Compilation *c, EntryPointId id, Graph *graph,
-                         const char *stop_after) {
+                         int end) {
   PassResult result;
-  return driver_compile_graph(c, id, graph, stop_after, &result) ? result.graph
-                                                                 : NULL;
+  return driver_compile_graph(c, id, graph, end, &result) ? result.graph : NULL;
 }
 
 const InstructionList *driver_instructions(const Compilation *c,
@@ -167,7 +166,7 @@ bool driver_add_graph(Compilation *c, EntryPointId id, Graph *graph,
                       PassResult *out) {
   PassResult result = {0};
   if (!graph) return true;
-  if (!driver_compile_graph(c, id, with_averages(c, graph), NULL, &result))
+  if (!driver_compile_graph(c, id, with_averages(c, graph), 0, &result))
     return false;
   if (id == ENTRY_train) c->trained = result.graph;
   c->entry_points[c->n_entry_points++] =
@@ -195,8 +194,7 @@ bool driver_compile_averages(Compilation *c) {
   bool adds_training = serves(c, ENTRY_train);
   if (adds_training || !model->has_train || model->settings.ema == 0)
     return true;
-  bool is_good =
-      driver_compile_graph(c, ENTRY_train, model->train, NULL, &result);
+  bool is_good = driver_compile_graph(c, ENTRY_train, model->train, 0, &result);
   c->trained = result.graph;
   return is_good;
 }

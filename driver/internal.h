@@ -45,7 +45,8 @@ typedef struct PassRun {
   const Plan *plan; /* NULL: one rank, one micro-batch */
   bool is_training, is_decode, keeps_gradients;
   bool is_plain; /* for the plain program: nothing is printed or dumped */
-  const char *stop_after;
+  bool leaves_out_updates;
+  int end; /* as in PassOptions */
 } PassRun;
 
 /* Mistakes are in the diagnostics of `module`. */
@@ -63,10 +64,11 @@ Graph *driver_model_graph(const Model *model, EntryPointId id);
 const Model *driver_copy_model(Module *module, const Model *model, int blocks);
 /* The plan for this entry point; NULL: it is not partitioned. */
 const Plan *driver_entry_point_plan(const Compilation *c, EntryPointId id);
-/* All passes over a graph of this entry point, or those up to `stop_after`.
+/* All passes over a graph of this entry point, or its rows before `end`,
+ * if that is not 0.
  * False after mistakes, which are printed. */
 bool driver_compile_graph(const Compilation *c, EntryPointId id, Graph *graph,
-                          const char *stop_after, PassResult *out);
+                          int end, PassResult *out);
 /* Compiles this entry point of the model and adds it, where the model has it
  * and the purpose wants it.  False after mistakes. */
 bool driver_add_entry_point(Compilation *c, EntryPointId id);

@@ -36,28 +36,17 @@ static Graph *own_graph(const StepCompiler *s, const Graph *graph) {
   return own;
 }
 
-/* All passes up to `stop_after`, as the options say but for the level and the
- * pass that is left out.  A graph that stops early is a reference, which gives
- * its gradients too. */
+/* The rows of the passes before `end`, as the options say but for the level. A
+ * graph that ends early is a reference, which gives its gradients too. */
 static Graph *compile_graph(const StepCompiler *s, const Graph *graph,
-                            const Plan *plan, bool is_training, int level,
-                            const char *stop_after, const char *without) {
+                            const Plan *plan, int level, PassRun run) {
   CompileOptions options = *s->c->options;
-  int n = options.n_disabled;
-  const char **disabled = ARENA_ARRAY(s->arena, const char *, n + 1);
-  for (int i = 0; i < n; i++) disabled[i] = options.disabled[i];
-  if (without) disabled[n++] = without;
-  options.disabled = disabled;
-  options.n_disabled = n;
   options.level = level;
   Compilation c = *s->c;
   c.options = &options;
-  PassRun run = {.name = "verify",
-                 .plan = plan,
-                 .is_training = is_training,
-                 .keeps_gradients = stop_after != NULL,
-                 .is_plain = false,
-                 .stop_after = stop_after};
+  run.name = "verify";
+  run.plan = plan;
+  run.keeps_gradients = run.end != 0;
   return driver_passes(&c, s->module, &run, own_graph(s, graph)).graph;
 }
 
@@ -71,9 +60,9 @@ static const Graph *reference_of(const StepCompiler *s, const Graph *graph,
     graph = ema_weights_read(&ctx, own_graph(s, graph), trained);
     arena_destroy(ctx.scratch);
   }
-  const char *last = is_training ? "optimizer" : "precision";
-  return compile_graph(s, graph, NULL, is_training, 0,
-                       is_resized ? "decompose" : last, NULL);
+  int end = pass_phase(is_resized ? PASSES_local : PASSES_lowering);
+  return compile_graph(s, graph, NULL, 0,
+                       (PassRun){.is_training = is_training, .end = end});
 }
 
 static void make_references(const StepCompiler *s, bool is_resized) {
@@ -166,8 +155,9 @@ static const Graph *folded_graph(const StepCompiler *s, const Graph *graph,
     graph = ema_weights_read(&ctx, own_graph(s, graph), trained);
     arena_destroy(ctx.scratch);
   }
-  const Graph *folded = compile_graph(s, graph, s->c->plan, is_training,
-                                      s->c->options->level, NULL, NULL);
+  const Graph *folded =
+      compile_graph(s, graph, s->c->plan, s->c->options->level,
+                    (PassRun){.is_training = is_training});
   if (!whole) return folded;
   if (!s->out->other_block)
     s->out->other_block = unroll_difference(s->arena, whole, folded,
@@ -188,8 +178,9 @@ static void make_played(const StepCompiler *s) {
   gradients->list[0] = (VerifyStep){
       .name = "gradients",
       .has_gradients = true,
-      .played = compile_graph(s, s->model->train, s->c->plan, true,
-                              s->c->options->level, NULL, "optimizer")};
+      .played = compile_graph(
+          s, s->model->train, s->c->plan, s->c->options->level,
+          (PassRun){.is_training = true, .leaves_out_updates = true})};
   program->list[program->n++] = (VerifyStep){.name = names[0], .played = train};
   if (s->model->eval)
     program->list[program->n++] = (VerifyStep){

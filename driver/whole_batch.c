@@ -11,7 +11,8 @@
 
 static bool is_split(const Compilation *c, EntryPointId id, Graph *graph) {
   PassResult result;
-  return driver_compile_graph(c, id, graph, "partition", &result) &&
+  return driver_compile_graph(c, id, graph, pass_phase(PASSES_merging),
+                              &result) &&
          mesh_microbatches(&result.graph->mesh) > 1;
 }
 

@@ -22,15 +22,16 @@ enum {
   only_constraint = OP_constraint
 };
 
+/* clang-format off */
 static const PassInfo passes[] = {
-#define RUN(name, level, training_only, bodies, only, does, why)               \
-  {#name,           pass_##name, NULL, level, training_only,                   \
-   bodies_##bodies, only_##only, does, why},
-#define RUN_SPLIT(name, level, training_only, bodies, only, does, why)         \
-  {#name,           NULL,        pass_##name, level, training_only,            \
-   bodies_##bodies, only_##only, does,        why},
+#define ROW(name, run, split, phase, level, training_only, bodies, only, does, why) \
+  {#name, run, split, PASSES_##phase, level, training_only, bodies_##bodies, only_##only, does, why},
+#define RUN(name, ...) ROW(name, pass_##name, NULL, __VA_ARGS__)
+#define RUN_SPLIT(name, ...) ROW(name, NULL, pass_##name, __VA_ARGS__)
 #include "passes/passes.def"
+#undef ROW
 };
+/* clang-format on */
 
 static void verify_after(const PassContext *ctx, const char *pass,
                          const Graph *graph) {
@@ -67,6 +68,16 @@ int pass_find(const char *wanted) {
         row_of(i) == row)
       return i;
   return -1;
+}
+
+int pass_end(const char *wanted) {
+  return wanted ? pass_find(wanted) + 1 : 0;
+}
+
+int pass_phase(PassPhase phase) {
+  int i = 0;
+  while (passes[i].phase < phase) i++;
+  return i;
 }
 
 bool pass_is_named(int index, const char *wanted) {
@@ -116,12 +127,13 @@ static PassResult run_with_bodies(PassContext *ctx, const PassInfo *pass,
 static bool is_run(const PassContext *ctx, const PassOptions *options,
                    int index) {
   const PassInfo *pass = &passes[index];
+  bool is_forward = pass->phase == PASSES_forward;
   if (pass->training_only && !ctx->is_training) return false;
-  if (options->is_plain)
-    return (pass->level == 0 || index < pass_find("autodiff")) &&
-           index != pass_find("optimizer");
-  bool finds_attention =
-      ctx->plan && ctx->plan->attention && index < pass_find("autodiff");
+  if (pass->phase == PASSES_updates &&
+      (options->is_plain || options->leaves_out_updates))
+    return false;
+  if (options->is_plain) return pass->level == 0 || is_forward;
+  bool finds_attention = ctx->plan && ctx->plan->attention && is_forward;
   return (pass->level <= options->level || finds_attention) &&
          !is_disabled(options, index);
 }
@@ -183,12 +195,10 @@ PassResult passes_run(const PassContext *given, const PassOptions *options,
   PassContext ctx = *given;
   PassResult all = {.graph = graph};
   ctx.module = pass_memory_begin(given->module, &all);
-  int first = options->start_at ? pass_find(options->start_at) : 0;
-  int last = options->stop_after ? pass_find(options->stop_after) : -1;
-  for (int i = first; i < pass_count(); i++) {
+  int end = options->end ? options->end : pass_count();
+  for (int i = options->begin; i < end; i++) {
     if (is_run(&ctx, options, i) && !run_row(&ctx, options, i, &all)) break;
     drop_earlier_graphs(ctx.module, &all);
-    if (i == last) break;
   }
   pass_memory_end(ctx.module, given->module);
   return all;

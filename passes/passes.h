@@ -35,17 +35,32 @@ typedef struct PassResult {
  * graph, or NULL if it changes nothing, or one that splits the graph in two. */
 typedef Graph *PassFunction(PassContext *ctx, const Graph *graph);
 typedef PassResult PassSplitFunction(PassContext *ctx, const Graph *graph);
-#define RUN(name, level, training_only, bodies, only, does, why)               \
+#define RUN(name, phase, level, training_only, bodies, only, does, why)        \
   PassFunction pass_##name;
-#define RUN_SPLIT(name, level, training_only, bodies, only, does, why)         \
+#define RUN_SPLIT(name, phase, level, training_only, bodies, only, does, why)  \
   PassSplitFunction pass_##name;
 #include "passes/passes.def"
+
+/* A phase of the list: its rows stand together, in this order. */
+typedef enum PassPhase {
+  PASSES_forward,   /* the operators that the user wrote */
+  PASSES_gradients, /* appends their gradients */
+  PASSES_precision, /* casts to the final dtypes */
+  PASSES_updates,   /* appends the updates of parameters */
+  PASSES_lowering,  /* writes operators in those that have kernels */
+  PASSES_local,     /* the final operators, of one rank */
+  PASSES_partition, /* makes it the graph of a rank of many */
+  PASSES_merging,   /* joins what several users placed alike */
+  PASSES_kernels,   /* decides what each kernel computes */
+  PASSES_order      /* orders the kernels */
+} PassPhase;
 
 typedef struct PassInfo {
   const char *name;
   PassFunction *run;
   PassSplitFunction *split; /* instead of `run`, or NULL */
-  int level;                /* lowest -O level at which it runs */
+  PassPhase phase;
+  int level; /* lowest -O level at which it runs */
   bool training_only;
   bool walks_bodies;      /* of scans, after the graph */
   int only;               /* an Op without which it changes nothing, or -1 */
@@ -57,17 +72,22 @@ const PassInfo *pass_info(int index);
 /* The row of "cse", its first, or of "cse@2", its second; -1 if there is none.
  */
 int pass_find(const char *wanted);
+/* The row behind the one that pass_find gives; 0, as in PassOptions, for NULL.
+ */
+int pass_end(const char *wanted);
+/* The first row of a phase. */
+int pass_phase(PassPhase phase);
 /* Whether "cse", any of its rows, or "cse@2" names this row. */
 bool pass_is_named(int index, const char *wanted);
 /* "fuse", or "cse@2" where a pass has several rows. */
 const char *pass_label(Arena *arena, int index);
 
 typedef struct PassOptions {
-  int level;              /* -O0..-O2 */
-  bool is_plain;          /* instead: up to the gradients, what level 0 runs */
-  const char *start_at;   /* as in pass_find: the graph comes from the rows
-                             before it; NULL: the first row */
-  const char *stop_after; /* as in pass_find, or NULL */
+  int level;               /* -O0..-O2 */
+  bool is_plain;           /* instead: up to the gradients, what level 0 runs */
+  bool leaves_out_updates; /* of parameters */
+  int begin;               /* row: the graph comes from those before it */
+  int end;                 /* the first row that does not run; 0: all run */
   const char *const *disabled; /* as in pass_is_named */
   int n_disabled;
   bool verify; /* between passes; a violation is our mistake */

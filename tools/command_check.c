@@ -160,7 +160,7 @@ static double *kept_bytes(const Graph *graph, Arena *arena, DType compute) {
 /* The arena of a training step on one rank, as it is packed, and the least that
  * any packing takes. */
 static bool measure_memory(const Compilation *c, Figures *out) {
-  Graph *final = driver_run_passes(c, ENTRY_train, c->model->train, NULL);
+  Graph *final = driver_run_passes(c, ENTRY_train, c->model->train, 0);
   if (!final) return false;
   out->assignment = driver_assign_alone(c, ENTRY_train, final);
   out->transient_bound_bytes = buffer_assignment_bound(final, out->assignment);
@@ -179,7 +179,8 @@ static int measure_model(Tool *tool, Compilation *c, Figures *out) {
   out->flops_forward = graph_product_flops(forward, arena);
   out->flops_step = out->flops_forward;
   if (model->has_train) {
-    trained = driver_run_passes(c, ENTRY_train, model->train, "autodiff");
+    trained = driver_run_passes(c, ENTRY_train, model->train,
+                                pass_phase(PASSES_precision));
     if (!trained) return EXIT_user;
     out->flops_step = graph_product_flops(trained, arena);
     kept = kept_bytes(trained, arena, model->precision.compute);

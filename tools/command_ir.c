@@ -48,7 +48,7 @@ int command_ir(Tool *tool) {
     return EXIT_user;
   }
   if (last || options->dump || options->instructions)
-    graph = driver_run_passes(&c, id, graph, last);
+    graph = driver_run_passes(&c, id, graph, pass_end(last));
   if (!graph) return EXIT_user;
   Text out = text_create(tool->arena);
   if (options->instructions)

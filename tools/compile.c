@@ -114,7 +114,8 @@ static bool can_leave_out(const Compilation *c) {
   const CompileOptions *options = c->options;
   if (!plan || (plan->ranks <= 1 && plan->microbatches <= 1)) return true;
   for (int i = 0; i < options->n_disabled; i++) {
-    if (!pass_is_named(pass_find("partition"), options->disabled[i])) continue;
+    if (!pass_is_named(pass_phase(PASSES_partition), options->disabled[i]))
+      continue;
     message_print(
         "dnnc: error: '--disable %s' cannot hold: this pass gives the ranks "
         "and micro-batches of the plan their shards\n"

@@ -25,8 +25,8 @@ const char *inspect_ms(Arena *arena, Ps time) {
 bool inspect_rates(Inspection *out) {
   const Priced *p = out->priced;
   const Model *model = p->c->model;
-  const Graph *trained =
-      driver_run_passes(p->c, ENTRY_train, model->train, "autodiff");
+  const Graph *trained = driver_run_passes(p->c, ENTRY_train, model->train,
+                                           pass_phase(PASSES_precision));
   if (!trained) return false;
   out->flops = graph_model_flops(trained, p->c->module->arena);
   for (int i = 0; i < p->price.n_classes; i++) {

@@ -272,12 +272,11 @@ static void sum_kernels(TableSum *s, const Graph *graph, int64_t microbatches,
   }
 }
 
-/* The rows of passes.def from one to another; NULL: one has reported a mistake.
- */
-static Graph *run_rows(const PassContext *ctx, const char *first,
-                       const char *last, Graph *graph) {
-  PassOptions options = {
-      .level = ctx->level, .start_at = first, .stop_after = last};
+/* The rows of a phase; NULL: one has reported a mistake. */
+static Graph *run_phase(const PassContext *ctx, PassPhase phase, Graph *graph) {
+  PassOptions options = {.level = ctx->level,
+                         .begin = pass_phase(phase),
+                         .end = pass_phase((PassPhase)(phase + 1))};
   graph = passes_run(ctx, &options, graph).graph;
   return diags_errors(ctx->module->diags) > 0 ? NULL : graph;
 }
@@ -292,10 +291,10 @@ const PlanSum *plan_tables_sum(PlanTables *tables, const PassContext *ctx,
   TableSum s = {tables, &own, ctx->module->arena, sum};
   PinTrial trial = {0};
   Graph *placed = (Graph *)partition_decide(&own, planning, &trial);
-  placed = run_rows(&own, "cse@4", "cse@4", placed);
+  placed = run_phase(&own, PASSES_merging, placed);
   if (placed) {
     sum_placed(&s, placed, placed_runs(&own, placed), 1);
-    placed = run_rows(&own, "remat", "accumulate_matmuls", placed);
+    placed = run_phase(&own, PASSES_kernels, placed);
   }
   if (placed) sum_kernels(&s, placed, mesh_microbatches(&placed->mesh), 1);
   arena_destroy(arena);

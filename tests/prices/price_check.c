@@ -137,10 +137,10 @@ typedef struct Watched {
 static void look_at_graph_after(void *user, const WatchedPass *pass) {
   Watched *w = user;
   const Graph *graph = pass->graph;
-  if (pass_is_named(pass->row, "cse@4"))
+  if (pass_info(pass->row)->phase == PASSES_merging)
     count_strategies(w->c.module->arena, graph, &w->check.products,
                      &w->check.by_strategy);
-  if (!pass_is_named(pass->row, "layout_assignment")) return;
+  if (pass->row + 1 != pass_phase(PASSES_partition)) return;
   PassContext ctx = driver_pass_context(&w->c, w->c.plan);
   ctx.is_training = true;
   ctx.level = w->c.options->level;
@@ -156,7 +156,7 @@ static PriceCheck check_loaded(Watched *w, Text *out) {
   w->slice = cluster_slice(arena, c->cluster, 0, c->ranks);
   w->tables = plan_tables_create(arena, &w->model, &w->slice);
   Graph *graph = driver_graph(c, ENTRY_train);
-  graph = driver_run_passes(c, ENTRY_train, graph, NULL);
+  graph = driver_run_passes(c, ENTRY_train, graph, 0);
   if (!graph && !w->sum) return (PriceCheck){.answer = PRICE_refused};
   if (!graph || !w->sum) return (PriceCheck){.answer = PRICE_faulty};
   Compared sums = {.out = out,

@@ -65,7 +65,7 @@ static Graph *optimised(Module *module, const Model *model, int level,
                      .model = model,
                      .is_training = is_training};
   PassOptions options = {
-      .level = level, .verify = true, .stop_after = stop_after};
+      .level = level, .verify = true, .end = pass_end(stop_after)};
   return passes_run(&ctx, &options, is_training ? model->train : model->eval)
       .graph;
 }

@@ -41,7 +41,8 @@ static inline Graph *exact_graph(Module *module, const Model *model, int level,
                      .model = model,
                      .plan = plan,
                      .is_training = true};
-  PassOptions options = {.level = level, .stop_after = through, .verify = true};
+  PassOptions options = {
+      .level = level, .end = pass_end(through), .verify = true};
   return passes_run(&ctx, &options, model->train).graph;
 }
 

@@ -74,7 +74,7 @@ static const Graph *with_gradients(Module *module, const Recorded *row) {
                      .scratch = arena_create(module->memory),
                      .model = model,
                      .is_training = true};
-  PassOptions options = {.stop_after = "autodiff", .verify = true};
+  PassOptions options = {.end = pass_end("autodiff"), .verify = true};
   return passes_run(&ctx, &options, model->train).graph;
 }
 

@@ -191,7 +191,7 @@ static bool prices_are_equal(const ModelCase *one, Price *out) {
                one->model);
   Graph *graph = driver_graph(&c, ENTRY_train);
   if (!graph) return false;
-  graph = driver_run_passes(&c, ENTRY_train, graph, NULL);
+  graph = driver_run_passes(&c, ENTRY_train, graph, 0);
   cr_assert_not_null(graph, "%s", one->model);
   CostModel model = {0};
   cost_model_of(c.cluster->groups[0].device, &model);

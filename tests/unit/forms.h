@@ -41,7 +41,7 @@ static inline Graph *after(Module *module, Model *model, const char *pass,
                      .scratch = arena_create(module->memory),
                      .model = model,
                      .is_training = true};
-  PassOptions options = {.level = level, .stop_after = pass, .verify = true};
+  PassOptions options = {.level = level, .end = pass_end(pass), .verify = true};
   return passes_run(&ctx, &options, model->train).graph;
 }
 

@@ -46,7 +46,7 @@ static const InstructionList *list_of(Module *module, const ListCase *one) {
   Compilation c;
   cr_assert_eq(driver_load(module, options, &c), COMPILE_done, "%s", one->name);
   Graph *graph = driver_graph(&c, ENTRY_train);
-  graph = driver_run_passes(&c, ENTRY_train, graph, NULL);
+  graph = driver_run_passes(&c, ENTRY_train, graph, 0);
   cr_assert_not_null(graph, "%s", one->name);
   return driver_instructions(&c, graph);
 }

@@ -278,6 +278,13 @@ Test(passes, goldens) {
               pass_info(i)->name);
 }
 
+Test(passes, phases_come_in_order) {
+  for (int i = 1; i < pass_count(); i++)
+    cr_expect(pass_info(i - 1)->phase <= pass_info(i)->phase, "row %d", i);
+  for (int i = 0; i <= PASSES_order; i++)
+    cr_expect_eq(pass_info(pass_phase((PassPhase)i))->phase, (PassPhase)i);
+}
+
 Test(passes, manager) {
   cr_assert_eq(pass_find("nothing"), -1);
   cr_assert_str_eq(pass_info(pass_find("fuse"))->name, "fuse");
@@ -288,13 +295,13 @@ Test(passes, manager) {
                           graph_op1(graph, OP_exp, x));
   make_output(graph, ROLE_result, "y", twice);
   PassContext ctx = {.module = module, .scratch = module->arena};
-  PassOptions options = {.level = 2, .verify = true, .stop_after = "cse"};
+  PassOptions options = {.level = 2, .verify = true, .end = pass_end("cse")};
   cr_assert_eq(passes_run(&ctx, &options, graph).graph->nodes.n, 3);
   const char *disabled = "cse";
   options.disabled = &disabled;
   options.n_disabled = 1;
   cr_assert_eq(passes_run(&ctx, &options, graph).graph->nodes.n, 4);
-  options.stop_after = NULL;
+  options.end = 0;
   cr_assert_eq(passes_run(&ctx, &options, graph).graph->nodes.n, 2);
   modules_destroy();
 }
@@ -379,7 +386,7 @@ static size_t bytes_after_passes(int length, Graph **out_last) {
   Module *module = module_create();
   Graph *graph = make_chain(module, length);
   PassContext ctx = {.module = module, .scratch = module->arena};
-  PassOptions options = {.level = 2, .stop_after = "cse"};
+  PassOptions options = {.level = 2, .end = pass_end("cse")};
   Text errors = text_create(module->arena);
   size_t before = arena_bytes(module->arena);
   *out_last = passes_run(&ctx, &options, graph).graph;

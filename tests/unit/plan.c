@@ -52,7 +52,8 @@ static const char *add_outcome(Module *module, Planned planned, Text *out) {
                        .model = model,
                        .plan = planned.plan,
                        .is_training = true};
-    PassOptions options = {.level = 2, .stop_after = "remat", .verify = true};
+    PassOptions options = {
+        .level = 2, .end = pass_end("remat"), .verify = true};
     graph_print(&graph, passes_run(&ctx, &options, model->train).graph);
   }
   diags_print(module->diags, out);
@@ -182,7 +183,7 @@ static const char *plan_and_hash(Module *module, FrontendOptions options,
                        .model = planned.model,
                        .plan = planned.plan,
                        .is_training = true};
-    PassOptions passes = {.level = 2, .stop_after = "fuse"};
+    PassOptions passes = {.level = 2, .end = pass_end("fuse")};
     *out_hash =
         graph_hash(passes_run(&ctx, &passes, planned.model->train).graph);
   }
@@ -288,7 +289,8 @@ static const Graph *partitioned_graph(Module *module, const char *path,
                      .model = planned.model,
                      .plan = planned.plan,
                      .is_training = true};
-  PassOptions passes = {.level = 2, .stop_after = "partition", .verify = true};
+  PassOptions passes = {
+      .level = 2, .end = pass_end("partition"), .verify = true};
   return passes_run(&ctx, &passes, planned.model->train).graph;
 }
 
@@ -463,7 +465,7 @@ static int64_t sent_by_case(const PlanCase *c, const char *plan) {
                      .model = planned.model,
                      .plan = planned.plan,
                      .is_training = true};
-  PassOptions options = {.level = 2, .stop_after = "fuse"};
+  PassOptions options = {.level = 2, .end = pass_end("fuse")};
   const Graph *graph = passes_run(&ctx, &options, planned.model->train).graph;
   int64_t bytes = 0;
   for (int id = 0; id < graph->nodes.n; id++)

@@ -293,7 +293,8 @@ static Graph *range_graph(Module *module, const Range *range,
                      .target = target,
                      .model = model,
                      .is_training = true};
-  PassOptions options = {.level = 2, .stop_after = "autodiff", .verify = true};
+  PassOptions options = {
+      .level = 2, .end = pass_end("autodiff"), .verify = true};
   return passes_run(&ctx, &options, model->train).graph;
 }
 

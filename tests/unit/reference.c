@@ -48,7 +48,7 @@ static void check(const Case *c, const char *how, int level,
                   const char *through, const char *disabled) {
   const Graph *graph =
       case_graph(c, &(PassOptions){.level = level,
-                                   .stop_after = through,
+                                   .end = pass_end(through),
                                    .disabled = &disabled,
                                    .n_disabled = disabled != NULL,
                                    .verify = true});
@@ -104,7 +104,7 @@ static void check_ten_steps(const Case *c) {
 
 static bool has_attention(const Case *c) {
   const Graph *graph =
-      case_graph(c, &(PassOptions){.level = 2, .stop_after = "attention"});
+      case_graph(c, &(PassOptions){.level = 2, .end = pass_end("attention")});
   for (int i = 0; i < graph->nodes.n; i++)
     if (graph->nodes.data[i]->op == OP_attention) return true;
   return false;

@@ -73,7 +73,8 @@ static Outcome compute(Model *model, int level, const char *through) {
                      .scratch = arena_create(module->memory),
                      .model = model,
                      .is_training = true};
-  PassOptions options = {.level = level, .stop_after = through, .verify = true};
+  PassOptions options = {
+      .level = level, .end = pass_end(through), .verify = true};
   Graph *graph = passes_run(&ctx, &options, model->train).graph;
   cr_assert_eq(diags_errors(module->diags), 0);
   return (Outcome){graph, run(graph, INTERP_f64, make_inputs(graph))};
