@@ -155,7 +155,7 @@ static Status select_all(Build *build, KernelSet *set, LaunchList *lists) {
     if (options->is_stopped && options->is_stopped(options->user))
       return status_make(STATUS_unavailable, "stopped");
     const EntryPoint *entry_point = &build->program.entry_points[i];
-    bool is_paced = strcmp(entry_point->name, "train") == 0;
+    bool is_paced = entry_point->id == ENTRY_train;
     TRY(select_entry_point(set, entry_point, NULL,
                            is_paced ? options->pacer : NULL, &lists[i]));
   }

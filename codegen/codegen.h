@@ -113,9 +113,8 @@ Status backend_read_target(Arena *arena, const char *text, BuildTarget *out);
 
 /* One final graph of the model, as it goes into the program. */
 typedef struct EntryPoint {
-  /* train eval eval_remainder predict decode prefill decode_init; forward: of a
-   * net that gives no row for each record */
-  const char *name;
+  EntryPointId id;  /* of the plain program: that of training */
+  const char *name; /* for messages */
   const Graph *graph;
   const InstructionList *instructions; /* of this graph */
   const BufferAssignment *assignment;

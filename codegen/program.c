@@ -8,7 +8,7 @@
  * image in:
  *
  *     static const DnnEntryPoint entry_points[] = {
- *       {.name = "train", .n_instrs = 214, .instrs = AT(DnnInstr, 2048), ...
+ *       {.id = 0, .name = "train", .n_instrs = 214, ...
  *     const DnnProgram dnn_program = {...};
  *
  * Structs are cleared before their members are set, so that the bytes between
@@ -377,7 +377,7 @@ static void add_entry_point(ProgramPrinter *printer,
   Text *out = printer->out;
   Table tensors = add_entry_point_tensors(printer, entry_point);
   Table instrs = add_instrs(printer, launches);
-  text_add(out, "  {.name = ");
+  text_printf(out, "  {.id = %d, .name = ", entry_point->id);
   program_add_string(out, entry_point->name);
   text_printf(out,
               ", .n_instrs = %d, .instrs = AT(DnnInstr, %zu), .batch = %" PRId64
@@ -547,7 +547,7 @@ static int64_t program_arena_bytes(const ProgramInput *input) {
   int64_t bytes = input->persistent->bytes;
   for (int i = 0; i < input->n_entry_points; i++)
     if ((input->n_entry_points == 1 ||
-         strcmp(input->entry_points[i].name, "predict") != 0) &&
+         input->entry_points[i].id != ENTRY_predict) &&
         input->entry_points[i].assignment->arena_bytes > bytes)
       bytes = input->entry_points[i].assignment->arena_bytes;
   return bytes;

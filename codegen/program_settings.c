@@ -218,7 +218,7 @@ static bool fills_caches_of(const ProgramPrinter *printer) {
   const ProgramInput *input = printer->input;
   for (int i = 0; i < input->n_entry_points; i++) {
     const Graph *graph = input->entry_points[i].graph;
-    if (strcmp(input->entry_points[i].name, "prefill") != 0) continue;
+    if (input->entry_points[i].id != ENTRY_prefill) continue;
     for (int k = 0; k < graph->outputs.n; k++)
       if (graph->outputs.data[k].role == ROLE_decode_cache) return true;
   }

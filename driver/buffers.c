@@ -49,8 +49,7 @@ driver_assign_alone(const Compilation *c, EntryPointId id, const Graph *graph) {
 
 const EntryPoint *driver_training_step(const Compilation *c) {
   for (int i = 0; i < c->n_entry_points; i++)
-    if (c->entry_points[i].name == entry_point_info(ENTRY_train)->name)
-      return &c->entry_points[i];
+    if (c->entry_points[i].id == ENTRY_train) return &c->entry_points[i];
   return NULL;
 }
 
@@ -59,9 +58,7 @@ const EntryPoint *driver_largest(const Compilation *c) {
   const EntryPoint *largest = NULL;
   for (int i = 0; i < c->n_entry_points; i++) {
     const EntryPoint *entry = &c->entry_points[i];
-    if (c->n_entry_points > 1 &&
-        entry->name == entry_point_info(ENTRY_predict)->name)
-      continue;
+    if (c->n_entry_points > 1 && entry->id == ENTRY_predict) continue;
     if (!largest ||
         entry->assignment->arena_bytes > largest->assignment->arena_bytes)
       largest = entry;
@@ -85,7 +82,7 @@ bool driver_fits_memory(const Compilation *c) {
   Diag *d = diag(c->module->diags, DIAG_memory_pin, plan->memory_span,
                  text_quantity(arena, most, "B"));
   const char *whole = driver_whole_batch(c, largest);
-  if (largest->name != entry_point_info(ENTRY_train)->name)
+  if (largest->id != ENTRY_train)
     diag_note(d, SPAN_NONE, "the entry point '%s' needs it%s%s", largest->name,
               whole ? "; all of its batch at once for " : "",
               whole ? whole : "");

@@ -84,7 +84,7 @@ static bool report_uncounted(const Compilation *c, bool all_there,
 }
 
 /* The data inputs of a graph, as the runtime wants to see them. */
-static DnnEntryPoint entry_point_of(Arena *arena, const char *name,
+static DnnEntryPoint entry_point_of(Arena *arena, EntryPointId id,
                                     const Graph *graph, int64_t batch) {
   DnnTensor *tensors = ARENA_ARRAY(arena, DnnTensor, graph->inputs.n);
   int n = 0;
@@ -93,7 +93,7 @@ static DnnEntryPoint entry_point_of(Arena *arena, const char *name,
       tensors[n++] =
           (DnnTensor){.path = graph->inputs.data[i].path, .role = DNN_DATA};
   return (DnnEntryPoint){
-      .name = name, .batch = batch, .n_tensors = n, .tensors = tensors};
+      .id = (uint8_t)id, .batch = batch, .n_tensors = n, .tensors = tensors};
 }
 
 /* Blocks of unequal length: with the places of both. */
@@ -138,8 +138,8 @@ bool driver_count_eval_samples(const Compilation *c, const Model *model,
   for (int i = 0; i < model->n_data; i++)
     blocks[i] = data_of(arena, &model->data[i]);
   DnnEntryPoint entry_points[2] = {
-      entry_point_of(arena, "train", model->train, batch),
-      entry_point_of(arena, "eval", model->eval, batch)};
+      entry_point_of(arena, ENTRY_train, model->train, batch),
+      entry_point_of(arena, ENTRY_eval, model->eval, batch)};
   DnnProgram program = {.n_data = model->n_data,
                         .data = blocks,
                         .model_dir = c->model_folder,

@@ -89,22 +89,13 @@ typedef struct CompileOptions {
 
 /* ---- what comes out ---- */
 
-typedef enum EntryPointId {
-#define ENTRY_POINT(name, purpose, placement, about) ENTRY_##name,
-#include "driver/entry_points.def"
-  N_ENTRY_POINTS
-} EntryPointId;
-
 typedef struct EntryPointInfo {
-  const char *name;
   Purpose purpose;             /* besides training */
   bool is_sharded, is_derived; /* is_derived: by decode.c, from prefill */
   const char *about;
 } EntryPointInfo;
 
 const EntryPointInfo *entry_point_info(EntryPointId id);
-/* N_ENTRY_POINTS: there is none of this name. */
-EntryPointId entry_point_find(const char *name);
 
 typedef struct Compilation {
   Module *module;

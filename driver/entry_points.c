@@ -19,21 +19,15 @@ enum { placement_sharded = true, placement_replicated = false };
 
 static const EntryPointInfo entry_point_rows[] = {
 #define ENTRY_POINT(name, purpose, placement, about)                           \
-  {#name, PURPOSE_##purpose, placement_##placement, false, about},
+  {PURPOSE_##purpose, placement_##placement, false, about},
 #define DECODE_ENTRY_POINT(name, purpose, placement, about)                    \
-  {#name, PURPOSE_##purpose, placement_##placement, true, about},
-#include "driver/entry_points.def"
+  {PURPOSE_##purpose, placement_##placement, true, about},
+#include "support/entry_points.def"
 };
 
 const EntryPointInfo *entry_point_info(EntryPointId id) {
   ASSERT(id >= 0 && id < N_ENTRY_POINTS);
   return &entry_point_rows[id];
-}
-
-EntryPointId entry_point_find(const char *name) {
-  int id = 0;
-  while (id < N_ENTRY_POINTS && strcmp(entry_point_rows[id].name, name)) id++;
-  return (EntryPointId)id;
 }
 
 Graph *driver_model_graph(const Model *model, EntryPointId id) {
@@ -42,7 +36,7 @@ Graph *driver_model_graph(const Model *model, EntryPointId id) {
   case ENTRY_##name:                                                           \
     return model->name;
 #define DECODE_ENTRY_POINT(name, purpose, placement, about) case ENTRY_##name:
-#include "driver/entry_points.def"
+#include "support/entry_points.def"
   case N_ENTRY_POINTS: return NULL;
   }
   UNREACHABLE();
@@ -65,7 +59,7 @@ const Model *driver_copy_model(Module *module, const Model *model, int blocks) {
 #define ENTRY_POINT(name, purpose, placement, about)                           \
   if (model->name) own->name = copy_graph(module, model->name, blocks);
 #define DECODE_ENTRY_POINT(name, purpose, placement, about)
-#include "driver/entry_points.def"
+#include "support/entry_points.def"
   return own;
 }
 
@@ -142,7 +136,7 @@ static bool stores_weights(const Compilation *c, EntryPointId id) {
 
 bool driver_compile_graph(const Compilation *c, EntryPointId id, Graph *graph,
                           int end, PassResult *out) {
-  PassRun run = {.name = entry_point_info(id)->name,
+  PassRun run = {.name = entry_point_name(id),
                  .plan = driver_entry_point_plan(c, id),
                  .is_training = id == ENTRY_train,
                  .is_decode = stores_weights(c, id),
@@ -170,7 +164,8 @@ bool driver_add_graph(Compilation *c, EntryPointId id, Graph *graph,
     return false;
   if (id == ENTRY_train) c->trained = result.graph;
   c->entry_points[c->n_entry_points++] =
-      (EntryPoint){.name = entry_point_info(id)->name,
+      (EntryPoint){.id = id,
+                   .name = entry_point_name(id),
                    .graph = result.graph,
                    .instructions = driver_instructions(c, result.graph),
                    .batch = entry_point_batch(c->model, id)};
@@ -216,7 +211,8 @@ void driver_add_plain(Compilation *c) {
   PassResult result = driver_passes(c, module, &run, graph);
   if (diags_errors(module->diags) == 0)
     c->plain =
-        (EntryPoint){.name = "plain",
+        (EntryPoint){.id = ENTRY_train,
+                     .name = "plain",
                      .graph = result.graph,
                      .instructions = driver_instructions(c, result.graph),
                      .batch = c->model->settings.batch};

@@ -82,8 +82,7 @@ static void make_references(const StepCompiler *s, bool is_resized) {
 static const Graph *graph_of_entry(const StepCompiler *s, EntryPointId id) {
   const Compilation *c = s->c;
   for (int i = 0; i < c->n_entry_points; i++)
-    if (!strcmp(c->entry_points[i].name, entry_point_info(id)->name))
-      return c->entry_points[i].graph;
+    if (c->entry_points[i].id == id) return c->entry_points[i].graph;
   return NULL;
 }
 
@@ -95,7 +94,7 @@ static const char *list_not_played(const StepCompiler *s) {
     bool is_there = !entry_point_info((EntryPointId)id)->is_derived &&
                     driver_model_graph(model, (EntryPointId)id);
     if (id == ENTRY_train || id == ENTRY_eval || !is_there) continue;
-    const char *name = entry_point_info((EntryPointId)id)->name;
+    const char *name = entry_point_name((EntryPointId)id);
     names = names ? arena_printf(s->arena, "%s, %s", names, name) : name;
   }
   return names;

@@ -46,7 +46,7 @@ static const char *list_outputs(const Compilation *c, EntryPointId id,
 }
 
 const char *driver_whole_batch(const Compilation *c, const EntryPoint *entry) {
-  EntryPointId id = entry_point_find(entry->name);
+  EntryPointId id = entry->id;
   const Graph *graph = driver_model_graph(c->model, id);
   bool is_evaluation = id == ENTRY_eval || id == ENTRY_eval_remainder;
   const Plan *plan = is_evaluation ? driver_entry_point_plan(c, id) : NULL;

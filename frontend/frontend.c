@@ -98,9 +98,9 @@ static const Expr *loss_expr(Build *b) {
   return setting_expr(b->settings, &ref);
 }
 
-static Graph *build_eval(Build *b, const Expr *loss, const char *name,
+static Graph *build_eval(Build *b, const Expr *loss, EntryPointId id,
                          int64_t batch, bool has_batch_rows) {
-  Elab *e = new_elab(b, name, false, batch);
+  Elab *e = new_elab(b, entry_point_name(id), false, batch);
   e->has_batch_rows = has_batch_rows;
   elab_loss(e, loss, &b->model->settings.validation);
   elab_metrics(e, b->settings, b->train_block, &b->model->settings);
@@ -157,13 +157,13 @@ static ExprValue apply_net(Build *b, Elab *e, Callable *net) {
   return elab_net(e, net, args, params->n, net->item->name_span);
 }
 
-static Graph *build_net(Build *b, Callable *net, const char *name,
+static Graph *build_net(Build *b, Callable *net, EntryPointId id,
                         int64_t batch) {
-  Elab *e = new_elab(b, name, false, batch);
+  Elab *e = new_elab(b, entry_point_name(id), false, batch);
   e->has_batch_rows = true;
   ExprValue result = apply_net(b, e, net);
   if (expr_value_is_poison(result)) return NULL;
-  add_results(e, net, result, strcmp(name, "prefill") == 0);
+  add_results(e, net, result, id == ENTRY_prefill);
   return finish(e);
 }
 
@@ -232,7 +232,7 @@ static Graph *build_predict(Build *b, Callable *net) {
                           .value = options->value,
                           .batch_dim = b->batch_dim,
                           .says = options->predicting == PREDICTING_wanted};
-  Elab *e = new_elab(b, "predict", false, b->batch);
+  Elab *e = new_elab(b, entry_point_name(ENTRY_predict), false, b->batch);
   e->has_batch_rows = true;
   predict_watch(e, options->net ? net : NULL);
   bool is_good = b->train_block ? elab_loss(e, loss_expr(b), NULL)
@@ -310,7 +310,7 @@ static void build_train(Build *b) {
     train_read(b->settings, model, b->train_block);
     return;
   }
-  b->train = new_elab(b, "train", true, b->batch);
+  b->train = new_elab(b, entry_point_name(ENTRY_train), true, b->batch);
   b->train->reference = NULL;
   b->walk = b->train;
   bool is_good = elab_loss(b->train, loss, NULL);
@@ -328,7 +328,7 @@ static void build_train(Build *b) {
   model->settings.batch_dim = b->batch_dim;
   count_items(model);
   warn_unreached(model->train, module_of(b)->arena, DIAG_no_gradient);
-  model->eval = build_eval(b, loss, "eval", b->batch, false);
+  model->eval = build_eval(b, loss, ENTRY_eval, b->batch, false);
 }
 
 /* The last batch of an evaluation holds what the full ones leave: the data
@@ -346,7 +346,7 @@ static bool build_eval_remainder(Build *b) {
   if (remainder == 0 || !has_batch_dim || model->settings.eval_batches > 0)
     return true;
   model->eval_remainder =
-      build_eval(b, loss_expr(b), "eval_remainder", remainder, true);
+      build_eval(b, loss_expr(b), ENTRY_eval_remainder, remainder, true);
   model->eval_remainder_batch = remainder;
   return true;
 }
@@ -397,7 +397,7 @@ static void build_sample(Build *b, Callable *net) {
     diag(e->diags, DIAG_sample_batch, span, net->item->name);
     return;
   }
-  b->model->prefill = build_net(b, net, "prefill", 1);
+  b->model->prefill = build_net(b, net, ENTRY_prefill, 1);
   b->model->has_sample = true;
   const Graph *graph = b->model->prefill;
   if (!graph || has_errors(b) || is_sampled(graph)) return;
@@ -419,7 +419,7 @@ static void build_graphs(Build *b) {
     if (!net) return;
     model->name = net->item->name;
     set_batch_dim(b, first_dim(net));
-    model->forward = build_net(b, net, "forward", 0);
+    model->forward = build_net(b, net, ENTRY_forward, 0);
     if (model->forward && !has_errors(b))
       warn_unreached(model->forward, module_of(b)->arena, DIAG_unreached);
   }

@@ -240,8 +240,8 @@ typedef struct DnnInstr {
   "sample.position" /* as in passes/decode/incremental_decoding.h */
 
 typedef struct DnnEntryPoint {
-  const char *name; /* train eval eval_remainder predict prefill decode
-                       decode_init */
+  uint8_t id;       /* EntryPointId of support/tables.h */
+  const char *name; /* for messages */
   int32_t n_instrs;
   const DnnInstr *instrs;
   int64_t batch; /* samples that all ranks together take in one execution; of

@@ -17,4 +17,14 @@ typedef enum ReduceKind {
   N_REDUCTIONS
 } ReduceKind;
 
+typedef enum EntryPointId {
+#define ENTRY_POINT(name, purpose, placement, about) ENTRY_##name,
+#include "support/entry_points.def"
+  N_ENTRY_POINTS
+} EntryPointId;
+
+const char *entry_point_name(EntryPointId id);
+/* Returns N_ENTRY_POINTS if there is none of this name. */
+EntryPointId entry_point_find(const char *name);
+
 #endif

@@ -16,11 +16,11 @@ static void report_no_graph(const Options *options, EntryPointId id) {
   const char *names[N_ENTRY_POINTS];
   if (id < N_ENTRY_POINTS) {
     message_print("dnnc: error: '%s' has no entry point '%s'\n",
-                  options->subject, entry_point_info(id)->name);
+                  options->subject, entry_point_name(id));
     return;
   }
   for (int i = 0; i < N_ENTRY_POINTS; i++)
-    names[i] = entry_point_info((EntryPointId)i)->name;
+    names[i] = entry_point_name((EntryPointId)i);
   const char *nearest = text_nearest(options->entry, names, N_ENTRY_POINTS);
   message_print("dnnc: error: no entry point '%s'\n", options->entry);
   if (nearest)

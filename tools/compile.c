@@ -13,8 +13,9 @@
 /* A bundle that stays can be asked for a prediction later. */
 static Predicting command_predicting(const CommandInfo *command,
                                      const Options *options) {
-  bool is_asked = command->purpose == PURPOSE_predict || options->value ||
-                  (options->entry && !strcmp(options->entry, "predict"));
+  bool is_asked =
+      command->purpose == PURPOSE_predict || options->value ||
+      (options->entry && entry_point_find(options->entry) == ENTRY_predict);
   if (is_asked) return PREDICTING_wanted;
   bool is_kept = command->output == OUTPUT_bundle ||
                  (command->output == OUTPUT_kept && options->output);

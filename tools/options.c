@@ -438,7 +438,7 @@ static const char *entry_point_help(Arena *arena) {
   text_add(&out, "the entry point whose graph is printed: ");
   for (int i = 0; i < N_ENTRY_POINTS; i++) {
     text_add(&out, i == 0 ? "" : i + 1 < N_ENTRY_POINTS ? ", " : " or ");
-    text_add(&out, entry_point_info((EntryPointId)i)->name);
+    text_add(&out, entry_point_name((EntryPointId)i));
     if (i == 0) text_add(&out, " (default)");
   }
   return text_string(&out);

@@ -250,7 +250,7 @@ Status data_open(Arena *arena, const DnnProgram *program,
   for (int i = 0; i < program->n_data; i++)
     TRY(open_block(arena, data, &program->data[i], seed, &data->blocks[i]));
   make_buffers(arena, data);
-  const DnnEntryPoint *eval = program_entry_point(program, "eval");
+  const DnnEntryPoint *eval = program_entry_point(program, ENTRY_eval);
   data->eval_batch = eval ? eval->batch : 1;
   return STATUS_OK;
 }
@@ -421,13 +421,13 @@ static int64_t steps_of(const Block *block, int64_t batch) {
 }
 
 int64_t data_steps_per_epoch(const Data *data) {
-  const DnnEntryPoint *train = program_entry_point(data->program, "train");
+  const DnnEntryPoint *train = program_entry_point(data->program, ENTRY_train);
   const Block *longest = find_length(data, train, false, true);
   return longest ? steps_of(longest, train->batch) : 0;
 }
 
 int64_t data_eval_samples(const Data *data) {
-  return data_samples(data, program_entry_point(data->program, "eval"));
+  return data_samples(data, program_entry_point(data->program, ENTRY_eval));
 }
 
 /* A block without samples has none for any batch. */
@@ -616,7 +616,7 @@ static bool can_evaluate(const Block *block, int64_t batch) {
 }
 
 Status data_check(const Data *data) {
-  const DnnEntryPoint *train = program_entry_point(data->program, "train");
+  const DnnEntryPoint *train = program_entry_point(data->program, ENTRY_train);
   const Block *block = find_short(data, train, can_train);
   if (block)
     return status_make(
@@ -625,7 +625,7 @@ Status data_check(const Data *data) {
         "%lld",
         block->data->name, (long long)samples_in(block, &block->train),
         (long long)samples_in(block, &block->eval), (long long)train->batch);
-  block = find_short(data, program_entry_point(data->program, "eval"),
+  block = find_short(data, program_entry_point(data->program, ENTRY_eval),
                      can_evaluate);
   if (block)
     return status_make(STATUS_invalid,
@@ -634,8 +634,8 @@ Status data_check(const Data *data) {
                        block->data->name, (long long)block->eval.n,
                        (long long)(block->window + block->lookahead));
   TRY(data_check_lengths(data, train, false));
-  return data_check_lengths(data, program_entry_point(data->program, "eval"),
-                            true);
+  return data_check_lengths(
+      data, program_entry_point(data->program, ENTRY_eval), true);
 }
 
 void data_read_ahead(Data *data, Device *device, const DnnEntryPoint *train,

@@ -327,10 +327,10 @@ static Status check_profiles(const Run *run) {
 
 static int start_run(Run *run) {
   const DnnProgram *program = run->program;
-  run->train = program_entry_point(program, "train");
-  run->eval = program_entry_point(program, "eval");
-  run->eval_remainder = program_entry_point(program, "eval_remainder");
-  run->prefill = program_entry_point(program, "prefill");
+  run->train = program_entry_point(program, ENTRY_train);
+  run->eval = program_entry_point(program, ENTRY_eval);
+  run->eval_remainder = program_entry_point(program, ENTRY_eval_remainder);
+  run->prefill = program_entry_point(program, ENTRY_prefill);
   run->seed = run->options.seed >= 0 ? (uint64_t)run->options.seed
                                      : program->settings.seed;
   run->saved = run->evaluated = run->compared = -1;
@@ -414,18 +414,18 @@ static int launch_bundle(int argc, char **argv, const RunOptions *options,
       .start_timeout_s = options->start_timeout});
 }
 
-/* The program without training: the named entry points, and no more of the
+/* The program without training: these entry points, and no more of the
  * arena than they touch. */
 static const DnnProgram *with_entry_points(Arena *arena,
                                            const DnnProgram *program,
-                                           const char *const *names, int n) {
+                                           const EntryPointId *ids, int n) {
   DnnProgram *own = arena_copy(arena, program, sizeof *program);
   DnnEntryPoint *entry_points = ARENA_ARRAY(arena, DnnEntryPoint, n);
   own->entry_points = entry_points;
   own->n_entry_points = 0;
   own->arena_bytes = program->persistent_bytes;
   for (int i = 0; i < n; i++) {
-    const DnnEntryPoint *entry = program_entry_point(program, names[i]);
+    const DnnEntryPoint *entry = program_entry_point(program, ids[i]);
     if (!entry) continue;
     entry_points[own->n_entry_points++] = *entry;
     if (entry->arena_bytes > own->arena_bytes)
@@ -437,8 +437,9 @@ static const DnnProgram *with_entry_points(Arena *arena,
 /* The part of a program that these options ask for. */
 static Status choose_entry_points(Arena *arena, const RunOptions *options,
                                   const DnnProgram **program) {
-  static const char *const sampling[] = {"prefill", "decode", "decode_init"};
-  static const char *const evaluating[] = {"eval", "eval_remainder"};
+  static const EntryPointId sampling[] = {ENTRY_prefill, ENTRY_decode,
+                                          ENTRY_decode_init};
+  static const EntryPointId evaluating[] = {ENTRY_eval, ENTRY_eval_remainder};
   if (options->predict)
     return predict_program(arena, *program, options, program);
   if (options->links) *program = links_program(arena, *program);

@@ -242,7 +242,7 @@ static void report_prediction(const Predict *p, int64_t begin_ns) {
 
 int run_predict(Run *run) {
   Predict p = {.run = run,
-               .entry = program_entry_point(run->program, "predict")};
+               .entry = program_entry_point(run->program, ENTRY_predict)};
   int64_t begin = clock_ns();
   int code = run_agree(run, prepare_prediction(&p));
   if (!code) code = run_agree(run, share_format(&p));

@@ -226,7 +226,7 @@ static const DnnTensor *without_lanes(Arena *arena, const DnnProgram *program) {
 
 Status predict_program(Arena *arena, const DnnProgram *program,
                        const RunOptions *options, const DnnProgram **out) {
-  Preparing p = {arena, program, program_entry_point(program, "predict"),
+  Preparing p = {arena, program, program_entry_point(program, ENTRY_predict),
                  options};
   if (!p.entry)
     return status_make(

@@ -89,14 +89,15 @@ static const DnnTensor *find_data(const DnnEntryPoint *entry,
 }
 
 static void prepare_decode(Sampling *s) {
-  const DnnEntryPoint *decode = program_entry_point(s->run->program, "decode");
+  const DnnEntryPoint *decode =
+      program_entry_point(s->run->program, ENTRY_decode);
   if (!decode || s->run->options.whole_windows) return;
   s->token = find_data(decode, s->input->path);
   s->position = find_data(decode, DNN_POSITION);
   s->logit = program_tensor(s->run->program, decode, DNN_RESULT);
   ASSERT(s->token && s->logit);
   s->decode = decode;
-  s->decode_init = program_entry_point(s->run->program, "decode_init");
+  s->decode_init = program_entry_point(s->run->program, ENTRY_decode_init);
   double each = cost_of(decode);
   s->prefill_at = INT64_MAX;
   if (s->run->program->sample->fills_caches && each > 0)

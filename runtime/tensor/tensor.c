@@ -8,10 +8,9 @@
 #include <string.h>
 
 const DnnEntryPoint *program_entry_point(const DnnProgram *program,
-                                         const char *name) {
+                                         EntryPointId id) {
   for (int i = 0; i < program->n_entry_points; i++)
-    if (strcmp(program->entry_points[i].name, name) == 0)
-      return &program->entry_points[i];
+    if (program->entry_points[i].id == id) return &program->entry_points[i];
   return NULL;
 }
 

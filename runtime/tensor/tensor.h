@@ -7,6 +7,7 @@
 
 #include "runtime/program.h"
 #include "support/support.h"
+#include "support/tables.h"
 
 #include <string.h>
 
@@ -68,7 +69,7 @@ void floats_cast(DnnDtype from, const void *in, DnnDtype to, void *out,
 /* ---- tensor.c: tensors of a program ---- */
 
 const DnnEntryPoint *program_entry_point(const DnnProgram *program,
-                                         const char *name);
+                                         EntryPointId id);
 /* First tensor of this role in the entry point, then in the program, or NULL.
  */
 const DnnTensor *program_tensor(const DnnProgram *program,

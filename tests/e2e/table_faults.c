@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "runtime/program.h"
+#include "support/tables.h"
 
 static const int64_t dtype_sizes[] = {
 #define DTYPE(name, bytes, ...) bytes,
@@ -250,7 +251,7 @@ enum { N_KINDS = sizeof kinds / sizeof *kinds };
 
 static const DnnEntryPoint *find_train(const DnnProgram *program) {
   for (int i = 0; i < program->n_entry_points; i++)
-    if (!strcmp(program->entry_points[i].name, "train"))
+    if (program->entry_points[i].id == ENTRY_train)
       return &program->entry_points[i];
   abort();
 }

@@ -118,10 +118,11 @@ static inline DnnTensor toy_input(int64_t batch, int world,
   .op = kind, .n_buffers = ARRAY_LENGTH(at), .buffers = at, .path = name,      \
   .kernel = -1
 
-static inline void toy_code(Toy *toy, int index, const char *name,
+static inline void toy_code(Toy *toy, int index, EntryPointId id,
                             DnnInstr *instrs, int n_instrs, DnnTensor *tensors,
                             int n_tensors, int64_t batch) {
-  toy->entry_points[index] = (DnnEntryPoint){.name = name,
+  toy->entry_points[index] = (DnnEntryPoint){.id = (uint8_t)id,
+                                             .name = entry_point_name(id),
                                              .n_instrs = n_instrs,
                                              .instrs = instrs,
                                              .batch = batch,
@@ -256,9 +257,9 @@ static inline void toy_make(Toy *toy, int world, int64_t rate, int64_t steps,
   toy_instrs(toy, toy->eval, &toy->product[0], toy->backward, &toy->collective);
   toy_instrs(toy, toy->eval_remainder, &toy->product[1], toy->backward_rest,
              NULL);
-  toy_code(toy, 0, "train", toy->train, 5, toy->data, 3, TOY_BATCH);
-  toy_code(toy, 1, "eval", toy->eval, 4, toy->data, 2, TOY_BATCH);
-  toy_code(toy, 2, "eval_remainder", toy->eval_remainder, 2, toy->rest, 2,
+  toy_code(toy, 0, ENTRY_train, toy->train, 5, toy->data, 3, TOY_BATCH);
+  toy_code(toy, 1, ENTRY_eval, toy->eval, 4, toy->data, 2, TOY_BATCH);
+  toy_code(toy, 2, ENTRY_eval_remainder, toy->eval_remainder, 2, toy->rest, 2,
            rest);
   toy_data(toy);
   toy_program(toy, world, steps, save);
