@@ -12,24 +12,25 @@
 #include "driver/internal.h"
 
 /* The first line `remat`, or NULL. */
-static const PlanSaving *first_remat(const Plan *plan) {
-  const PlanSaving *first = NULL;
-  for (int i = 0; plan && plan->saving && i < map_size(plan->saving); i++) {
-    const PlanSaving *line = map_value_at(plan->saving, i);
-    if (line->is_recomputed && (!first || line->span.begin < first->span.begin))
+static const PlanPin *first_remat(const Plan *plan) {
+  const PlanPin *first = NULL;
+  for (int i = 0; plan && plan->saved && i < map_size(plan->saved); i++) {
+    const PlanPin *line = map_value_at(plan->saved, i);
+    if (line->says == SAYS_remat &&
+        (!first || line->span.begin < first->span.begin))
       first = line;
   }
   return first;
 }
 
-/* The plan without its lines `remat`. */
+/* The plan without its lines `remat`: passes look for them in `saved` alone. */
 static Plan *without_remat(Arena *arena, const Plan *plan) {
   Plan *out = arena_copy(arena, plan, sizeof *plan);
-  out->saving = map_create(arena);
-  for (int i = 0; i < map_size(plan->saving); i++) {
-    const PlanSaving *line = map_value_at(plan->saving, i);
-    if (!line->is_recomputed)
-      map_put(out->saving, map_key_at(plan->saving, i), (void *)line);
+  out->saved = map_create(arena);
+  for (int i = 0; i < map_size(plan->saved); i++) {
+    const PlanPin *line = map_value_at(plan->saved, i);
+    if (line->says != SAYS_remat)
+      map_put(out->saved, map_key_at(plan->saved, i), (void *)line);
   }
   return out;
 }
@@ -55,7 +56,7 @@ static PeakKind largest_kind(const MemoryPeak *peak) {
 }
 
 void driver_check_remat(const Compilation *c) {
-  const PlanSaving *line = first_remat(c->plan);
+  const PlanPin *line = first_remat(c->plan);
   const EntryPoint *step = driver_training_step(c);
   MemoryPeak without;
   if (!line || !step || !peak_without(c, &without)) return;

@@ -38,15 +38,15 @@ typedef struct PinTensor {
   const DimNames *stands_for; /* by dim */
 } PinTensor;
 
-/* A line `remat` or `keep`, or such an annotation. */
-typedef struct PinSaving {
-  bool is_recomputed; /* else the values are stored */
-  bool is_annotation;
-  bool names_values;  /* forward values, all of which `values` may leave out */
-  PathList values;    /* forward values */
-  PathList inputs;    /* that `keep` names: stored where ranks gather them */
-  Span span, subject; /* of the line, and of its first path */
-} PinSaving;
+/* A pin about paths, or an annotation. */
+typedef struct PathPin {
+  PlanPin pin; /* as written: axes of size 1 are among its axes */
+  /* Only `remat` and `keep` have these. */
+  bool names_values; /* the pin means forward values, which its paths may all
+                        leave out */
+  PathList inputs;   /* saved, too, where ranks gather them */
+  Span subject;      /* of its first path */
+} PathPin;
 
 typedef struct Pins {
   Name model;
@@ -63,9 +63,8 @@ typedef struct Pins {
   PlanAttention attention;
   Span attention_span;
   bool reduces_bf16;
-  VEC(PlanShard) shards;  /* of names; a later one wins */
-  VEC(PlanPin) of_paths;  /* a later one wins, and any over `shards` */
-  VEC(PinSaving) savings; /* a later one wins */
+  VEC(PlanShard) shards; /* of names; a later one wins */
+  VEC(PathPin) of_paths; /* a later one wins, and any over `shards` */
   /* The model, which pins are about. */
   bool has_train;
   const PlanPaths *paths; /* NULL: no pin names a path */

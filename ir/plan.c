@@ -105,11 +105,16 @@ bool plan_path_is_of_update(const char *path) {
 }
 
 bool pin_is_placement(const PlanPin *pin) {
-  return pin->about != ABOUT_operator;
+  return pin->says == SAYS_placement && pin->about != ABOUT_operator;
 }
 
 bool pin_is_of_update(const PlanPin *pin) {
   return pin->about == ABOUT_gradient || pin->about == ABOUT_optimizer;
+}
+
+static Map **map_of_pin(Plan *plan, const PlanPin *pin) {
+  if (pin->says != SAYS_placement) return &plan->saved;
+  return pin->about == ABOUT_operator ? &plan->computed : &plan->placed;
 }
 
 static void index_pin(Arena *arena, Map **map, const PlanPin *pin) {
@@ -119,15 +124,14 @@ static void index_pin(Arena *arena, Map **map, const PlanPin *pin) {
 }
 
 void plan_index(Arena *arena, Plan *plan) {
-  plan->placed = plan->computed = NULL;
+  plan->placed = plan->computed = plan->saved = NULL;
   for (int i = 0; i < plan->pins.n; i++) {
     const PlanPin *pin = &plan->pins.data[i];
-    index_pin(arena, pin_is_placement(pin) ? &plan->placed : &plan->computed,
-              pin);
+    index_pin(arena, map_of_pin(plan, pin), pin);
   }
 }
 
-static void *find_path(const Map *map, Name path) {
+static const PlanPin *find_path(const Map *map, Name path) {
   return map && path ? map_get(map, path) : NULL;
 }
 
@@ -137,6 +141,10 @@ const PlanPin *plan_find_placement(const Plan *plan, Name path) {
 
 const PlanPin *plan_find_operator(const Plan *plan, Name path) {
   return find_path(plan->computed, path);
+}
+
+const PlanPin *plan_find_saving(const Plan *plan, Name path) {
+  return find_path(plan->saved, path);
 }
 
 const PlanPin *plan_find_update(const Plan *plan, Names *names, PinAbout about,
@@ -164,10 +172,6 @@ bool plan_is_batch(const Plan *plan, Name path, Name dim) {
   const PlanReached *reached;
   int i = find_reached(plan, path, dim, &reached);
   return i >= 0 ? reached->is_batch[i] : dim == plan->batch_dim;
-}
-
-const PlanSaving *plan_find_saving(const Plan *plan, Name path) {
-  return plan->saving && path ? map_get(plan->saving, path) : NULL;
 }
 
 const PlanShard *plan_placed_dim(const PlanPin *pin, Name dim) {

@@ -26,11 +26,20 @@ typedef enum PinAbout {
   ABOUT_optimizer /* the same, for their optimizer state */
 } PinAbout;
 
-/* A pin about paths.  It is the full placement of what they name; `replicate`
- * is one without shards.  For an operator, the dims over which it computes in
- * shards, those that it sums over included, and no others. */
+/* The decision of a pin about its paths. */
+typedef enum PinSays {
+  SAYS_placement,
+  SAYS_remat, /* the backward pass computes these forward values again */
+  SAYS_keep   /* they are stored for it */
+} PinSays;
+
+/* A pin about paths.  A placement is the full one of what they name;
+ * `replicate` is one without shards.  For an operator, it has the dims over
+ * which the operator computes in shards, those that it sums over included, and
+ * no others. */
 typedef struct PlanPin {
   PinAbout about;
+  PinSays says;
   bool is_annotation; /* of the model: any pin of the plan wins */
   int n_paths;
   const Name *paths; /* all that the pin means */
@@ -49,12 +58,6 @@ typedef struct PlanReached {
   const PlanShard *lines[MAX_RANK]; /* of `shards` */
   bool is_batch[MAX_RANK];          /* stands for the batch dim */
 } PlanReached;
-
-/* A line `remat` or `keep`: how the backward pass gets a forward value. */
-typedef struct PlanSaving {
-  bool is_recomputed; /* else it is stored */
-  Span span;
-} PlanSaving;
 
 /* How attention sees a sequence whose queries are sharded. */
 typedef enum PlanAttention {
@@ -86,8 +89,9 @@ typedef struct Plan {
   VEC(PlanShard) shards; /* of names; a later one wins */
   VEC(PlanPin) pins; /* about paths; a later one wins, and any over `shards` */
   /* path -> the pin that wins, NULL where there is none; plan_index makes them:
-   * placements of values, gradients and optimizer state; operators. */
-  Map *placed, *computed;
+   * placements of values, gradients and optimizer state; those of operators;
+   * `remat` and `keep`. */
+  Map *placed, *computed, *saved;
   Map *reached;           /* path -> PlanReached; NULL: none */
   VEC(Name) lines;        /* of paths, as they are printed */
   int64_t bucket_bytes;   /* gradients are reduced in buckets of this size */
@@ -96,8 +100,7 @@ typedef struct Plan {
   int64_t memory_bytes;   /* of a rank at most; 0: no limit */
   int zero;               /* level, 0 to 3 */
   PlanShard zero_over;    /* its axes; none: those of the batch */
-  Map *saving;          /* path of a forward value -> PlanSaving; NULL: none */
-  const char *schedule; /* its word, or NULL: one stage has no timeline */
+  const char *schedule;   /* its word, or NULL: one stage has no timeline */
   PlanAttention attention;
   Span attention_span;
   bool reduces_bf16;    /* sums of values between ranks are sent in bf16 */
@@ -133,6 +136,8 @@ const PlanPin *plan_find_update(const Plan *plan, Names *names, PinAbout about,
                                 const char *parameter);
 /* The pin that says how the operator of this path computes, or NULL. */
 const PlanPin *plan_find_operator(const Plan *plan, Name path);
+/* The pin that recomputes or stores this forward value, or NULL. */
+const PlanPin *plan_find_saving(const Plan *plan, Name path);
 /* Whether the pin places values, gradients or optimizer state. */
 bool pin_is_placement(const PlanPin *pin);
 /* Whether the pin is about gradients or optimizer state. */
@@ -148,8 +153,6 @@ bool plan_path_is_of_update(const char *path);
 const PlanShard *plan_named_dim(const Plan *plan, Name path, Name dim);
 /* Whether it is the batch dim, also under another name. */
 bool plan_is_batch(const Plan *plan, Name path, Name dim);
-/* The last line that recomputes or stores this forward value, or NULL. */
-const PlanSaving *plan_find_saving(const Plan *plan, Name path);
 /* The shard that a pin about paths gives a dim, or NULL: it is replicated. */
 const PlanShard *plan_placed_dim(const PlanPin *pin, Name dim);
 /* The dim of a tensor that takes the axis which `lines[d]` gives dim `d`, or

@@ -264,11 +264,14 @@ static bool check_axes(Module *module, const Pins *pins, const Plan *plan) {
 /* ---- `remat` and `keep` ---- */
 
 /* Reports a line to which later lines leave no value. */
-static bool report_replaced(Module *module, const Pins *pins, int line) {
-  const PinSaving *saving = &pins->savings.data[line];
-  for (int k = line + 1; k < pins->savings.n; k++) {
-    const PinSaving *later = &pins->savings.data[k];
-    if (later->is_recomputed == saving->is_recomputed) continue;
+static bool report_replaced(Module *module, const Plan *plan, int line) {
+  const PlanPin *saving = &plan->pins.data[line];
+  Span last = saving->span;
+  for (int k = line + 1; k < plan->pins.n; k++) {
+    const PlanPin *later = &plan->pins.data[k];
+    if (later->says == SAYS_placement) continue;
+    last = later->span;
+    if (later->says == saving->says) continue;
     Diag *d = diag(module->diags, DIAG_plan_contradicts, later->span,
                    span_text(module->arena, later->span),
                    span_text(module->arena, saving->span));
@@ -277,43 +280,34 @@ static bool report_replaced(Module *module, const Pins *pins, int line) {
                  "after the other");
     return false;
   }
-  pin_warn_implied(module, saving->span,
-                   pins->savings.data[pins->savings.n - 1].span);
+  pin_warn_implied(module, saving->span, last);
   return true;
 }
 
-/* The lines that are the last one about some value. */
-static bool *find_last_savings(Arena *arena, const Pins *pins,
-                               const Plan *plan) {
-  bool *is_last = ARENA_ARRAY(arena, bool, pins->savings.n + 1);
-  Map *last = map_create(arena); /* path -> number of its last line, plus 1 */
-  for (int i = 0; i < pins->savings.n; i++) {
-    const PinSaving *pin = &pins->savings.data[i];
-    void *number = (void *)(intptr_t)(i + 1);
-    for (int k = 0; k < pin->values.n; k++)
-      map_put(last, pin->values.data[k], number);
-    for (int k = 0; k < pin->inputs.n && plan->zero >= 3; k++)
-      map_put(last, pin->inputs.data[k], number);
-  }
-  for (int i = 0; i < map_size(last); i++)
-    is_last[(intptr_t)map_value_at(last, i) - 1] = true;
-  return is_last;
+/* Marks the pins that are the last one about some value. */
+static bool *find_winning_savings(Arena *arena, const Plan *plan) {
+  bool *wins = ARENA_ARRAY(arena, bool, plan->pins.n + 1);
+  for (int i = 0; plan->saved && i < map_size(plan->saved); i++)
+    wins[(const PlanPin *)map_value_at(plan->saved, i) - plan->pins.data] =
+        true;
+  return wins;
 }
 
 /* Each line must name something, and later ones must leave something to it. */
 static bool check_savings(Module *module, const Pins *pins, const Plan *plan) {
-  const bool *is_last = find_last_savings(module->arena, pins, plan);
+  const bool *wins = find_winning_savings(module->arena, plan);
   bool is_good = true;
-  for (int i = 0; i < pins->savings.n; i++) {
-    const PinSaving *pin = &pins->savings.data[i];
-    if (pin->is_annotation || is_last[i]) continue;
-    if (pin->names_values || (pin->inputs.n > 0 && plan->zero >= 3)) {
-      is_good &= report_replaced(module, pins, i);
+  for (int i = 0; i < plan->pins.n; i++) {
+    const PlanPin *pin = &plan->pins.data[i];
+    const PathPin *written = &pins->of_paths.data[i];
+    if (pin->says == SAYS_placement || pin->is_annotation || wins[i]) continue;
+    if (written->names_values || pin->n_paths > 0) {
+      is_good &= report_replaced(module, plan, i);
       continue;
     }
-    diag(module->diags, DIAG_plan_not_computed, pin->subject,
-         span_text(module->arena, pin->subject),
-         pin->is_recomputed ? "remat" : "keep");
+    diag(module->diags, DIAG_plan_not_computed, written->subject,
+         span_text(module->arena, written->subject),
+         pin->says == SAYS_remat ? "remat" : "keep");
     is_good = false;
   }
   return is_good;

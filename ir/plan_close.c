@@ -113,7 +113,7 @@ static bool close_mesh(Module *module, const Pins *pins, Mesh *out) {
   return true;
 }
 
-/* ---- lines ---- */
+/* ---- pins ---- */
 
 static int close_axes(const Mesh *mesh, Name *axes, int n) {
   int kept = 0;
@@ -128,7 +128,8 @@ static PlanShard close_shard(const Mesh *mesh, const PlanShard *shard) {
   return closed;
 }
 
-static PlanPin close_pin(Arena *arena, const Mesh *mesh, const PlanPin *pin) {
+static PlanPin close_placement(Arena *arena, const Mesh *mesh,
+                               const PlanPin *pin) {
   PlanPin closed = *pin;
   PlanShard *shards = ARENA_ARRAY(arena, PlanShard, pin->n_shards + 1);
   for (int i = 0; i < pin->n_shards; i++)
@@ -138,27 +139,30 @@ static PlanPin close_pin(Arena *arena, const Mesh *mesh, const PlanPin *pin) {
   return closed;
 }
 
+/* Ranks have parameters in full, unless ZeRO gathers them. */
+static PlanPin close_saving(Arena *arena, const Plan *plan,
+                            const PathPin *written) {
+  PlanPin closed = written->pin;
+  const PathList *inputs = &written->inputs;
+  if (plan->zero < 3 || inputs->n == 0) return closed;
+  Name *paths = ARENA_ARRAY(arena, Name, closed.n_paths + inputs->n);
+  for (int i = 0; i < closed.n_paths; i++) paths[i] = closed.paths[i];
+  for (int i = 0; i < inputs->n; i++) paths[closed.n_paths++] = inputs->data[i];
+  closed.paths = paths;
+  return closed;
+}
+
+/* Pin `i` of the plan is that of `of_paths`. */
 static void close_pins(Arena *arena, Plan *plan, const Pins *pins) {
   const Mesh *mesh = plan_mesh(plan);
   for (int i = 0; i < pins->shards.n; i++)
     vec_push(arena, &plan->shards, close_shard(mesh, &pins->shards.data[i]));
-  for (int i = 0; i < pins->of_paths.n; i++)
+  for (int i = 0; i < pins->of_paths.n; i++) {
+    const PathPin *written = &pins->of_paths.data[i];
     vec_push(arena, &plan->pins,
-             close_pin(arena, mesh, &pins->of_paths.data[i]));
-}
-
-/* Paths of what the lines `remat` and `keep` leave to the last of them.  Ranks
- * have parameters in full, unless ZeRO gathers them. */
-static void close_savings(Arena *arena, Plan *plan, const Pins *pins) {
-  if (pins->savings.n > 0) plan->saving = map_create(arena);
-  for (int i = 0; i < pins->savings.n; i++) {
-    const PinSaving *pin = &pins->savings.data[i];
-    PlanSaving *saving = ARENA_NEW(arena, PlanSaving);
-    *saving = (PlanSaving){pin->is_recomputed, pin->span};
-    for (int k = 0; k < pin->values.n; k++)
-      map_put(plan->saving, pin->values.data[k], saving);
-    for (int k = 0; k < pin->inputs.n && plan->zero >= 3; k++)
-      map_put(plan->saving, pin->inputs.data[k], saving);
+             written->pin.says == SAYS_placement
+                 ? close_placement(arena, mesh, &written->pin)
+                 : close_saving(arena, plan, written));
   }
 }
 
@@ -273,7 +277,6 @@ Plan *plan_close(Module *module, const Pins *pins) {
     plan_add_axis(plan, mesh.axes[a].name, mesh.axes[a].size);
   close_settings(plan, pins);
   close_pins(module->arena, plan, pins);
-  close_savings(module->arena, plan, pins);
   shard_batch(module, plan, pins->batch_dim);
   plan->reached = map_create(module->arena);
   for (int i = 0; i < pins->tensors.n; i++)

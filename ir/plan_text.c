@@ -160,8 +160,8 @@ static bool lines_save(Lines *l, const Group *group, const char *text) {
       !plan_paths_find_text(l->paths, text, &found))
     return false;
   for (int i = 0; i < found.n; i++) {
-    const PlanSaving *saving = plan_find_saving(l->plan, found.data[i]);
-    if (!saving || saving->is_recomputed != is_remat) return false;
+    const PlanPin *saving = plan_find_saving(l->plan, found.data[i]);
+    if (!saving || (saving->says == SAYS_remat) != is_remat) return false;
   }
   return true;
 }
@@ -217,12 +217,12 @@ static void lines_collect_saving(Lines *l) {
   const PlanNodes *nodes = plan_paths_nodes(l->paths);
   for (int i = 0; i < nodes->n; i++) {
     Name path = nodes->data[i].path;
-    const PlanSaving *saving = plan_find_saving(l->plan, path);
+    const PlanPin *saving = plan_find_saving(l->plan, path);
     if (!saving || map_has(seen, path)) continue;
     Entry *entry = ARENA_NEW(l->arena, Entry);
     *entry = (Entry){.path = path,
                      .text = path,
-                     .head = saving->is_recomputed ? "remat" : "keep",
+                     .head = saving->says == SAYS_remat ? "remat" : "keep",
                      .places = text_create(l->arena),
                      .differs = true};
     map_put(seen, path, entry);

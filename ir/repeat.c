@@ -160,20 +160,20 @@ static void add_words(PlanWords *out, const char *path, uint64_t words) {
       hash_bytes(rest, strlen(rest) + 1, words);
 }
 
-/* Which pins name the path. */
+/* Which pins place the path. */
 static void add_pins(PlanWords *out, const Plan *plan) {
   for (int i = 0; i < plan->pins.n; i++) {
     const PlanPin *pin = &plan->pins.data[i];
     uint64_t words[] = {5, (uint64_t)i};
-    for (int k = 0; k < pin->n_paths; k++)
+    for (int k = 0; k < pin->n_paths && pin->says == SAYS_placement; k++)
       add_words(out, pin->paths[k], hash_bytes(words, sizeof words, 1));
   }
 }
 
-static void add_saving(PlanWords *out, const Map *saving) {
-  for (int i = 0; i < map_size(saving); i++) {
-    const PlanSaving *line = map_value_at(saving, i);
-    add_words(out, map_key_at(saving, i), line->is_recomputed ? 2 : 3);
+static void add_saved(PlanWords *out, const Map *saved) {
+  for (int i = 0; i < map_size(saved); i++) {
+    const PlanPin *pin = map_value_at(saved, i);
+    add_words(out, map_key_at(saved, i), pin->says == SAYS_remat ? 2 : 3);
   }
 }
 
@@ -200,7 +200,7 @@ static bool is_planned_alike(Arena *scratch, const Plan *plan,
   PlanWords words = {repeat, ARENA_ARRAY(scratch, uint64_t, n)};
   if (!plan) return true;
   add_pins(&words, plan);
-  if (plan->saving) add_saving(&words, plan->saving);
+  if (plan->saved) add_saved(&words, plan->saved);
   if (plan->reached) add_reached(&words, plan);
   for (int i = 1; i < n; i++)
     if (words.of_block[i] != words.of_block[0]) return false;

@@ -88,11 +88,8 @@ static void add_written_lines(Text *out, Arena *arena, const Pins *pins) {
   for (int i = 0; i < pins->shards.n; i++)
     add_span(arena, &lines, pins->shards.data[i].span);
   for (int i = 0; i < pins->of_paths.n; i++)
-    if (!pins->of_paths.data[i].is_annotation)
-      add_span(arena, &lines, pins->of_paths.data[i].span);
-  for (int i = 0; i < pins->savings.n; i++)
-    if (!pins->savings.data[i].is_annotation)
-      add_span(arena, &lines, pins->savings.data[i].span);
+    if (!pins->of_paths.data[i].pin.is_annotation)
+      add_span(arena, &lines, pins->of_paths.data[i].pin.span);
   for (int i = 0; i < lines.spans.n; i++)
     text_printf(out, "  %s\n", span_text(arena, lines.spans.data[i]));
 }

@@ -47,7 +47,7 @@ static void read_annotation_shard(PinReader *r, const Annotation *annotation,
       return;
   if (!reader_read_line(r, &pin, paths, ABOUT_value, &line)) return;
   line.is_annotation = true;
-  vec_push(r->e->arena, &r->pins->of_paths, line);
+  reader_add_pin(r, &line);
 }
 
 static void read_annotation(PinReader *r, const Annotation *annotation,

@@ -128,6 +128,10 @@ bool reader_read_line(PinReader *r, const Pin *pin, const PathList *paths,
   return true;
 }
 
+void reader_add_pin(PinReader *r, const PlanPin *pin) {
+  vec_push(r->e->arena, &r->pins->of_paths, (PathPin){.pin = *pin});
+}
+
 static const GraphInput *find_parameter(PinReader *r, Name path) {
   if (!r->parameters) {
     r->parameters = map_create(r->e->arena);
@@ -171,7 +175,7 @@ static void read_update_line(PinReader *r, const Pin *pin,
       if (plan_path_about(keys->data[end], &parameter) != line.about) break;
     line.paths = keys->data + i;
     line.n_paths = end - i;
-    vec_push(r->e->arena, &r->pins->of_paths, line);
+    reader_add_pin(r, &line);
   }
 }
 
@@ -196,10 +200,10 @@ static void read_placement(PinReader *r, const Pin *pin) {
   PlanPin line;
   if (!is_good) return;
   if (values.n > 0 && reader_read_line(r, pin, &values, ABOUT_value, &line))
-    vec_push(r->e->arena, &r->pins->of_paths, line);
+    reader_add_pin(r, &line);
   if (operators.n > 0 &&
       reader_read_line(r, pin, &operators, ABOUT_operator, &line))
-    vec_push(r->e->arena, &r->pins->of_paths, line);
+    reader_add_pin(r, &line);
   if (updates.n > 0) read_update_line(r, pin, &updates);
 }
 

@@ -48,6 +48,8 @@ void reader_read_setting(PinReader *r, const Pin *pin);
  * message. */
 bool reader_read_line(PinReader *r, const Pin *pin, const PathList *paths,
                       PinAbout about, PlanPin *out);
+/* Appends a placement to the pins. */
+void reader_add_pin(PinReader *r, const PlanPin *pin);
 /* All lines of all blocks. */
 void reader_read_lines(PinReader *r);
 

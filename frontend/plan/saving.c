@@ -84,17 +84,17 @@ static const Map *index_input_paths(SavingLines *lines) {
  * Ranks gather a parameter under ZeRO 3: `keep` means those below a path, too,
  * `remat` one that it names itself, because the backward pass gathers all
  * others again anyway. */
-static bool takes_input(SavingLines *lines, const PinSaving *saving, Name path,
+static bool takes_input(SavingLines *lines, const PathPin *saving, Name path,
                         int n) {
-  return !saving->is_recomputed ||
+  return saving->pin.says == SAYS_keep ||
          (graph_find_input(lines->graph, ROLE_param, path) &&
           !layer_of_path(lines, path, n));
 }
 
 /* Adds all that an expression of a line `remat` or `keep` means: forward
  * values, and some parameters. */
-static void read_saved_paths(SavingLines *lines, const Expr *x,
-                             PinSaving *saving) {
+static void read_saved_paths(SavingLines *lines, const Expr *x, PathPin *saving,
+                             PathList *values) {
   PathList paths = {0};
   Arena *arena = lines->e->arena;
   const Map *inputs = index_input_paths(lines);
@@ -104,7 +104,7 @@ static void read_saved_paths(SavingLines *lines, const Expr *x,
   }
   int n_names = count_names(x);
   const Map *results =
-      saving->is_recomputed ? layer_results(lines, n_names) : NULL;
+      saving->pin.says == SAYS_remat ? layer_results(lines, n_names) : NULL;
   for (int i = 0; i < paths.n; i++) {
     Name path = paths.data[i];
     if (plan_path_is_of_update(path)) continue;
@@ -116,17 +116,26 @@ static void read_saved_paths(SavingLines *lines, const Expr *x,
     saving->names_values = true;
     if (!results || !layer_of_path(lines, path, n_names) ||
         !map_has(results, path))
-      vec_push(arena, &saving->values, path);
+      vec_push(arena, values, path);
   }
 }
 
+static void add_saving(SavingLines *lines, PathPin saving,
+                       const PathList *values) {
+  saving.pin.n_paths = values->n;
+  saving.pin.paths = values->data;
+  vec_push(lines->e->arena, &lines->pins->of_paths, saving);
+}
+
 void saving_read_line(SavingLines *lines, const Pin *pin) {
-  PinSaving saving = {.is_recomputed = pin->kind == PIN_remat,
-                      .span = pin->span,
-                      .subject = pin->exprs.data[0]->span};
+  PathList values = {0};
+  PathPin saving = {
+      .pin = {.says = pin->kind == PIN_remat ? SAYS_remat : SAYS_keep,
+              .span = pin->span},
+      .subject = pin->exprs.data[0]->span};
   for (int i = 0; i < pin->exprs.n; i++)
-    read_saved_paths(lines, pin->exprs.data[i], &saving);
-  vec_push(lines->e->arena, &lines->pins->savings, saving);
+    read_saved_paths(lines, pin->exprs.data[i], &saving, &values);
+  add_saving(lines, saving, &values);
 }
 
 /* ---- annotations ---- */
@@ -180,17 +189,18 @@ void saving_read_annotation(SavingLines *lines, const Elab *walk,
     find_outputs(lines->graph, executions, leaving);
   }
   const Map *inputs = index_input_paths(lines);
-  PinSaving saving = {.is_recomputed = is_remat,
-                      .is_annotation = true,
-                      .span = annotation->span};
+  PathPin saving = {.pin = {.says = is_remat ? SAYS_remat : SAYS_keep,
+                            .is_annotation = true,
+                            .span = annotation->span}};
+  PathList values = {0};
   for (int i = 0; i < map_size(executions); i++) {
     Name path = map_key_at(executions, i);
     if (map_has(inputs, path) ||
         (map_has(leaving, path) && !map_has(named, path)))
       continue;
-    vec_push(arena, &saving.values, path);
+    vec_push(arena, &values, path);
   }
-  vec_push(arena, &lines->pins->savings, saving);
-  if (is_remat && saving.values.n == 0)
+  add_saving(lines, saving, &values);
+  if (is_remat && values.n == 0)
     diag(lines->e->diags, DIAG_remat_not_saved, annotation->span);
 }

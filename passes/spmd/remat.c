@@ -69,9 +69,9 @@ static Saving saving_of(const Remat *r, int node_id) {
   const Node *node = r->graph->nodes.data[node_id];
   if (node->op == OP_input || node->phase != PHASE_forward)
     return SAVING_default;
-  const PlanSaving *line =
+  const PlanPin *line =
       r->ctx->plan ? plan_find_saving(r->ctx->plan, node->path) : NULL;
-  if (line) return line->is_recomputed ? SAVING_again : SAVING_kept;
+  if (line) return line->says == SAYS_remat ? SAVING_again : SAVING_kept;
   bool is_gather = node->op == OP_all_gather;
   if (is_gather && r->is_kept[node_id]) return SAVING_kept;
   if (is_gather && r->keeps_parameters && follows_from_parameters(r, node))
@@ -116,16 +116,16 @@ typedef enum LineUse {
   LINE_used
 } LineUse;
 
-static const PlanSaving *remat_line(const Remat *r, const Node *node) {
-  const PlanSaving *line = plan_find_saving(r->ctx->plan, node->path);
-  return line && line->is_recomputed ? line : NULL;
+static const PlanPin *remat_line(const Remat *r, const Node *node) {
+  const PlanPin *line = plan_find_saving(r->ctx->plan, node->path);
+  return line && line->says == SAYS_remat ? line : NULL;
 }
 
 /* The gradient of a scan computes values of the forward body again. */
 static void find_uses_in_scan(const Remat *r, const Graph *body, Map *uses) {
   for (int id = 0; id < body->nodes.n; id++) {
     const Node *node = body->nodes.data[id];
-    const PlanSaving *line = remat_line(r, node);
+    const PlanPin *line = remat_line(r, node);
     if (node->body) find_uses_in_scan(r, node->body, uses);
     if (line) map_put(uses, line, (void *)(intptr_t)LINE_used);
   }
@@ -133,16 +133,17 @@ static void find_uses_in_scan(const Remat *r, const Graph *body, Map *uses) {
 
 /* The lines `remat` that have no effect. */
 static void report_lines(const Remat *r) {
-  if (!r->ctx->plan || !r->ctx->plan->saving || r->first_backward == r->n)
+  if (!r->ctx->plan || !r->ctx->plan->saved || r->first_backward == r->n)
     return;
   Map *uses = map_create(r->ctx->scratch);
-  const Map *by_path = r->ctx->plan->saving;
+  const Map *by_path = r->ctx->plan->saved;
   for (int i = 0; i < map_size(by_path); i++) {
-    const PlanSaving *line = map_value_at(by_path, i);
-    if (line->is_recomputed) map_put(uses, line, (void *)(intptr_t)LINE_unused);
+    const PlanPin *line = map_value_at(by_path, i);
+    if (line->says == SAYS_remat)
+      map_put(uses, line, (void *)(intptr_t)LINE_unused);
   }
   for (int id = 0; id < r->n; id++) {
-    const PlanSaving *line = remat_line(r, r->graph->nodes.data[id]);
+    const PlanPin *line = remat_line(r, r->graph->nodes.data[id]);
     if (line && r->reader[id] < r->n)
       map_put(uses, line, (void *)(intptr_t)LINE_used);
   }
@@ -152,7 +153,7 @@ static void report_lines(const Remat *r) {
       find_uses_in_scan(r, node->body, uses);
   }
   for (int i = 0; i < map_size(uses); i++) {
-    const PlanSaving *line = map_key_at(uses, i);
+    const PlanPin *line = map_key_at(uses, i);
     if ((intptr_t)map_value_at(uses, i) == LINE_unused)
       diag(r->ctx->module->diags, DIAG_remat_not_saved, line->span);
   }

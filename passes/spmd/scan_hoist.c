@@ -37,9 +37,8 @@ typedef VEC(Value) ScanOperands;
 
 static bool stays_for_line(const Partition *p, Value operand) {
   Name parameter = shown_parameter(p, operand);
-  const PlanSaving *line =
-      parameter ? plan_find_saving(p->plan, parameter) : NULL;
-  return line && line->is_recomputed;
+  const PlanPin *line = parameter ? plan_find_saving(p->plan, parameter) : NULL;
+  return line && line->says == SAYS_remat;
 }
 
 static void find_staying(ScanHoist *h) {

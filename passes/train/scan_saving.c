@@ -12,7 +12,7 @@
  */
 #include "passes/train/scan_saving.h"
 
-static const PlanSaving *line_of(const PassContext *ctx, const Node *node) {
+static const PlanPin *line_of(const PassContext *ctx, const Node *node) {
   return node->op == OP_input ? NULL : plan_find_saving(ctx->plan, node->path);
 }
 
@@ -35,12 +35,12 @@ static bool mark_rule(Rewrite *rewrite, int id, void *user) {
   (void)user;
   PassContext *ctx = rewrite->ctx;
   const Node *node = rewrite->from->nodes.data[id];
-  const PlanSaving *line =
+  const PlanPin *line =
       is_result_of(rewrite->from, id) ? NULL : line_of(ctx, node);
   Graph *body = node->op == OP_scan ? scan_saving_mark(ctx, node) : node->body;
   if (!line && body == node->body) return false;
   Attrs attrs = node_attrs(node);
-  if (line) attrs_int(&attrs, ATTR_recompute, line->is_recomputed);
+  if (line) attrs_int(&attrs, ATTR_recompute, line->says == SAYS_remat);
   Value first = graph_append_typed(rewrite->to, node->op,
                                    rewrite_inputs(rewrite, id), node->n_inputs,
                                    &attrs, node->types, node->n_results, body);
@@ -50,9 +50,9 @@ static bool mark_rule(Rewrite *rewrite, int id, void *user) {
 }
 
 Graph *scan_saving_mark(PassContext *ctx, const Node *scan) {
-  if (!ctx->plan || !ctx->plan->saving) return scan->body;
-  const PlanSaving *line = plan_find_saving(ctx->plan, scan->path);
-  bool is_again = line && line->is_recomputed;
+  if (!ctx->plan || !ctx->plan->saved) return scan->body;
+  const PlanPin *line = plan_find_saving(ctx->plan, scan->path);
+  bool is_again = line && line->says == SAYS_remat;
   if (is_again || !is_named_inside(ctx, scan->body)) return scan->body;
   return rewrite_graph(ctx, scan->body, mark_rule, NULL);
 }

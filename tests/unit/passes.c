@@ -117,10 +117,12 @@ static bool set_precision(Case *c, const char *word) {
 /* The forward value of this path is computed again, or stored. */
 static void add_saving(Case *c, const char *path, bool is_recomputed) {
   Arena *arena = c->module->arena;
-  PlanSaving *saving = ARENA_NEW(arena, PlanSaving);
-  saving->is_recomputed = is_recomputed;
-  if (!c->plan.saving) c->plan.saving = map_create(arena);
-  map_put(c->plan.saving, name_intern(c->module->names, path), saving);
+  Name name = name_intern(c->module->names, path);
+  PlanPin pin = {.says = is_recomputed ? SAYS_remat : SAYS_keep,
+                 .n_paths = 1,
+                 .paths = arena_copy(arena, &name, sizeof name)};
+  vec_push(arena, &c->plan.pins, pin);
+  plan_index(arena, &c->plan);
   c->ctx.plan = &c->plan;
 }
 

@@ -21,7 +21,6 @@ static Graph *parse_text(Module *module, const char *text) {
 static Plan *empty_plan(Module *module) {
   Plan *plan = ARENA_NEW(module->arena, Plan);
   *plan = (Plan){.n_stages = 1, .ranks = 1, .microbatches = 1};
-  plan->saving = map_create(module->arena);
   return plan;
 }
 
@@ -74,9 +73,11 @@ Test(tables, a_gather_runs_for_the_forward_and_the_backward_pass) {
 Test(tables, a_clone_of_a_constant_runs_once) {
   Module *module = module_create();
   Plan *plan = empty_plan(module);
-  PlanSaving again = {.is_recomputed = true};
-  map_put(plan->saving, name_intern(module->names, "2"), &again);
-  map_put(plan->saving, name_intern(module->names, "3"), &again);
+  Name paths[] = {name_intern(module->names, "2"),
+                  name_intern(module->names, "3")};
+  PlanPin again = {.says = SAYS_remat, .n_paths = 2, .paths = paths};
+  vec_push(module->arena, &plan->pins, again);
+  plan_index(module->arena, plan);
   plan->prefetch_bytes = 1;
   check_runs(
       module, plan,
