@@ -5,7 +5,10 @@
 . "$root/tests/e2e/page.bash"
 cp -r "$root/data" .
 PATH="$(dirname "$dnnc"):$PATH"
-for page in ir debugging; do
+models=$root/models # those of docs/inspect.md
+cp "$models/gpt3.dnn" "$models/gpt2.dnn" "$models/lib.dnn" "$models/a100x1024.cluster" \
+  "$root/benchmarks/plans/gpt3.plan" .
+for page in ir debugging inspect; do
   try_page "$root/docs/$page.md"
 done
 
