@@ -67,19 +67,19 @@ struct Backend {
   bool uses_host_libraries;
   const char *prelude; /* text before the kernels of every emitted file */
   Target target;
-  /* Text of a loop nest. */
+  /* Emits text of a loop nest. */
   void (*emit_nest)(const Backend *backend, Module *module, const Nest *nest,
                     KernelText *out);
-  /* The same with extents and strides as run-time numbers, so that nests of
-   * other sizes have the same text and name: a model has many kernels that
-   * differ in no more.  False where it would be slower; NULL: always. */
+  /* Emits a loop nest with its extents and strides as run-time numbers, so that
+   * nests of other sizes have the same text and name.  Returns false where such
+   * a kernel would be slower.  NULL means that the back end never does it. */
   bool (*emit_sized_nest)(const Backend *backend, Module *module,
                           const Nest *nest, KernelText *out);
   /* Its library takes a matmul only where one stride of each operand is 1;
    * other matmuls become loop nests. */
   bool needs_unit_strides;
-  /* Text of a node for which this back end has a kernel of its own, such as
-   * attention; false where it has none. */
+  /* Emits a node for which this back end has a kernel of its own, such as
+   * attention.  Returns false if it has none. */
   bool (*emit_override)(const Backend *backend, Module *module,
                         const Graph *graph, int id, KernelText *out);
   /* Kernels are functions of the host, which tables know by name; else each
@@ -93,11 +93,15 @@ struct Backend {
                     DeviceCode *out);
 };
 
-const Backend *backend_find(const char *name); /* NULL */
-/* The back end's own spelling of an architecture; NULL if it has none such. */
+/* Returns the back end of this name.  Returns NULL if there is none. */
+const Backend *backend_find(const char *name);
+/* Returns the back end's own spelling of an architecture.  Returns NULL if it
+ * has no such one. */
 const char *backend_find_arch(const Backend *backend, const char *arch);
-const char *backend_names(Arena *arena); /* "cpu and cuda" */
-/* The values that `--target` takes: "cpu (default), cuda or cuda:sm_80,..." */
+/* Returns the names of all back ends, such as "cpu and cuda". */
+const char *backend_names(Arena *arena);
+/* Returns the values that `--target` takes, as help shows them: "cpu (default),
+ * cuda or cuda:sm_80,...". */
 const char *backend_target_help(Arena *arena);
 
 /* A back end and the architectures it compiles for. */
@@ -123,7 +127,8 @@ typedef struct EntryPoint {
 
 /* How long runs of nodes take in a paced program (DnnProgram.is_paced). */
 typedef struct Pacer {
-  /* Picoseconds of one run of a node, or of setting its results to zero. */
+  /* Returns the picoseconds that one run of a node takes, or setting its
+   * results to zero. */
   int64_t (*pace)(void *user, const Graph *graph, int id, bool is_clear);
   void *user;
 } Pacer;
@@ -152,9 +157,10 @@ struct BuildOptions {
   const char *machine;        /* of codegen: compiler and processor */
   void (*progress)(void *user, int done, int total);
   int64_t compile_limit_s; /* of one compiler; 0: none */
-  /* May be NULL.  Once it returns true, compilers are ended, unfinished folders
-   * are removed and the build fails.  A compiler that is a library runs on in
-   * threads of its own, so the process must end soon. */
+  /* Returns whether the build must stop; may be NULL.  Once it returns true,
+   * compilers are ended, unfinished folders are removed and the build fails.  A
+   * compiler that is a library runs on in threads of its own, so the process
+   * must end soon. */
   bool (*is_stopped)(void *user);
   void *user;
 };
@@ -193,11 +199,11 @@ typedef struct ProgramMessages {
  * module. Fails where codegen_build would. */
 Status codegen_messages(Module *module, const Backend *backend,
                         const EntryPoint *entry_point, ProgramMessages *out);
-/* The kind of the collective that an operator is, plus 1; 0: it sends nothing.
- */
+/* Returns the kind of the collective that an operator is, plus 1.  Returns 0 if
+ * the operator sends nothing. */
 int codegen_message_kind(Op op);
-/* The group of tables in which member i has shard i of a dim with this split;
- * false: there is none. */
+/* Finds the group of the tables in which member i has shard i of a dim with
+ * this split.  Returns false if there is none. */
 bool codegen_group(const Mesh *mesh, AxisList list, DnnGroup *out);
 
 /* Finds before the work begins what would make codegen_build fail: no folder to

@@ -23,9 +23,10 @@ typedef struct Image {
 Image *image_create(Arena *arena);
 /* Appends bytes at a multiple of 8; returns their offset. */
 size_t image_add(Image *image, const void *bytes, size_t n);
-/* The same, but equal bytes are stored once.  They must hold no pointers. */
+/* Appends bytes of which equal ones are stored once, and returns where they
+ * are.  They must hold no pointers. */
 size_t image_share(Image *image, const void *bytes, size_t n);
-/* image_share of a string with its NUL. */
+/* Appends a string with its NUL as image_share does. */
 size_t image_string(Image *image, const char *string);
 /* Makes the pointer at offset `at` point to offset `target`. */
 void image_link(Image *image, size_t at, size_t target);

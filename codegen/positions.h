@@ -7,8 +7,8 @@
 
 #include "support/support.h"
 
-/* The text with ` + before` for each `@` if the queries are a shard, and with
- * nothing for it if they are not. */
+/* Returns the text with ` + before` for each `@` if the queries are a shard,
+ * and with nothing for it if they are not. */
 static inline Text positions_expand(Arena *arena, const char *text,
                                     bool is_shard) {
   Text out = text_create(arena);

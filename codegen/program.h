@@ -18,13 +18,13 @@ typedef struct ProgramPrinter {
 
 /* ---- program_settings.c ---- */
 
-/* A C string literal; NULL becomes 0. */
+/* Appends a C string literal; NULL becomes 0. */
 void program_add_string(Text *out, const char *string);
 /* The tables of data blocks, metrics and the sample block. */
 void program_add_data(ProgramPrinter *printer);
 void program_add_metrics(ProgramPrinter *printer);
 void program_add_sample(ProgramPrinter *printer);
-/* The member `settings` of the program. */
+/* Appends the member `settings` of the program. */
 void program_add_settings(ProgramPrinter *printer);
 
 #endif

@@ -53,12 +53,14 @@ typedef struct KernelKind {
 /* ---- kernel_set.c ---- */
 
 KernelSet *kernel_set_create(Module *module, const Backend *backend);
-/* Index of the nest's or override's kernel, emitting it if it is new; -1 if
- * the node has neither.  Sizes are constants of it. */
+/* Returns the index of the kernel of a nest or of an override, and emits it if
+ * it is new.  Sizes are constants of it.  Returns -1 if the node has neither.
+ */
 int kernel_set_nest(KernelSet *set, const Nest *nest);
 int kernel_set_override(KernelSet *set, const Graph *graph, int id);
-/* The override, else the nest, of a node.  Nests that differ in sizes alone may
- * have one kernel, which takes them; its text can change until all are here. */
+/* Returns the override, else the nest, of a node.  Nests that differ in sizes
+ * alone may have one kernel, which takes them; its text can change until all
+ * are here. */
 const KernelKind *kernel_set_kind(KernelSet *set, const Graph *graph, int id);
 
 /* ---- select.c ---- */
@@ -91,9 +93,9 @@ struct ValueTable {
 };
 
 ValueTable *value_table_create(Arena *arena);
-/* The rows + 1 of a graph's values, 0 where there is none yet. */
+/* Returns the rows + 1 of a graph's values, 0 where there is none yet. */
 int32_t *value_table_rows(ValueTable *table, const Graph *graph);
-/* A new row for a value of this node. */
+/* Adds a row for a value of this node and returns its number. */
 int32_t value_table_add(ValueTable *table, const Graph *graph, int id);
 void value_table_link(ValueTable *table, int32_t row, int32_t input);
 
@@ -108,23 +110,25 @@ typedef struct GemmCalls {
   int64_t a_step, b_step; /* elements from the operands of one to the next */
 } GemmCalls;
 
-/* Fill in a matmul or convolution of the local sizes; false where the library
- * cannot take its strides or dtypes, so that a loop nest must. */
+/* Fills in a matmul or convolution of the local sizes.  Returns false where the
+ * library cannot take its strides or dtypes, so that a loop nest must. */
 bool select_gemm(const Graph *graph, int id, GemmCalls *out);
 bool select_conv(const Graph *graph, int id, DnnConv *out);
-/* Elements between neighbours along the dim in a rank's part; 0: it has none.
- */
+/* Returns the elements between neighbours along the dim in a rank's
+ * part.  Returns 0 if the part has no such dim. */
 int64_t local_stride(const Type *type, const Mesh *mesh, Name name);
-/* Target.workspace_bytes of a back end whose libraries want scratch memory. */
+/* Returns Target.workspace_bytes of a back end whose libraries want scratch
+ * memory. */
 int64_t select_workspace_bytes(const Target *target, const Graph *graph,
                                int id);
 
 /* ---- rank_groups.c ---- */
 
-/* The groups along the rank axes of a list: member i has shard i of a dim that
- * the list shards.  False if that takes more than DNN_MAX_DIGITS digits. */
+/* Finds the groups along the rank axes of a list: member i has shard i of a dim
+ * that the list shards.  Returns false if that takes more than DNN_MAX_DIGITS
+ * digits. */
 bool mesh_group(const Mesh *mesh, AxisList list, DnnGroup *out);
-/* The same groups with their members in the order of ranks. */
+/* Finds the same groups with their members in the order of ranks. */
 bool mesh_group_ascending(const Mesh *mesh, AxisList list, DnnGroup *out);
 /* Fails where mesh_group would, for any dim of any value. */
 Status mesh_check_placements(const Graph *graph);

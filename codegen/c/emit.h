@@ -11,10 +11,12 @@ extern const char c_prelude[];
 
 /* ---- types.c ---- */
 
-const char *c_storage(DType dtype); /* "uint16_t" for bf16 */
-const char *c_number(DType dtype);  /* the type of its values: "int" for bool */
+/* Returns text such as "uint16_t" for bf16. */
+const char *c_storage(DType dtype);
+/* Returns the C type of its values, such as "int" for bool. */
+const char *c_number(DType dtype);
 void c_add_literal(Text *out, DType dtype, double value);
-/* The value with which a reduction begins. */
+/* Appends the value with which a reduction begins. */
 void c_add_identity(Text *out, NestReduce reduce, DType dtype);
 
 /* ---- emit.c, attention.c ---- */

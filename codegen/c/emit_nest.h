@@ -39,20 +39,24 @@ typedef struct CEmit {
 /* Chooses the shape of the kernel, the chunk, and whether units or the parts of
  * stages run in parallel. */
 void c_choose(CEmit *emit);
-/* Whether the kernel is as fast where its sizes are run-time numbers. */
+/* Returns whether the kernel is as fast where its sizes are run-time numbers.
+ */
 bool c_may_take_sizes(const CEmit *emit);
-/* The loop at which the stage can be split: the first inner one that is long
- * enough, else that of the columns if there are many, or -1. */
+/* Returns the loop at which the stage can be split: the first inner one that is
+ * long enough, else that of the columns if there are many.  Returns -1 if there
+ * is none. */
 int c_split_loop(const CEmit *emit);
-/* Whether distinct iterations of the inner loops add to distinct elements. */
+/* Returns whether distinct iterations of the inner loops add to distinct
+ * elements. */
 bool c_is_scattered_once(const CEmit *emit, const NestStmt *stmt);
-/* The product of the extents of the inner loops. */
+/* Returns the product of the extents of the inner loops. */
 int64_t c_stage_points(const NestStage *stage);
 
 /* ---- emit_expr.c ---- */
 
 void c_emit_line(CEmit *emit, const char *format, ...) PRINTF_LIKE(2, 3);
-/* An extent, stride or limit: "64", or "size2" where the kernel takes sizes. */
+/* Returns the text of an extent, stride or limit: "64", or "size2" where the
+ * kernel takes sizes. */
 const char *c_size(CEmit *emit, int64_t size);
 /* Marks the expressions that the statements of a stage need. */
 void c_need_stage(bool *needed, const Nest *nest, const NestStage *stage);
@@ -78,14 +82,15 @@ typedef enum CRowMoment {
   ROW_after,
   ROW_after_all
 } CRowMoment;
-/* How many iterations of the last inner loop of the stage make a block, whose
- * sums are added up apart; 0: all are one. */
+/* Returns how many iterations of the last inner loop of the stage make a block,
+ * whose sums are added up apart.  Returns 0 if all are one. */
 int64_t c_sum_block(const CEmit *emit);
-/* The sums of rows and blocks, at one of the four places around the loops:
- * before_all and after_all stand outside of all, the others around the last
- * inner loop or a block of it. */
+/* Emits the sums of rows and blocks at one of four places around the loops:
+ * before_all and after_all stand outside of all loops, the others around the
+ * last inner loop or a block of it. */
 void c_emit_row_sums(CEmit *emit, CRowMoment moment);
-/* The results of parts: their declaration, or one part's assignment. */
+/* Emits the results of parts: their declaration, or the assignment of one part.
+ */
 void c_emit_part_arrays(CEmit *emit, bool is_declaration);
 /* Reduces the results of parts in order. */
 void c_combine_parts(CEmit *emit);

@@ -56,7 +56,8 @@ typedef struct AttentionText {
 extern const AttentionText attention_scalar; /* every shape and dtype */
 extern const AttentionText attention_tensor;
 
-/* 16-bit floats with heads of 8, 16, ... 128. */
+/* Returns whether the tensor-core kernel takes this shape: 16-bit floats with
+ * heads of 8, 16, ... 128. */
 bool attention_fits_tensor_cores(const Shape *shape);
 
 #endif

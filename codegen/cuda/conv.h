@@ -74,7 +74,8 @@ typedef struct Product {
 
 /* ---- conv_product.c ---- */
 
-/* False where the nest is as good or the form is not supported here. */
+/* Emits the product in tiles.  Returns false where the nest is as good or the
+ * form is not supported here. */
 bool conv_product(const Graph *graph, int id, Product *out);
 
 /* ---- conv_loads.c ---- */
@@ -90,11 +91,12 @@ typedef struct ConvText {
  * ROW_0 or SUM_0 and so on. */
 void conv_add_digits(const ConvText *text, const char *sizes, const Walk *walk,
                      const char *number);
-/* "d0 * 9 + d1 * 3 + d2", as an index. */
+/* Returns an index as text, such as "d0 * 9 + d1 * 3 + d2". */
 const char *conv_digits_at(const ConvText *text, const int64_t *strides);
 
-/* Of A, the image, or of B: what the loop needs of this thread; the elements
- * of the next step into registers; these into shared memory. */
+/* Declares what the loop needs of this thread for A, the image, or for B.  The
+ * next two functions read the elements of the next step into registers, and
+ * write these into shared memory. */
 void conv_add_lane(const ConvText *text, bool is_image);
 void conv_add_loads(const ConvText *text, bool is_image);
 void conv_add_stores(const ConvText *text, bool is_image);

@@ -28,13 +28,16 @@ extern const char cuda_prelude[];
 
 /* ---- types.c ---- */
 
-const char *cuda_storage(DType dtype); /* "unsigned char" */
-const char *cuda_number(DType dtype);  /* the type of its values: "int" */
-const char *cuda_suffix(DType dtype);  /* of the prelude's functions: "i32" */
+/* Returns the CUDA type in which a dtype is stored, such as "unsigned char". */
+const char *cuda_storage(DType dtype);
+/* Returns the CUDA type of its values, such as "int". */
+const char *cuda_number(DType dtype);
+/* Returns the suffix of the prelude's functions for it, such as "i32". */
+const char *cuda_suffix(DType dtype);
 bool cuda_has_dtype(DType dtype);
-/* A constant of this dtype as C text. */
+/* Appends a constant of this dtype as C text. */
 void cuda_constant(Text *out, DType dtype, double value);
-/* The value with which a reduction begins. */
+/* Appends the value with which a reduction begins. */
 void cuda_add_identity(Text *out, NestReduce reduce, DType dtype);
 
 /* ---- emit.c, attention.c, scatter.c, conv.c ---- */
@@ -44,13 +47,16 @@ void cuda_emit_nest(const Backend *backend, Module *module, const Nest *nest,
 bool cuda_emit_attention(const Backend *backend, Module *module,
                          const Graph *graph, int id, KernelText *out);
 bool cuda_has_attention_kernel(const Graph *graph, int id);
-/* The gradient of a look-up in a long table; false where the nest stays. */
+/* Emits the gradient of a look-up in a long table.  Returns false where the
+ * nest stays. */
 bool cuda_emit_scatter(Module *module, const Graph *graph, int id,
                        KernelText *out);
-/* A convolution or its gradient in tiles; false where the nest stays. */
+/* Emits a convolution or its gradient in tiles.  Returns false where the nest
+ * stays. */
 bool cuda_emit_conv(const Backend *backend, Module *module, const Graph *graph,
                     int id, KernelText *out);
-/* Bytes of the fourth buffer of that kernel; 0: it has three. */
+/* Returns the bytes of the fourth buffer of that kernel.  Returns 0 if it has
+ * three buffers. */
 int64_t cuda_conv_scratch_bytes(const Graph *graph, int id);
 
 /* ---- toolchain.c ---- */
@@ -82,9 +88,10 @@ typedef struct NvrtcResult {
 
 Status nvrtc_open(Arena *arena, Nvrtc **out);
 void nvrtc_close(Nvrtc *nvrtc);
-int nvrtc_version(const Nvrtc *nvrtc); /* 13000 */
-/* `arch`: "sm_90a" gives a cubin and its PTX, "compute_80" PTX alone.
- * `is_quick`: slower kernels in a quarter of the time. */
+/* Returns the version of NVRTC, such as 13000. */
+int nvrtc_version(const Nvrtc *nvrtc);
+/* Compiles a text.  `arch` is "sm_90a" for a cubin and its PTX, or "compute_80"
+ * for PTX alone; `is_quick` gives slower kernels in a quarter of the time. */
 NvrtcProgram *nvrtc_run(const Nvrtc *nvrtc, const char *text, const char *arch,
                         bool is_quick);
 NvrtcResult nvrtc_finish(const Nvrtc *nvrtc, Arena *arena,

@@ -46,30 +46,34 @@ Mapping cuda_map(const Nest *nest);
 int64_t nest_outer_points(const Nest *nest);
 int64_t stage_points(const NestStage *stage);
 int64_t stage_extent(const Nest *nest, const NestStage *stage, int loop);
-/* Different iterations may add to one element, so they must run in order. */
+/* Returns whether different iterations may add to one element, so that they
+ * must run in order. */
 bool accumulates_in_order(const Nest *nest, const NestStage *stage,
                           const NestStmt *stmt);
-/* Statements that run in parallel may add to one element in different
- * iterations, so all threads must have done one before the next begins. */
+/* Returns whether statements that run in parallel may add to one element in
+ * different iterations, so that all threads must have done one before the next
+ * begins. */
 bool stage_takes_turns(const Nest *nest, const NestStage *stage);
-/* A stage from `stage` + 1 on touches a buffer that this or an earlier one
- * writes. */
+/* Returns whether a stage from `stage` + 1 on touches a buffer that this or an
+ * earlier one writes. */
 bool stage_is_read_later(const Nest *nest, int stage);
-/* All loops of a stage that is flat can go four at a time. */
+/* Returns whether all loops of a stage that is flat can go four at a time. */
 bool stage_is_vector(const Nest *nest, const NestStage *stage);
-bool nest_is_wide(const Nest *nest); /* indices need 64 bits */
+/* Returns whether indices need 64 bits. */
+bool nest_is_wide(const Nest *nest);
 
 /* ---- emit_expr.c ---- */
 
-/* Which expressions the statements of the stage need (those for which `wants`
- * holds), and which of them change inside its body. */
+/* Finds the expressions that the statements of the stage need (those for which
+ * `wants` holds), and which of them change inside its body. */
 void emit_analyse(Emit *emit, bool (*wants)(const Emit *, const NestStmt *));
 /* Declares the needed expressions: those that vary, or those that do not. */
 void emit_exprs(Emit *emit, bool varying);
 void emit_index(Emit *emit, const NestIndex *at);
-/* "(guard) && (guard)"; false and nothing if there are none. */
+/* Emits the guards as "(guard) && (guard)".  Returns false, and emits nothing,
+ * if there are none. */
 bool emit_guards(Emit *emit, const NestIndex *at);
-/* The value of `expr`, converted to the number type of `dtype`. */
+/* Emits the value of `expr`, converted to the number type of `dtype`. */
 void emit_value(Emit *emit, int expr, DType dtype);
 void emit_store(Emit *emit, const NestStmt *stmt, const char *indent);
 

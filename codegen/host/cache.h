@@ -10,11 +10,12 @@
 
 #include "support/support.h"
 
-/* `key`: hex digits; `kind` ends the file's name: "o", "cubin".  False if there
- * is no undamaged entry, or `dir` is NULL. */
+/* Loads an entry of the cache.  `key` is hex digits; `kind` ends the file's
+ * name, as "o" or "cubin".  Returns false if there is no undamaged entry, or
+ * `dir` is NULL. */
 bool cache_load(Arena *arena, const char *dir, const char *key,
                 const char *kind, const void **out_bytes, size_t *out_n);
-/* Does nothing if `dir` is NULL. */
+/* Stores an entry; does nothing if `dir` is NULL. */
 void cache_store(Arena *scratch, const char *dir, const char *key,
                  const char *kind, const void *bytes, size_t n);
 

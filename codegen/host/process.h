@@ -15,7 +15,8 @@ typedef struct Process {
 
 /* Reasons to end a compiler early. */
 typedef struct ProcessBounds {
-  bool (*is_stopped)(void *user); /* may be NULL */
+  bool (*is_stopped)(void *user); /* Returns whether the process is to be ended;
+                                     may be NULL. */
   void *user;
   int64_t limit_s; /* 0: none */
 } ProcessBounds;
@@ -46,11 +47,11 @@ static inline bool process_is_ok(ProcessEnd end) {
 /* Starts a process and waits for it; a failure shows its output. */
 Status process_run(Arena *arena, const char *const *arguments, const char *log,
                    const ProcessBounds *bounds);
-/* The failure of `program`, which compiled `input` (or NULL), with its output
- * in the file `log`. */
+/* Returns the failure of `program`, which compiled `input` (or NULL), with its
+ * output in the file `log`. */
 Status process_failure(Arena *arena, const char *program, const char *input,
                        ProcessEnd end, const char *log);
-/* The beginning of a log, or the reason why it is empty. */
+/* Returns the beginning of a log, or the reason why it is empty. */
 const char *process_log(Arena *arena, const char *log);
 
 #endif

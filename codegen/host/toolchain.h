@@ -16,7 +16,8 @@ typedef struct CompileJob {
   const char *object; /* out: the path */
 } CompileJob;
 
-/* The compiler's version and the processor, which are part of cache keys. */
+/* Finds the compiler's version and the processor, which are part of cache keys.
+ */
 Status toolchain_machine(Arena *arena, const BuildOptions *options,
                          const char *work, const char **out);
 
@@ -46,8 +47,9 @@ Status toolchain_link(Module *module, const BuildOptions *options,
   "-fno-asynchronous-unwind-tables"
 #define C_KERNEL_FLAGS C_KERNEL_FLAGS_AT("3")
 
-/* Backend.compile where kernels are C functions.  Compilers may still run when
- * it returns: `out->compiling`.  Those of the plain program come last. */
+/* Compiles as Backend.compile where kernels are C functions.  Compilers may
+ * still run when it returns: `out->compiling`.  Those of the plain program come
+ * last. */
 Status toolchain_compile_kernels(const Backend *backend, Module *module,
                                  const BuildOptions *options, const char *work,
                                  const char *source, const KernelText *kernels,

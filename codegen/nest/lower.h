@@ -48,13 +48,14 @@ typedef struct Lower {
 
 Lower *lower_begin(Module *module, const Graph *graph, const Node *node,
                    const char *name);
-/* One buffer for each input of the node, then one for each result. */
+/* Adds one buffer for each input of the node, then one for each result, and
+ * returns the first. */
 int lower_input_buffer(const Lower *lower, int input);
 int lower_result_buffer(const Lower *lower, int result);
 int64_t lower_size(const Lower *lower, const Type *type, int dim);
 
-/* Loops: all outer ones first; then a stage is opened, given its inner loops
- * and closed by lower_stage_ready. */
+/* Opens all outer loops and returns the coordinates.  Then a stage is opened,
+ * given its inner loops and closed by lower_stage_ready. */
 Coord lower_outer(Lower *lower, Name dim, int64_t extent);
 void lower_stage(Lower *lower);
 Coord lower_inner(Lower *lower, Name dim, int64_t extent);
@@ -65,12 +66,13 @@ Coord coord_add(Coord coord, int64_t base);
 Coord coord_scale(Coord coord, int64_t factor);
 Coord coord_sum(Lower *lower, Coord a, Coord b);
 Coord coord_of_expr(int expr, int64_t limit);
-/* The value as an i64 expression. */
+/* Returns the value as an i64 expression. */
 int coord_value(Lower *lower, Coord coord);
-/* Quotient and remainder by n; the quotient is below `limit`. */
+/* Computes quotient and remainder by n; the quotient is below `limit`. */
 void coord_divide(Lower *lower, Coord coord, int64_t n, int64_t limit,
                   Coord *out_quotient, Coord *out_remainder);
-/* The index in the logical tensor: adds where this rank's shard begins. */
+/* Returns the index in the logical tensor: adds the place at which this rank's
+ * shard begins. */
 Coord coord_global(Lower *lower, Coord coord, const Dim *dim);
 NestGuard coord_guard(Coord coord, int64_t limit);
 /* Pushes a guard of the loads to come where the coordinate can leave
@@ -78,8 +80,10 @@ NestGuard coord_guard(Coord coord, int64_t limit);
 void lower_guard_if_needed(Lower *lower, Coord coord, int64_t limit);
 
 void space_add(Space *space, Name name, Coord coord);
-const Coord *space_find(const Space *space, Name name); /* NULL if absent */
-/* Coordinates of the dims of a type, by name; dims without one get zero. */
+/* Returns the coordinate of a dim.  Returns NULL if it is absent. */
+const Coord *space_find(const Space *space, Name name);
+/* Fills in the coordinates of the dims of a type, by name; dims without one get
+ * zero. */
 void space_coords(const Space *space, const Type *type, Coord *out);
 
 int lower_expr(Lower *lower, NestExpr expr);
@@ -88,13 +92,14 @@ int lower_cast(Lower *lower, int expr, DType dtype);
 int lower_pw(Lower *lower, Op op, DType dtype, int a, int b, int c);
 int lower_load(Lower *lower, int buffer, const Type *type, const Coord *coords);
 int lower_number(Lower *lower, AxisList split, int64_t factor);
-/* The dtype in which a value is computed: floats of 8 and 16 bits in f32. */
+/* Returns the dtype in which a value is computed: floats of 8 and 16 bits in
+ * f32. */
 DType lower_work_dtype(DType dtype);
 
 void lower_store(Lower *lower, NestStmtKind kind, int buffer, const Type *type,
                  const Coord *coords, int expr);
-/* A reduction over the inner loops of the open stage; the result is an
- * expression of `dtype` for later stages. */
+/* Adds a reduction over the inner loops of the open stage.  Returns its result
+ * as an expression of `dtype` for later stages. */
 int lower_reduce(Lower *lower, NestReduce reduce, DType dtype, int expr);
 
 /* ---- loops.c ---- */
@@ -104,13 +109,13 @@ void lower_join_loops(Lower *lower);
 
 /* ---- lower_fused.c ---- */
 void lower_region(Lower *lower, const Graph *body);
-/* The operator may be part of a region. */
+/* Returns whether the operator may be part of a region. */
 bool lower_is_regional(Op op);
 
 /* ---- lower_experts.c ---- */
-/* Where the table of a dispatch or combine is read for index `row`: adds the
- * coordinates of the dims that the index stands for; `sized` has their sizes.
- * An index of -1 is clamped: the caller gives 0 there. */
+/* Finds where the table of a dispatch or combine is read for index `row`: adds
+ * the coordinates of the dims that the index stands for; `sized` has their
+ * sizes.  An index of -1 is clamped: the caller gives 0 there. */
 void lower_row(Lower *lower, const Node *node, const Type *sized, int row,
                Space *out);
 

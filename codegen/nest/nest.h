@@ -153,7 +153,8 @@ Nest *nest_lower(Module *module, const Graph *graph, int id);
 int nest_step_count(const Nest *nest);
 int nest_step_stage(const Nest *nest, int step);
 void nest_print(Text *out, const Nest *nest);
-/* The kernel key of a nest: names of the kernel and of dims do not count. */
+/* Returns the kernel key of a nest: names of the kernel and of dims do not
+ * count. */
 uint64_t nest_hash(const Nest *nest, Arena *scratch);
 
 #endif
