@@ -55,9 +55,9 @@ typedef struct Letters Letters;
 /* Reads all names of the checkpoint. */
 Letters *letters_find(const Conversion *conversion);
 const RuleValues *letters_of_rule(const Letters *letters, const MapRule *rule);
-/* Which alternative of an `either` is used. */
+/* Returns which alternative of an `either` is used. */
 int letters_alternative(const Letters *letters, int either);
-/* The name of a term for row `at`. */
+/* Returns the name of a term for row `at`. */
 const char *rule_name(Arena *arena, const RuleValues *values, int64_t at,
                       const MapTerm *term);
 

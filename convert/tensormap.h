@@ -106,34 +106,38 @@ typedef struct TensorMap {
   VEC(MapEither) eithers;
 } TensorMap;
 
-/* Mistakes become diags; NULL if there was one. */
+/* Parses a map; mistakes become diags.  Returns NULL if there was one. */
 TensorMap *tensormap_parse(Module *module, const Source *source);
 void tensormap_print(Text *out, const TensorMap *map);
 bool tensormap_has_dim(const MapTerm *term, Name dim);
-void tensormap_print_dims(Text *out, const MapTerm *term); /* "[C, (H, D)]" */
+/* Appends the dims as "[C, (H, D)]". */
+void tensormap_print_dims(Text *out, const MapTerm *term);
 
 /* ---- tensormap_check.c ---- */
 
-/* The dims of both sides agree; fills joined and split_dim. */
+/* Checks that the dims of both sides agree, and fills in joined and split_dim.
+ */
 bool maprule_check(Module *module, MapRule *rule);
 
 /* ---- tensormap_names.c ---- */
 
-/* NULL, or what was expected: braces hold a letter, "i+1", or a group. */
+/* Returns NULL if the pattern is right, else what was expected: braces hold a
+ * letter, "i+1", or a group. */
 const char *pattern_check(const char *pattern);
-/* The members of the groups of a name: the number of groups, each with the
- * number of its members. */
+/* Counts the members of the groups of a name, and returns the number of groups.
+ */
 int pattern_groups(const char *pattern, int *out_sizes, int most);
-/* The name with one member for each group. */
+/* Returns the name with one member for each group. */
 const char *pattern_expand(Arena *arena, const char *pattern,
                            const int *members);
-/* The letters of a pattern in order, at most `most`; returns their number. */
+/* Lists the letters of a pattern in order, at most `most`.  Returns their
+ * number. */
 int pattern_letters(Names *names, const char *pattern, Name *out, int most);
 /* Matches a complete name; out_values has one number for each letter in order,
  * what was added to it taken off. A letter stands for a number without leading
  * zeros. */
 bool pattern_match(const char *pattern, const char *name, int64_t *out_values);
-/* A name of a `drop` line, in which `*` is any text. */
+/* Returns whether a `drop` line, in which `*` is any text, has this name. */
 bool pattern_drops(const char *pattern, const char *name);
 
 typedef struct MapBinding {
@@ -141,11 +145,12 @@ typedef struct MapBinding {
   int64_t value; /* of a list the place */
   Name word;     /* of a list, or NULL */
 } MapBinding;
-/* The name with values for the letters; one that is not bound stays. */
+/* Returns the name with values for the letters; one that is not bound stays. */
 const char *pattern_fill(Arena *arena, const char *pattern,
                          const MapBinding *bindings, int n);
 
-/* The values of a letter in a rule; NULL: those that names have. */
+/* Returns the values of a letter in a rule.  Returns NULL if they are those
+ * that names have. */
 const MapRange *maprange_find(const TensorMap *map, const MapRule *rule,
                               Name letter);
 int64_t maprange_size(const MapRange *range);
