@@ -46,7 +46,7 @@ typedef struct WatchedPass {
 typedef struct CompileWatch {
   void *user;
   void (*pass)(void *user, const WatchedPass *pass);
-  /* A station beside the passes has ended. */
+  /* Is told that a station beside the passes has ended. */
   void (*station)(void *user, const char *name, double seconds);
 } CompileWatch;
 
@@ -132,31 +132,33 @@ typedef enum CompileResult {
 
 /* ---- pipeline.c ---- */
 
-/* Source to forward graphs, pins and plan.  `module` and `options` live as long
- * as the compilation. */
+/* Makes forward graphs, pins and plan from a source.  `module` and `options`
+ * live as long as the compilation. */
 CompileResult driver_load(Module *module, const CompileOptions *options,
                           Compilation *out);
-/* The plan that the pins ask for; NULL: one rank, or a mistake in the
- * diagnostics. */
+/* Returns the plan that the pins ask for.  Returns NULL for one rank without a
+ * plan, or after a mistake, which is in the diagnostics. */
 const Plan *driver_close(const Compilation *c, const Pins *pins);
-/* Graphs to entry points, as far as the station. */
+/* Makes entry points from graphs, as far as the station. */
 CompileResult driver_compile(Compilation *c, Station station);
-/* The same model to be compiled under another plan (NULL: on one rank), with
- * mistakes in the diagnostics of `module`, which may be a copy of the other
- * one's.  Nobody watches it. */
+/* Returns the same model to be compiled under another plan (NULL: on one rank),
+ * with mistakes in the diagnostics of `module`, which may be a copy of the
+ * other one's.  Nobody watches it. */
 Compilation driver_replan(const Compilation *c, Module *module,
                           const Plan *plan);
-/* NULL: the program has no training. */
+/* Returns the training step.  Returns NULL if the program has none. */
 const EntryPoint *driver_training_step(const Compilation *c);
-/* The entry point with the largest arena, which decides what a rank needs;
- * NULL: there is none.  And the bytes of this arena. */
+/* Returns the entry point with the largest arena, which decides what a rank
+ * needs, and the bytes of this arena.  Returns NULL if there is no entry point.
+ */
 const EntryPoint *driver_largest(const Compilation *c);
 int64_t driver_arena_bytes(const Compilation *c);
-/* The outputs for which this entry point does its batch at once, although
- * training has micro-batches: "'metric', 'std'".  NULL: there are none. */
+/* Returns the outputs for which this entry point does its batch at once,
+ * although training has micro-batches, such as "'metric', 'std'".  Returns NULL
+ * if there are none. */
 const char *driver_whole_batch(const Compilation *c, const EntryPoint *entry);
-/* Entry points to a bundle.  `host` has what the caller knows: folders, C
- * compiler, runtime, progress; the rest is filled in here. */
+/* Makes a bundle from entry points.  `host` has what the caller knows: folders,
+ * C compiler, runtime, progress; the rest is filled in here. */
 Status driver_build(const Compilation *c, const BuildOptions *host,
                     BuildReport *out);
 
@@ -167,33 +169,33 @@ void driver_check_remat(const Compilation *c);
 
 /* ---- cluster.c ---- */
 
-/* NULL after mistakes. */
+/* Loads a cluster file.  Returns NULL after mistakes. */
 const Cluster *driver_load_cluster(Module *module, const char *path);
-/* The curves that a cluster file names; false after mistakes. */
+/* Loads the curves that a cluster file names.  Returns false after mistakes. */
 bool driver_load_curves(Module *module, const Cluster *cluster,
                         const char *cluster_path, Curves *out);
-/* Whether it has so many ranks; else a mistake that names who asks for them. */
+/* Returns whether the cluster has so many ranks; else reports a mistake that
+ * names who asks for them. */
 bool driver_check_ranks(Module *module, const Cluster *cluster, int64_t ranks,
                         const char *asker);
-/* The same of the ranks that are compiled. */
+/* Returns whether it has as many ranks as are compiled; else reports it. */
 bool driver_check_compiled_ranks(const Compilation *c);
-/* The model of the first group of devices of these ranks, with
- * the curves that the file of its cluster names; keeps profile, terms, and
- * curves if there are any.
- * False after mistakes. */
+/* Fills in the model of the first group of devices of these ranks, with the
+ * curves that the file of its cluster names; keeps profile, terms, and curves
+ * if there are any.  Returns false after mistakes. */
 bool driver_cost_model(const Compilation *c, const ClusterSlice *slice,
                        CostModel *out);
-/* The back end of the devices of its first ranks (0: of all); NULL: they have
- * different ones. */
+/* Returns the back end of the devices of its first ranks (0 means all). Returns
+ * NULL if they have different ones. */
 const char *driver_cluster_target(const Cluster *cluster, int64_t ranks);
-/* Whether those that the options name have one; else it is not supported yet,
- * which is a mistake. */
+/* Returns whether the devices of those ranks that the options name have one
+ * back end; else reports that this is not supported yet. */
 bool driver_check_one_target(const Compilation *c);
 
 /* ---- for a look inside ---- */
 
-/* One graph of the loaded model before all passes; NULL: the model has none, or
- * a note has said why. */
+/* Returns one graph of the loaded model before all passes.  Returns NULL if the
+ * model has none, or if a note has said why. */
 Graph *driver_graph(const Compilation *c, EntryPointId id);
 /* All passes over that graph, or its rows before `end`, if that is not 0.
  * NULL after mistakes. */
@@ -202,11 +204,11 @@ Graph *driver_run_passes(const Compilation *c, EntryPointId id, Graph *graph,
 /* The instructions of a rank for a graph after all passes. */
 const InstructionList *driver_instructions(const Compilation *c,
                                            const Graph *graph);
-/* The buffers of the final graph of this entry point alone. */
+/* Returns the buffers of the final graph of this entry point alone. */
 const BufferAssignment *
 driver_assign_alone(const Compilation *c, EntryPointId id, const Graph *graph);
 
-/* CPU time of this thread. */
+/* Returns the CPU time of this thread. */
 double driver_seconds(void);
 /* Tells the watch of the options that a station has ended, which began at
  * `begin`. */

@@ -10,32 +10,35 @@
 
 /* ---- sources.c ---- */
 
-/* The folder of a model file, absolute. */
+/* Returns the folder of a model file, absolute. */
 const char *driver_model_folder(Arena *arena, const char *path);
-/* The model of the options, elaborated, with the pins of its plan file or its
- * own blocks; false after mistakes. */
+/* Loads the model of the options, elaborated, with the pins of its plan file or
+ * its own blocks.  Returns false after mistakes. */
 bool driver_load_model(Compilation *c);
 
 /* ---- data_files.c ---- */
 
-/* EvalSampleCounter of the front end, with the readers of the runtime. */
+/* Counts samples as the EvalSampleCounter of the front end, with the readers of
+ * the runtime. */
 bool driver_count_eval_samples(const Compilation *c, const Model *model,
                                int64_t *out_samples);
 
 /* ---- pipeline.c ---- */
 
-/* The pins with those of the options, which go before lines of the plan. */
+/* Returns the pins with those of the options, which go before lines of the
+ * plan. */
 const Pins *driver_add_options(const Compilation *c, const Pins *written);
 
 /* ---- cluster.c ---- */
 
-/* Whether the devices of the first ranks of the cluster compute in the dtype
- * of the model; mistakes are printed. */
+/* Returns whether the devices of the first ranks of the cluster compute in the
+ * dtype of the model; mistakes are printed. */
 bool driver_check_devices(const Compilation *c);
 
 /* ---- target.c ---- */
 
-/* The back end that the options name, with the libraries of this machine. */
+/* Finds the back end that the options name, with the libraries of this machine.
+ */
 Status driver_read_target(Compilation *c);
 
 /* ---- run_passes.c ---- */
@@ -49,16 +52,17 @@ typedef struct PassRun {
   int end; /* as in PassOptions */
 } PassRun;
 
-/* Mistakes are in the diagnostics of `module`. */
+/* Runs passes; mistakes are in the diagnostics of `module`. */
 PassResult driver_passes(const Compilation *c, Module *module,
                          const PassRun *run, Graph *graph);
-/* For what the decode passes and buffer assignment need; its scratch memory is
- * the caller's to destroy. */
+/* Returns the context that the decode passes and buffer assignment need; its
+ * scratch memory is the caller's to destroy. */
 PassContext driver_pass_context(const Compilation *c, const Plan *plan);
 
 /* ---- entry_points.c ---- */
 
-/* The model's own graph for an entry point; NULL: it has none. */
+/* Returns the model's own graph for an entry point.  Returns NULL if it has
+ * none. */
 Graph *driver_model_graph(const Model *model, EntryPointId id);
 /* A model with graphs of its own, in this module; see TrialPlan. */
 const Model *driver_copy_model(Module *module, const Model *model, int blocks);
@@ -72,28 +76,30 @@ bool driver_compile_graph(const Compilation *c, EntryPointId id, Graph *graph,
 /* Compiles this entry point of the model and adds it, where the model has it
  * and the purpose wants it.  False after mistakes. */
 bool driver_add_entry_point(Compilation *c, EntryPointId id);
-/* The same from this graph; NULL: none is added.  `out` has the graphs after
- * the last pass. */
+/* Adds an entry point from this graph; NULL adds none.  `out` has the graphs
+ * after the last pass. */
 bool driver_add_graph(Compilation *c, EntryPointId id, Graph *graph,
                       PassResult *out);
 /* Compiles training without adding it where other entry points need to know
  * which averages of parameters it stores. */
 bool driver_compile_averages(Compilation *c);
-/* The plain program, which finds the first value that is not finite: the loss
- * and its gradients without fusion.  If that fails, the bundle has none. */
+/* Adds the plain program, which finds the first value that is not finite: the
+ * loss and its gradients without fusion.  If that fails, the bundle has none.
+ */
 void driver_add_plain(Compilation *c);
 
 /* ---- decode.c ---- */
 
-/* prefill and, where the net allows it, decode and decode_init. */
+/* Adds prefill and, where the net allows it, decode and decode_init. */
 bool driver_add_decoding(Compilation *c);
 
 /* ---- buffers.c ---- */
 
-/* Persistent buffers, then an arena for each entry point.  A checkpoint holds
- * all that training has, so does a bundle that reads one. */
+/* Assigns persistent buffers, then an arena for each entry point.  A checkpoint
+ * holds all that training has, so does a bundle that reads one. */
 void driver_assign_buffers(Compilation *c);
-/* The pin `memory` of the plan; a mistake is printed. */
+/* Returns whether the program keeps the pin `memory` of the plan; else prints a
+ * mistake. */
 bool driver_fits_memory(const Compilation *c);
 
 #endif

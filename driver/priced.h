@@ -72,15 +72,17 @@ bool driver_price(const Compilation *c, const PriceRequest *request,
 /* Returns how another plan of the same model is priced, without spans. */
 PriceRequest priced_request(const Priced *p);
 
-/* The class that takes as long as the step; NULL without spans. */
+/* Returns the class that takes as long as the step.  Returns NULL if there are
+ * no spans. */
 const PricedClass *priced_slowest(const Priced *p);
-/* The path of the value that a node belongs to: "grad." and "optimizer." are
- * what its phase says. */
+/* Returns the path of the value that a node belongs to: "grad." and
+ * "optimizer." are what its phase says. */
 const char *priced_path(const Node *node);
 Ps priced_length(const StreamSpan *span);
-/* The devices of the ranks: "a100_80g", or "a100_80g, v100_16g". */
+/* Returns the devices of the ranks: "a100_80g", or "a100_80g, v100_16g". */
 const char *priced_devices(Arena *arena, const Priced *p);
-/* "bulk", or "bulk of data" where queues are those of a group. */
+/* Returns the name of a queue: "bulk", or "bulk of data" where queues are those
+ * of a group. */
 const char *priced_queue_name(Arena *arena, const Priced *p, int queue);
 
 #endif

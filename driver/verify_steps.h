@@ -67,12 +67,12 @@ typedef struct VerifyInputs {
   int64_t shards; /* of the batch */
 } VerifyInputs;
 
-/* How many different shards of the batch a step has. */
+/* Returns how many different shards of the batch a step has. */
 int64_t verify_contents(int64_t shards);
 
-/* Numbers for a graph input that hide no mistake: no zeros where the program
- * begins with zeros, other data in each step, indices in range.  A logical
- * tensor in `arena`. */
+/* Returns numbers for a graph input that hide no mistake: no zeros where the
+ * program begins with zeros, other data in each step, indices in range.  The
+ * result is a logical tensor in `arena`. */
 Tensor verify_input(const VerifyInputs *inputs, const GraphInput *input,
                     const Type *type, Arena *arena);
 
@@ -103,9 +103,10 @@ typedef struct VerifyRun {
 
 /* Plays all steps; touches nothing that another run does. */
 void verify_play(VerifyRun *run);
-/* Playing takes more memory than VERIFY_MOST_BYTES. */
+/* Notes that playing takes more memory than VERIFY_MOST_BYTES. */
 void verify_note_size(VerifyRun *run);
-/* The gradient norm of the first training step; infinity: it has none. */
+/* Returns the gradient norm of the first training step.  Returns infinity if
+ * the program computes none. */
 double verify_norm(VerifyRun *run);
 /* Plays the steps of the program and this many training steps more.  Returns
  * the largest difference of a loss, relative to it. */

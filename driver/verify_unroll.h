@@ -7,13 +7,14 @@
 
 #include "ir/repeat.h"
 
-/* Whether `whole` is `folded` with the middle blocks of its runs repeated: node
- * for node equal operators, attributes, types with placements, and operands.
- * All middle blocks of `whole` are compared with each other and with that of
- * `folded`, and so is all that stands outside of them.  Sums count as equal in
- * any order and grouping, and the parts of a collective one by one, because
- * buckets join neighbours.  NULL: it is; else the path of the first node that
- * differs, with what it is. */
+/* Compares `whole` with `folded`, in which middle blocks of each run of equal
+ * blocks are left out.  Returns NULL if repeating them gives `whole`: node for
+ * node equal operators, attributes, types with placements, and operands.  Else
+ * returns the path of the first node that differs, with the difference in
+ * words.  All middle blocks of `whole` are compared with each other and with
+ * the one of `folded`, and so is all that stands outside of blocks.  Sums count
+ * as equal in any order and grouping.  The parts of a collective are compared
+ * one by one, because buckets join neighbours. */
 const char *unroll_difference(Arena *arena, const Graph *whole,
                               const Graph *folded, const Repeat *repeats,
                               int n);
