@@ -32,15 +32,16 @@ typedef enum Predicting {
 
 /* Counts the samples of an evaluation in the data files that the blocks of
  * `model` name; called once, when its blocks and its graphs `train` and `eval`
- * are complete.  0: there are none, or a file is not there yet.  False: the
- * files do not fit the model, which was said. */
+ * are complete.  Counts 0 if there are none, or if a file is not there
+ * yet.  Returns false if the files do not fit the model, which was said. */
 typedef bool EvalSampleCounter(void *user, const Model *model,
                                int64_t *out_samples);
 
 typedef struct FrontendOptions {
   SourceLoader *load;
   EvalSampleCounter *count_eval_samples; /* NULL: no evaluation remainder */
-  const char *(*why)(void *user);        /* the last load failed; may be NULL */
+  const char *(*why)(
+      void *user); /* Returns why the last load failed; may be NULL. */
   void *user;
   const char *path; /* of the model */
   const char *net;  /* --net or NULL */
@@ -79,9 +80,10 @@ typedef struct PlanSource {
  * `diags`. */
 Pins *frontend_read_plan(PlanReader *plans, const PlanSource *from,
                          Diags *diags);
-/* The cluster of a cluster file; mistakes become diags in module->diags and
- * NULL is returned if there was an error. */
+/* Returns the cluster of a cluster file.  Mistakes become diags in
+ * module->diags; returns NULL if there was an error. */
 const Cluster *frontend_read_cluster(Module *module, const Source *source);
-/* Every optimizer as it is called, a line each, and what its arguments are. */
+/* Prints every optimizer as it is called, a line each, and what its arguments
+ * are. */
 void frontend_list_optimizers(Text *out);
 #endif

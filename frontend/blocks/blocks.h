@@ -8,14 +8,15 @@
 #include "frontend/elaborate/elaborate.h"
 #include "ir/model.h"
 
-/* First dim of the first data field that an expression reads, or NULL. */
+/* Returns the first dim of the first data field that an expression
+ * reads.  Returns NULL if it reads none. */
 Name data_batch_dim(const Program *program, const Expr *loss);
-/* The blocks of which `read` has read a field. */
+/* Reads the blocks of which `read` has read a field. */
 void data_read(Elab *e, Model *model, const Elab *read);
 /* Puts the fields of all data blocks into the program. */
 void data_register(Program *program);
 void train_read(Elab *e, Model *model, const Item *block);
-/* Some optimizer or schedule has an argument of this name. */
+/* Returns whether some optimizer or schedule has an argument of this name. */
 bool train_takes_argument(Names *names, const char *name);
 void precision_read(Elab *e, Model *model, const Item *block);
 /* Warns about what `f32` lists and no graph of the model has. */
@@ -32,7 +33,7 @@ void override_apply(Program *program);
 /* Makes the loss an output of the graph; false after a message.  `out` (or
  * NULL): how an evaluation computes it. */
 bool elab_loss(Elab *e, const Expr *loss, Metric *out);
-/* Likewise the metrics of the train block, which `settings` reads. */
+/* Elaborates the metrics of the train block, which `settings` reads. */
 void elab_metrics(Elab *e, Elab *settings, const Item *train_block,
                   TrainSettings *out);
 

@@ -18,20 +18,22 @@ typedef struct SettingRef {
 
 SettingRef setting_find(Elab *e, const Item *block, const char *block_name,
                         const char *name);
-/* NULL where it is absent or does not parse. */
+/* Returns the expression of a setting.  Returns NULL where it is absent or does
+ * not parse. */
 const Expr *setting_expr(Elab *e, const SettingRef *ref);
 ExprValue setting_value(Elab *e, const SettingRef *ref);
-/* Leave *out alone and return false where it is absent or wrong. */
+/* Reads a number.  Leaves *out alone and returns false where it is absent or
+ * wrong. */
 bool setting_int(Elab *e, const Item *block, const char *block_name,
                  const char *name, int64_t least, int64_t *out);
 bool setting_float(Elab *e, const Item *block, const char *block_name,
                    const char *name, double least, double *out);
-/* On the command line 1 and 0 stand for true and false. */
+/* Reads a bool; on the command line 1 and 0 stand for true and false. */
 bool setting_bool(Elab *e, const Item *block, const char *block_name,
                   const char *name, bool *out);
 bool setting_string(Elab *e, const Item *block, const char *block_name,
                     const char *name, const char **out);
-/* A bare word; NULL where it is absent or wrong. */
+/* Returns a bare word.  Returns NULL where it is absent or wrong. */
 Name setting_name(Elab *e, const Item *block, const char *block_name,
                   const char *name, Span *out_span);
 /* Helps with an unknown setting of a data block. */
@@ -40,8 +42,8 @@ void setting_unknown(Program *program, const Setting *setting,
                      const char *kind);
 /* Reports unknown names and repeated ones. */
 void setting_check_names(Program *program, const Item *block, const char *kind);
-/* Whether the block lacks this required setting: not where a name of it is
- * unknown, which may be this one misspelt. */
+/* Returns whether the block lacks this required setting.  Returns false where a
+ * name of it is unknown, which may be this one misspelt. */
 bool setting_is_missing(const SettingRef *ref, const Item *block,
                         const char *kind);
 bool setting_is_known(const char *block, const char *name);

@@ -139,8 +139,9 @@ Elab *elab_create(Program *program, Name graph_name);
 
 /* ---- budget ---- */
 
-bool elab_step(Elab *e, Span span); /* false: a budget ran out */
-/* Whether there may be `n` more list elements; else reports it. */
+/* Counts a step.  Returns false if a budget ran out. */
+bool elab_step(Elab *e, Span span);
+/* Returns whether there may be `n` more list elements; else reports it. */
 bool elab_may_list(Elab *e, int64_t n, Span span);
 void elab_exhausted(Elab *e, Span span, const char *what, int64_t limit);
 void elab_not_supported(Elab *e, Span span, const char *what);

@@ -10,7 +10,7 @@
 /* ---- expression.c ---- */
 
 ExprValue eval(Elab *e, const Expr *x);
-/* A compile-time integer; false after a message. */
+/* Evaluates a compile-time integer.  Returns false after a message. */
 bool eval_int(Elab *e, const Expr *x, int64_t *out);
 
 /* ---- bracket.c ---- */
@@ -20,15 +20,15 @@ ExprValue eval_index(Elab *e, const Expr *x);
 /* ---- scope.c: what a name means ---- */
 
 ExprValue global_value(Elab *e, Global *global, Span use);
-/* Size of a dim name in scope, 0 if it has none, -1 if it has a bad one that
- * was reported. */
+/* Returns the size of a dim name in scope.  Returns 0 if it has none, -1 if it
+ * has a bad one that was reported. */
 int64_t scope_size(Elab *e, Name name, Span use);
-/* The same, but having none is reported. */
+/* Returns the size of a dim name in scope; having none is reported. */
 int64_t scope_need_size(Elab *e, Name name, Span use, bool in_type);
 bool scope_has_value(Elab *e, Name name);
 bool scope_is_predefined(Name name);
 ExprValue scope_lookup(Elab *e, const Expr *x);
-/* The graph input of a data field, BLOCK.FIELD. */
+/* Returns the graph input of a data field, BLOCK.FIELD. */
 ExprValue scope_field(Elab *e, const Expr *x);
 /* Reports a data block without a name, which cannot be read. */
 void scope_unnamed_data(Elab *e, Span span);
@@ -37,32 +37,34 @@ void scope_unnamed_data(Elab *e, Span span);
 
 /* Reports unknown ones; whether @frozen is among them. */
 bool elab_annotations(Elab *e, const AnnotationList *list, bool is_scan);
-/* True if a `return` was reached. */
+/* Executes statements.  Returns true if a `return` was reached. */
 bool exec_body(Elab *e, const StmtList *body);
-/* A `param` or `state` statement. */
+/* Executes a `param` or `state` statement. */
 void exec_param(Elab *e, const Stmt *stmt);
-/* Whether no dim occurs twice in the type; else reports it. */
+/* Returns whether no dim occurs twice in the type; else reports it. */
 bool elab_dims_differ(Elab *e, const TypeExpr *type);
-/* Dims, sizes and dtype of a parameter, field or net input; NULL after a
- * message. */
+/* Returns the dims, sizes and dtype of a parameter, field or net input. Returns
+ * NULL after a message. */
 const Type *elab_type_expr(Elab *e, const TypeExpr *type);
 
 /* Assigns to the i-th name of a statement: a local, or a state. */
 void elab_assign(Elab *e, const Stmt *stmt, int i, ExprValue val);
-/* A carry or counter must not have the name of a state; reports it. */
+/* Returns whether a carry or counter has the name of a state, which it must
+ * not; reports it. */
 bool elab_hides_state(Elab *e, Name name, Span span);
 
 /* ---- pinned.c ---- */
 
-/* After a statement, or a layer (NULL), with these annotations: what it
- * assigned, or the nodes from `first_node` on that it computed. */
+/* Notes the annotations of a statement, or of a layer (NULL), after it: for the
+ * values that it assigned, or the nodes from `first_node` on that it computed.
+ */
 void elab_note_pins(Elab *e, const AnnotationList *list, const Stmt *stmt,
                     int first_node);
 
 /* ---- call.c ---- */
 
 ExprValue eval_call(Elab *e, const Expr *x);
-/* A net on given arguments, outside any expression. */
+/* Elaborates a net on given arguments, outside any expression. */
 ExprValue elab_net(Elab *e, Callable *net, const ExprValue *args, int n,
                    Span span);
 

@@ -14,10 +14,10 @@ void frame_add(Elab *e, Local local);
 void frame_set(Elab *e, Name name, ExprValue val, Span span);
 Size *frame_size(Frame *frame, Name name);
 void frame_add_size(Elab *e, Size size);
-/* By dim of the type: the names that a generic dim has at the callers. If two
- * generics have one name, only the first one has it. */
+/* Returns, by dim of the type, the names that a generic dim has at the
+ * callers.  If two generics have one name, only the first one has it. */
 const DimNames *scope_stands_for(Elab *e, const Type *type);
-/* Path of an operator, call or value in the current frame. */
+/* Returns the path of an operator, call or value in the current frame. */
 Name scope_path(Elab *e, const void *place, const char *fallback);
 Name scope_join(Elab *e, Name prefix, const char *label, const char *indices);
 

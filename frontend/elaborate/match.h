@@ -46,7 +46,8 @@ typedef struct Builtin {
   Op op; /* of a pointwise one and of those that share a function */
 } Builtin;
 
-/* A dim name or a list of distinct ones; false after a message. */
+/* Reads a dim name or a list of distinct ones.  Returns false after a message.
+ */
 bool dim_arg_read(Elab *e, const Expr *x, DimArg *out);
 ExprValue builtin_call(Elab *e, const Expr *x, const Builtin *builtin);
 /* Matches and evaluates; false after a message.  Also for the calls in
@@ -62,7 +63,7 @@ void builtin_help_call(Elab *e, Diag *d, const Builtin *builtin);
 /* Reports that an argument is not what it must be; arg_wrong returns poison. */
 Diag *arg_report_wrong(const BuiltinCall *call, int i, const char *wanted);
 ExprValue arg_wrong(BuiltinCall *call, int i, const char *wanted);
-/* Argument checks; all report and return false. */
+/* Checks that an argument is a tensor.  All checks report and return false. */
 bool arg_tensor(BuiltinCall *call, int i); /* numbers become scalars */
 bool arg_float_tensor(BuiltinCall *call, int i);
 bool arg_class(BuiltinCall *call, int i, DTypeClass class); /* of a tensor */
@@ -74,8 +75,8 @@ bool arg_bool(BuiltinCall *call, int i, bool *out);
 
 /* ---- limits.c: which integers of data the operators allow ---- */
 
-/* The call takes `index` below `below`, or the integer of its argument
- * 'ignore'. */
+/* Notes that the call takes `index` below `below`, or the integer of its
+ * argument 'ignore'. */
 void limits_note(BuiltinCall *call, ExprValue index, int64_t below);
 /* Moves the limits that an elaboration has noted to the fields of the model. */
 void limits_take(Model *model, const Elab *from);

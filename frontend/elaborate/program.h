@@ -73,7 +73,8 @@ typedef struct Program {
 /* Reads the model and its imports; false if the main file is not there. */
 bool program_read(Program *program);
 const Item *program_block(const Program *program, const char *kind);
-/* Whether a path in a file stays below the folder of the file; else reports. */
+/* Returns whether a path in a file stays below the folder of the file; else
+ * reports. */
 bool program_check_path(Program *program, const char *path, Span span);
 
 /* ---- declared.c ---- */
@@ -85,16 +86,16 @@ void declared_check(Program *program, const Ast *ast);
 
 /* Puts every name that an expression or a type of the file reads. */
 void reads_of_ast(Map *reads, const Ast *ast);
-/* Dims and consts of the main file, and names of its layers that were called.
- */
+/* Warns of dims and consts of the main file that nothing uses; `names` are
+ * those of its layers that were called. */
 void program_warn_unused(Program *program);
 
 /* ---- overrides ---- */
 
-/* The override of a setting or NULL. */
+/* Returns the override of a setting.  Returns NULL if there is none. */
 const SettingOverride *override_find(const Program *program, const char *block,
                                      const char *name);
-/* Whether a source is a value of the command line. */
+/* Returns whether a source is a value of the command line. */
 bool override_is_source(const Program *program, const Source *source);
 
 #endif

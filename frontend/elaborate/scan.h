@@ -39,9 +39,9 @@ void exec_scan(Elab *e, const Stmt *stmt);
 
 /* Reports and returns true if the body of a scan is being elaborated. */
 bool scan_forbids(Elab *e, Span span, const char *what);
-/* The value whose slices the input `inner` of a scan's body takes. */
+/* Finds the value whose slices the input `inner` of a scan's body takes. */
 bool scan_outer(const Elab *e, Value inner, Value *out);
-/* Whether an enclosing scan goes over this dim. */
+/* Returns whether an enclosing scan goes over this dim. */
 bool scan_slices(const Elab *e, Name dim);
 
 #endif

@@ -68,11 +68,12 @@ static inline bool expr_value_is_poison(ExprValue val) {
 static inline bool expr_value_is_tensor(ExprValue val) {
   return val.kind == EXPR_VALUE_tensor;
 }
-/* Known at compile time, and no list, which may hold tensors. */
+/* Returns whether the value is known at compile time and is no list, which may
+ * hold tensors. */
 static inline bool expr_value_is_static(ExprValue val) {
   return val.kind != EXPR_VALUE_tensor && val.kind != EXPR_VALUE_list;
 }
-/* Integer or float. */
+/* Returns whether the value is an integer or a float. */
 static inline bool expr_value_is_number(ExprValue val) {
   return val.kind == EXPR_VALUE_int || val.kind == EXPR_VALUE_float;
 }
@@ -84,32 +85,40 @@ static inline double expr_value_to_double(ExprValue val) {
 
 /* ---- value.c: compile-time arithmetic, texts for messages ---- */
 
-const Type *elab_type(const Elab *e, ExprValue val); /* of a tensor */
-ExprValue expr_value_list(Elab *e, int n);           /* to be filled in */
-/* A list that may hold lists, now filled in. Since a list is walked as a tree,
- * shared elements count each time; poison after a message. */
+/* Returns the type of a tensor. */
+const Type *elab_type(const Elab *e, ExprValue val);
+/* Returns a list that is to be filled in. */
+ExprValue expr_value_list(Elab *e, int n);
+/* Returns a list that may hold lists, now filled in.  Since a list is walked as
+ * a tree, shared elements count each time.  Returns poison after a message. */
 ExprValue expr_value_list_nested(Elab *e, ExprValue list, Span span);
 /* Charges a walk over a value to the budget. */
 void expr_value_charge(Elab *e, ExprValue val);
-/* `exprs` (or NULL): the arguments in the source. */
+/* Computes at compile time; `exprs` (or NULL) are the arguments in the source.
+ */
 ExprValue expr_value_compute(Elab *e, Op op, const ExprValue *args,
                              const Expr *const *exprs, int n);
 bool expr_value_equal(ExprValue a, ExprValue b);
-/* Where an integer is required, a float with an integer value (20K, 1e3) is
- * one. */
+/* Returns a float with an integer value (20K, 1e3) as the integer that a place
+ * requires, and any other value unchanged. */
 ExprValue expr_value_whole(ExprValue val);
-/* "an integer", "a tensor [B, T]" */
+/* Returns a description of the value for messages, such as "an integer" or "a
+ * tensor [B, T]". */
 const char *expr_value_describe(Elab *e, ExprValue val);
-/* The dims of a tensor in the declared order, else in that of its type. */
+/* Returns the dims of a tensor in the declared order, else in that of its type.
+ */
 const Type *elab_ordered_type(const Elab *e, ExprValue val);
-/* "'s'" for a name, the source text if it is short, else "this value". */
+/* Returns a name for the expression in messages: "'s'" for a name, the source
+ * text if it is short, else "this value". */
 const char *expr_describe(Elab *e, const Expr *x);
-/* The same for a message that continues with the value: not "'3' is 3". */
+/* Returns such a name for a message that continues with the value: not "'3' is
+ * 3". */
 const char *expr_subject(Elab *e, const Expr *x);
-/* "[B, T, H]" */
+/* Returns the dims of a type as "[B, T, H]". */
 const char *type_describe(Elab *e, const Type *type);
 Op operator_op(Operator op);
-/* "+" for OP_add, else the operator's name */
+/* Returns how the language spells an operator: "+" for OP_add, else the
+ * operator's name. */
 const char *op_spelling(Op op);
 
 #endif

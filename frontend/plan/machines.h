@@ -10,10 +10,11 @@
 
 /* ---- machines.c ---- */
 
-/* The number in this unit, rounded to an integer; false where machines_check
- * has reported or will report that it is none. */
+/* Reads the number in this unit, rounded to an integer.  Returns false where
+ * machines_check has reported or will report that it is none. */
 bool machine_read_amount(const Expr *x, Unit unit, int64_t *out);
-/* A number of at least 1 with its first six decimals; false as above. */
+/* Reads a number of at least 1 with its first six decimals.  Returns false as
+ * the function above. */
 bool machine_read_ratio(const Expr *x, LinkRatio *out);
 
 #endif

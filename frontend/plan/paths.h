@@ -18,13 +18,13 @@ typedef struct PathReader {
 
 /* Appends all paths that this expression means; false after a message. */
 bool paths_read(const PathReader *reader, const Expr *x, PathList *out);
-/* Whether the path ends in an operator after '!', as in PATH!dot. */
+/* Returns whether the path ends in an operator after '!', as in PATH!dot. */
 bool path_is_operator(const Expr *x);
-/* Whether one of these values has the dim; reports where none has. */
+/* Returns whether one of these values has the dim; else reports it. */
 bool paths_have_dim(const PathReader *reader, const PathList *list,
                     const Expr *x, Name dim, Span span);
-/* Whether one of these operators computes over the dim; reports where none
- * does, with all that they compute over. */
+/* Returns whether one of these operators computes over the dim.  If none does,
+ * reports this with all dims that they compute over. */
 bool paths_compute_over(const PathReader *reader, const PathList *list,
                         Name dim, Span span);
 /* ---- saving.c ---- */
@@ -38,9 +38,10 @@ typedef struct SavingLines {
   Map *results; /* number of names + 1 -> the layers' results: see saving.c */
 } SavingLines;
 
-/* A line `remat` or `keep`; a later one wins. */
+/* Reads a line `remat` or `keep`; a later one wins. */
 void saving_read_line(SavingLines *lines, const Pin *pin);
-/* The same for all executions of what an annotation stands before. */
+/* Reads an annotation `remat` or `keep` for all executions of the code behind
+ * it. */
 void saving_read_annotation(SavingLines *lines, const Elab *walk,
                             const Annotation *annotation);
 

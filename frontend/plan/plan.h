@@ -8,8 +8,8 @@
 #include "frontend/frontend.h"
 #include "frontend/elaborate/elaborate.h"
 
-/* A reader of plans of this model.  `graph` is the training graph or the net
- * alone, `walk` what made it. */
+/* Returns a reader of plans of this model.  `graph` is the training graph or
+ * the net alone, `walk` what made it. */
 PlanReader *plan_reader_create(Elab *e, const Model *model, const Elab *walk,
                                const Graph *graph, Name batch_dim);
 

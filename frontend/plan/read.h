@@ -24,22 +24,23 @@ typedef struct PinReader {
 /* ---- mesh.c ---- */
 
 bool reader_is_word(const Expr *x, const char *word);
-/* An integer of at least `least` for the setting `name`; false after a message.
- */
+/* Reads an integer of at least `least` for the setting `name`.  Returns false
+ * after a message. */
 bool reader_read_int(PinReader *r, const Expr *x, const char *name,
                      int64_t least, int64_t *out);
-/* The block `mesh`; NULL: there is none. */
+/* Reads the block `mesh`; NULL means that there is none. */
 void reader_read_mesh(PinReader *r, const Item *mesh);
-/* The last line that sets this, or NULL; a later one wins. */
+/* Returns the last line that sets this, because a later one wins.  Returns NULL
+ * if none does. */
 const Pin *reader_find_set(const PinReader *r, const char *name);
-/* The axes of one shard, MAX_AXES at most; `none` is the empty list.  False
- * after a message. */
+/* Reads the axes of one shard, MAX_AXES at most; `none` is the empty
+ * list.  Returns false after a message. */
 bool reader_read_axes(PinReader *r, const NameList *names, int *out_n,
                       Name *out);
 
 /* ---- settings.c ---- */
 
-/* A line NAME = VALUE. */
+/* Reads a line NAME = VALUE. */
 void reader_read_setting(PinReader *r, const Pin *pin);
 
 /* ---- read.c ---- */
@@ -55,9 +56,9 @@ void reader_read_lines(PinReader *r);
 
 /* ---- annotations.c ---- */
 
-/* The annotations of the model, over which lines of the plan win. */
+/* Reads the annotations of the model, over which lines of the plan win. */
 void reader_read_annotations(PinReader *r);
-/* Whether an annotation says something on one rank too. */
+/* Returns whether an annotation says something on one rank too. */
 bool reader_annotations_ask(const Elab *walk);
 
 #endif

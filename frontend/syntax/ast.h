@@ -270,12 +270,13 @@ typedef struct Ast {
 /* Parses; mistakes become diags and whatever was understood is returned, never
  * NULL.  Nesting deeper than 500 is a mistake. */
 Ast *ast_parse(Arena *arena, Names *names, Diags *diags, const Source *source);
-/* x, an operator of two operands or a bracket, its `a` if that is the same kind
- * of expression, and so on. */
+/* Lists a chain: x, an operator of two operands or a bracket, its `a` if that
+ * is the same kind of expression, and so on. */
 const Expr *const *expr_chain(Arena *arena, const Expr *x, int *out_n);
-/* Canonical text (the formatter): parses back to the same tree. */
+/* Prints canonical text (the formatter), which parses back to the same tree. */
 void ast_print(Text *out, const Ast *ast);
-/* One expression, for command-line overrides. NULL after a diag. */
+/* Parses one expression, for command-line overrides.  Returns NULL after a
+ * diag. */
 Expr *ast_parse_expr(Arena *arena, Names *names, Diags *diags,
                      const Source *source);
 

@@ -17,11 +17,11 @@ typedef enum Foreign {
 /* Helps with a word of another library; false if it is none. */
 bool foreign_help(Diag *diag, Foreign what, const char *word);
 
-/* The one of `n` names nearest to `name`, offered as help. */
+/* Offers the one of `n` names nearest to `name` as help. */
 void diag_suggest(Diag *diag, const char *name, const char *const *names,
                   int n);
-/* Likewise from a short list that the reader may not know: without a near one,
- * or without a name (NULL), all of it. */
+/* Offers the nearest name of a short list that the reader may not know. Without
+ * a near one, or without a name (NULL), offers all of it. */
 void diag_choices(Arena *arena, Diag *diag, const char *name,
                   const char *const *names, int n);
 

@@ -116,25 +116,27 @@ typedef struct Parser {
 /* ---- lexer.l ---- */
 
 void lexer_begin(Parser *parser);
-/* One raw token, newlines included.  Numbers, names and strings are ready. */
+/* Reads one raw token, newlines included.  Numbers, names and strings are
+ * ready. */
 Token lexer_next(Parser *parser);
 
 /* ---- layout.c ---- */
 
-/* The next token of the grammar, also left in parser->token. */
+/* Reads the next token of the grammar, which is also left in parser->token. */
 int layout_next(Parser *parser);
 /* Called when the grammar refused parser->token. */
 void layout_recover(Parser *parser);
 /* Reports the nesting limit and ends the parse. */
 void layout_too_deep(Parser *parser, Span span);
 bool is_plan_word(Name name);
-/* The word begins an item: dim, layer ...; none is allowed inside a block. */
+/* Returns whether the word begins an item: dim, layer ...; none is allowed
+ * inside a block. */
 bool is_item_word(int kind);
 bool is_reserved_word(int kind);
 
 /* ---- expect.c ---- */
 
-/* The message for parser->token where the n kinds of `expected` could stand. */
+/* Reports parser->token where the n kinds of `expected` could stand. */
 void report_unexpected(Parser *parser, const int *expected, int n);
 
 /* ---- parser.y ---- */
@@ -147,7 +149,7 @@ NameList name_list(Parser *parser, NameVec names);
 Expr *expr_name(Parser *parser, Name name, Span span);
 Expr *expr_number(Parser *parser, ExprKind kind, Number number, Span span);
 Expr *expr_string(Parser *parser, Name name, Span span);
-/* `(a)` is a, `[a]` a list of one. */
+/* Returns the expression of a bracket: `(a)` is a, `[a]` a list of one. */
 Expr *expr_bracket(Parser *parser, char bracket, ExprVec items, Span span);
 Expr *expr_unary(Parser *parser, Operator op, Span op_span, Expr *a, Span span);
 Expr *expr_binary(Parser *parser, Operator op, Span op_span, Expr *a, Expr *b);
