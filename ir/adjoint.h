@@ -15,14 +15,15 @@ typedef struct Adjoint {
 } Adjoint;
 
 Adjoint adjoint_begin(Arena *scratch, Graph *graph);
-/* A node that depends on a wanted one is wanted. */
+/* Marks every node that depends on a wanted one as wanted. */
 void adjoint_spread(Adjoint *adjoint);
 Value adjoint_get(const Adjoint *adjoint, Value value);
 void adjoint_add(Adjoint *adjoint, Value value, Value cotangent);
-/* Phase input_gradient, the span of node `id` and the path "grad.PATH". */
+/* Sets the phase input_gradient, the span of node `id` and the path
+ * "grad.PATH". */
 void adjoint_set_place(Adjoint *adjoint, int id);
-/* Backwards over the forward nodes, with cotangents set for what is to be
- * differentiated. */
+/* Walks the forward nodes backwards, with cotangents set for the values that
+ * are to be differentiated. */
 void adjoint_walk(Adjoint *adjoint, Arena *scratch);
 
 #endif

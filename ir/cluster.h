@@ -36,8 +36,8 @@ typedef struct UnitInfo {
 } UnitInfo;
 
 const UnitInfo *unit_info(Unit unit);
-/* The shortest exact text with a unit of the language: "12.5GB/s", "79GiB",
- * "1.5us", "312T". */
+/* Appends the shortest exact text with a unit of the language: "12.5GB/s",
+ * "79GiB", "1.5us", "312T". */
 void quantity_print(Text *out, Unit unit, int64_t value);
 const char *quantity_text(Arena *arena, Unit unit, int64_t value);
 
@@ -64,9 +64,11 @@ typedef struct ClusterDevice {
   int64_t values[N_DEVICE_FIELDS]; /* 0: the device lacks it, or unknown */
 } ClusterDevice;
 
-/* FLOP/s of matmuls in this dtype; 0: the device has none. */
+/* Returns the FLOP/s of matmuls in this dtype.  Returns 0 if the device
+ * computes none. */
 int64_t device_flops(const ClusterDevice *device, DType dtype);
-/* The bytes that an arena may have: the memory without `reserve`; 0 or more. */
+/* Returns the bytes that an arena may have: the memory without `reserve`; 0 or
+ * more. */
 int64_t device_usable_memory(const ClusterDevice *device);
 
 typedef struct DeviceConstant {
@@ -85,12 +87,15 @@ typedef struct DevicePreset {
 
 int device_preset_count(void);
 const DevicePreset *device_preset(int index);
-int device_preset_find(const char *name); /* -1 */
-/* NULL: the device lacks it, or nobody knows. */
+/* Returns the index of a preset.  Returns -1 if there is none of this name. */
+int device_preset_find(const char *name);
+/* Returns a constant of a preset.  Returns NULL if the device lacks it, or
+ * nobody knows. */
 const DeviceConstant *device_preset_constant(int preset, DeviceField field);
-/* Its constants, under its name. */
+/* Returns a device with the constants of a preset, under its name. */
 ClusterDevice device_of_preset(int preset, Names *names);
-/* The back ends that presets have, each once; NULL: there are no more. */
+/* Returns the i-th of the back ends that presets have, each once.  Returns NULL
+ * if there are no more. */
 const char *device_target(int index);
 
 /* ---- link.c ---- */
@@ -134,9 +139,9 @@ typedef enum Pattern {
   PATTERN_all   /* each member sends equally to all others */
 } Pattern;
 
-/* Bytes a second that each of `n` members of a unit sends while all of them
- * send in this pattern, each with `transfers` transfers at a time: of its
- * devices, or over several rings.  2 <= n <= count. */
+/* Returns the bytes a second that each of `n` members of a unit sends while all
+ * of them send in this pattern, each with `transfers` transfers at a time: of
+ * its devices, or over several rings.  Needs 2 <= n <= count. */
 Bytes level_bandwidth(const Level *level, Pattern pattern, int64_t n,
                       int64_t transfers);
 
@@ -174,10 +179,12 @@ enum {
 
 int64_t group_ranks(const ClusterGroup *group);
 int64_t cluster_ranks(const Cluster *cluster);
-/* The group of a rank; *out_local is the rank inside of it, unless NULL. */
+/* Returns the group of a rank; *out_local is the rank inside of it, unless
+ * NULL. */
 const ClusterGroup *cluster_group_of(const Cluster *cluster, int64_t rank,
                                      int64_t *out_local);
-/* The innermost level with both ranks in one unit; NULL: they are equal. */
+/* Returns the innermost level with both ranks in one unit.  Returns NULL if
+ * they are equal. */
 const Level *cluster_level_between(const Cluster *cluster, int64_t a,
                                    int64_t b);
 
@@ -211,22 +218,23 @@ typedef struct ClusterSlice {
   bool is_regular;
 } ClusterSlice;
 
-/* 0 <= first, 1 <= n, first + n <= cluster_ranks. */
+/* Returns some ranks of a cluster: 0 <= first, 1 <= n, first + n <=
+ * cluster_ranks. */
 ClusterSlice cluster_slice(Arena *arena, const Cluster *cluster, int64_t first,
                            int64_t n);
-/* The members of every level that the process group of the ranks first, first +
- * stride, ... has, inside out.  Levels of which no unit has two are left out,
- * so `*out` has those that the process group sends over.  It takes size *
- * levels steps. */
+/* Counts the members of every level that the process group of the ranks first,
+ * first + stride, ... has, inside out.  Levels of which no unit has two are
+ * left out, so `*out` has those that the process group sends over.  It takes
+ * size * levels steps. */
 int cluster_shares(Arena *arena, const Cluster *cluster, int64_t first,
                    int64_t stride, int64_t size, LevelShare **out);
 
 /* ---- cluster_text.c ---- */
 
-/* The canonical text: all devices with all constants, all settings.  Read
+/* Prints the canonical text: all devices with all constants, all settings. Read
  * again it is the same cluster. */
 void cluster_print(Text *out, const Cluster *cluster);
-/* 32 hex digits and NUL, of the canonical text. */
+/* Writes the hash of the canonical text: 32 hex digits and NUL. */
 void cluster_hash(Arena *scratch, const Cluster *cluster, char out_hex[33]);
 
 #endif

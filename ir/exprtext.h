@@ -28,9 +28,10 @@ typedef struct ExprScope {
 } ExprScope;
 
 void expr_bind(ExprScope *scope, const char *name, Value value);
-/* A float literal under a name. */
+/* Binds a float literal to a name. */
 void expr_bind_float(ExprScope *scope, const char *name, double value);
-Value expr_find(const ExprScope *scope, const char *name); /* or VALUE_NONE */
+/* Returns the value of a name.  Returns VALUE_NONE if there is none. */
+Value expr_find(const ExprScope *scope, const char *name);
 /* Appends the nodes of `text`: an expression in the notation of ops.def, or
  * statements "m = b1 * m; w = w - m".  Numbers may stand without R(). SUM(x),
  * MEAN(x) and NORM(x) (root of the sum of squares) reduce all dims of x, or

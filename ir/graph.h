@@ -14,8 +14,8 @@ typedef struct Module {
   Names *names;
   Diags *diags;
 } Module;
-/* A copy whose values and messages go to `arena`: a trial that uses it reports
- * nothing and leaves nothing in the module. */
+/* Returns a copy whose values and messages go to `arena`: a trial that uses it
+ * reports nothing and leaves nothing in the module. */
 Module *module_apart(const Module *module, Arena *arena);
 
 typedef enum Role {
@@ -103,8 +103,8 @@ struct Graph {
 };
 
 Graph *graph_create(Module *module, Name name);
-/* A graph without nodes, with the name and mesh of another and room for as many
- * nodes as it has. */
+/* Returns a graph without nodes, with the name and mesh of another and room for
+ * as many nodes as it has. */
 Graph *graph_like(const Graph *graph);
 /* Appends an `input` node of this type and registers it. */
 Value graph_input(Graph *graph, Role role, Name path, const Type *type);
@@ -114,8 +114,8 @@ void graph_output(Graph *graph, Role role, Name path, Value value);
  * first, which explains).  Returns its first result. */
 Value graph_append(Graph *graph, Op op, const Value *inputs, int n_inputs,
                    const Attrs *attrs);
-/* The same with the result types given: for operators whose types the rule
- * cannot know (fused, scan, collectives) and for the parser. */
+/* Appends a node with the given result types: for operators whose types the
+ * rule cannot know (fused, scan, collectives) and for the parser. */
 Value graph_append_typed(Graph *graph, Op op, const Value *inputs, int n_inputs,
                          const Attrs *attrs, const Type *const *types,
                          int n_results, Graph *body);
@@ -124,7 +124,7 @@ Value graph_append_typed(Graph *graph, Op op, const Value *inputs, int n_inputs,
  * operator has a rule.  An `input` node is registered with all it had. */
 Value graph_copy_node(Graph *to, const Graph *from, int id,
                       const Value *new_inputs, bool infer);
-/* The same with the result types given; not for an `input` node. */
+/* Copies a node with the given result types; not for an `input` node. */
 Value graph_copy_node_as(Graph *to, const Graph *from, int id,
                          const Value *new_inputs, const Type *const *types);
 /* Asserts that the value is there. */
@@ -137,17 +137,18 @@ static inline const Node *graph_node(const Graph *graph, Value value) {
 static inline const Type *graph_type(const Graph *graph, Value value) {
   return graph_node(graph, value)->types[value.result];
 }
-/* The path of node `id`; in regions it may not be that which the node says. */
+/* Returns the path of node `id`; in regions it may not be that which the node
+ * says. */
 static inline Name graph_path(const Graph *graph, int id) {
   return graph->paths ? graph->paths[id] : graph->nodes.data[id]->path;
 }
 /* Appends a node of another graph as it is; not an `input` node. */
 void graph_share_node(Graph *to, Node *node);
-/* A node of the graph, bodies apart, has this operator. */
+/* Returns whether a node of the graph, bodies apart, has this operator. */
 static inline bool graph_has_op(const Graph *graph, Op op) {
   return graph->ops[op / 64] >> op % 64 & 1;
 }
-/* All is the same but path and span. */
+/* Returns whether two nodes are equal but for path and span. */
 bool node_equal(const Node *a, const Node *b);
 const GraphInput *graph_find_input(const Graph *graph, Role role, Name path);
 /* The same where many are looked for: the index holds what the graph had when
@@ -159,60 +160,65 @@ typedef struct InputIndex {
 InputIndex graph_index_inputs(const Graph *graph, Arena *arena);
 const GraphInput *input_indexed(const InputIndex *index, Role role, Name path);
 const GraphOutput *graph_find_output(const Graph *graph, Role role, Name path);
-/* Number of uses of each node's results together (outputs count). */
+/* Returns how often the results of each node are used together (outputs count).
+ */
 int *graph_use_counts(const Graph *graph, Arena *arena);
-/* Hash of operators, attributes, types and structure, not of paths or spans:
- * equal blocks have equal hashes. */
+/* Returns a hash of operators, attributes, types and structure, not of paths or
+ * spans: equal blocks have equal hashes. */
 uint64_t graph_hash(const Graph *graph);
-/* The same of a region, which is complete: it remembers its hash. */
+/* Returns the hash of a region, which is complete: it remembers its hash. */
 uint64_t region_hash(Graph *body);
-/* Hash of all that a kernel may depend on: the operator, its attributes and
- * body, the types of its inputs and results, the mesh. */
+/* Returns a hash of all that a kernel may depend on: the operator, its
+ * attributes and body, the types of its inputs and results, the mesh. */
 uint64_t kernel_key(const Graph *graph, int id);
-/* Hash of what one run of a node works on, on one rank in one micro-batch: the
- * operator, its body, the types of inputs and results with local sizes.  Nodes
- * with equal local work have equal keys on every mesh and in every plan
- * (launch_key.c); never 0. */
+/* Returns a hash of what one run of a node works on, on one rank in one
+ * micro-batch: the operator, its body, the types of inputs and results with
+ * local sizes.  Nodes with equal local work have equal keys on every mesh and
+ * in every plan (launch_key.c).  It is never 0. */
 uint64_t launch_key(const Graph *graph, int id);
-/* The same of setting the results of a node to zero. */
+/* Returns the launch_key of setting the results of a node to zero. */
 uint64_t clear_key(const Graph *graph, int id);
 
-/* Short forms for passes; same defaults as graph_append. */
+/* Append nodes, as short forms for passes with the defaults of graph_append. */
 Value graph_const(Graph *graph, DType dtype, double value);
-/* The positions of the elements of a dim, in dtype_of_positions. */
+/* Returns the positions of the elements of a dim, in dtype_of_positions. */
 Value graph_positions(Graph *graph, Name dim, int64_t size);
 Value graph_op1(Graph *graph, Op op, Value a);
 Value graph_op2(Graph *graph, Op op, Value a, Value b);
 Value graph_op3(Graph *graph, Op op, Value a, Value b, Value c);
 Value graph_reduce(Graph *graph, Op op, Value a, const Name *over, int n);
-Value graph_cast(Graph *graph, Value a, DType dtype); /* a if equal already */
+/* Returns the value in this dtype, which is `a` if it has it already. */
+Value graph_cast(Graph *graph, Value a, DType dtype);
 Value graph_transpose_to(Graph *graph, Value a, const Type *order);
 
-const Attr *node_attr(const Node *node, AttrKey key); /* NULL if absent */
+/* Returns an attribute.  Returns NULL if it is absent. */
+const Attr *node_attr(const Node *node, AttrKey key);
 bool node_has(const Node *node, AttrKey key);
 Name node_name(const Node *node, AttrKey key);
 int64_t node_int(const Node *node, AttrKey key, int64_t if_absent);
 double node_float(const Node *node, AttrKey key, double if_absent);
 const Name *node_names(const Node *node, AttrKey key, int *out_n);
-/* The dim along which a collective works on operand `part`. */
+/* Returns the dim along which a collective works on operand `part`. */
 Name node_part_dim(const Node *node, int part);
 const int64_t *node_ints(const Node *node, AttrKey key, int *out_n);
-/* Item i of the list; of one that is absent or ends before i, `otherwise`. */
+/* Returns item i of the list, or `otherwise` if the list is absent or ends
+ * before i. */
 int64_t node_int_at(const Node *node, AttrKey key, int i, int64_t otherwise);
 
 /* ---- graph_copy.c ---- */
 
-/* A copy in the arena of `module` that shares no memory with the graph but
- * names and sources.  Equal types of the copy are one. */
+/* Returns a copy in the arena of `module` that shares no memory with the graph
+ * but names and sources.  Equal types of the copy are one. */
 Graph *graph_copy(Module *module, const Graph *graph);
-/* Bytes that a copy takes, but for types and lists of attributes.  A region
- * with paths of its own does not count the nodes that it shares. */
+/* Returns the bytes that a copy takes, but for types and lists of attributes. A
+ * region with paths of its own does not count the nodes that it shares. */
 size_t node_copy_bytes(const Node *node); /* with its body */
 size_t graph_copy_bytes(const Graph *graph);
 
 /* ---- print.c, parse.c, verify.c ---- */
 
-const char *phase_name(Phase phase); /* "forward", "dgrad" ... */
+/* Returns the name of a phase, such as "forward" or "dgrad". */
+const char *phase_name(Phase phase);
 const char *init_name(InitKind kind);
 void graph_print(Text *out, const Graph *graph);
 /* Reads what graph_print wrote; mistakes become diags.  NULL on error. */
@@ -222,18 +228,20 @@ bool graph_verify(const Graph *graph, Text *out_errors);
 
 /* ---- shard_infer.c, shardrule.c ---- */
 
-/* How the placements of the inputs of a node become that of its results. Fills
- * out_types; where an input must first change (a partial value into an operator
- * that is not linear in it, a `replicate` dim that is split), sets
- * out_inputs[i] to the type that it must be given in, else to its own type. A
- * partial operand stays partial over all its axes or must be reduced over all.
- * The rule itself never fails: at worst everything must be replicated. */
+/* Finds how the placements of the inputs of a node become that of its
+ * results.  Fills out_types.  Where an input must first change (a partial value
+ * into an operator that is not linear in it, a `replicate` dim that is split),
+ * sets out_inputs[i] to the type that it must be given in, else to its own
+ * type.  A partial operand stays partial over all its axes or must be reduced
+ * over all.  The rule itself never fails: at worst everything must be
+ * replicated. */
 void shard_infer(const Graph *graph, Op op, const Attr *attrs, int n_attrs,
                  const Type *const *inputs, int n_inputs,
                  const Type *const *whole_results, int n_results, Arena *arena,
                  const Type **out_inputs, const Type **out_types);
-/* The sharding column of the operator lists an attribute that names this dim:
- * what contractions sum over, windows slide along and so on. */
+/* Returns whether the sharding column of the operator lists an attribute that
+ * names this dim: the dims that contractions sum over, windows slide along and
+ * so on. */
 bool node_treats_dim(const Node *node, Name dim);
 
 /* ---- shardcheck.c ---- */
@@ -244,28 +252,30 @@ bool graph_check_placements(const Graph *graph, Text *out_errors);
 
 /* ---- path.c ---- */
 
-/* Parts of the path that follow each other are `wanted`: "attn" and
- * "block[1..3].attn" (an index left out means all; "!" is as "."), wherever
- * they stand: "block[2].attn.q" has both. */
+/* Returns whether `wanted`, such as "attn" or "block[1..3].attn", stands
+ * anywhere in the path as a sequence of complete parts.  Both are in
+ * "block[2].attn.q".  A part of `wanted` without an index means all indices;
+ * "!" separates parts as "." does. */
 bool path_has(const char *path, const char *wanted);
-/* The node is the operator `wanted`, has the path `wanted`, or is below this
- * layer or path. */
+/* Returns whether the node is the operator `wanted`, has the path `wanted`, or
+ * is below this layer or path. */
 bool node_is_called(const Node *node, const char *wanted);
 
 /* ---- view.c ---- */
 
-/* The result shares the bytes of its input: an operator that is always a view,
- * a merge_dims whose dims are adjacent and in order, or a slice of the first
- * dim from its beginning. */
+/* Returns whether the result shares the bytes of its input: an operator that is
+ * always a view, a merge_dims whose dims are adjacent and in order, or a slice
+ * of the first dim from its beginning. */
 bool node_is_view(const Graph *graph, int id);
 
 /* ---- work.c ---- */
 
-/* On logical sizes; work.h has those of one rank. */
+/* Returns the floating-point operations on logical sizes; work.h has those of
+ * one rank. */
 double node_flops(const Graph *graph, int id);
-/* Only those of contractions: two per multiply-add of dots, convolutions and
- * attention (the full square, causal or not); in a scan times its iterations.
- */
+/* Returns those of contractions alone: two per multiply-add of dots,
+ * convolutions and attention (the full square, causal or not); in a scan times
+ * its iterations. */
 double node_contraction_flops(const Graph *graph, int id);
 
 #endif

@@ -72,20 +72,20 @@ const char *queue_name(QueueKind kind);
 
 /* ---- instructions.c ---- */
 
-/* The list of a graph after list_schedule; of `target` (or NULL) it asks
- * whether queues are those of a group.  A wait inside the loop of micro-batches
- * for a collective that was started before it belongs to the first
- * micro-batch: later ones find it ended. */
+/* Returns the list of a graph after list_schedule; of `target` (or NULL) it
+ * asks whether queues are those of a group.  A wait inside the loop of
+ * micro-batches for a collective that was started before it belongs to the
+ * first micro-batch: later ones find it ended. */
 InstructionList *instructions_of(Arena *arena, const Graph *ordered,
                                  const Target *target);
-/* Inputs and views make no instruction. */
+/* Returns whether a node makes an instruction; inputs and views do not. */
 bool node_is_launched(const Graph *graph, int id);
-/* Buckets of gradients are read at the end of a step, everything else by one of
- * the next operators. */
+/* Returns the queue of a collective: bulk for buckets of gradients, which are
+ * read at the end of a step, blocking for everything else. */
 QueueKind collective_queue(const Node *node);
-/* The mesh axes that a collective names, in its order. */
+/* Returns the mesh axes that a collective names, in its order. */
 AxisList collective_axes(const Mesh *mesh, const Node *node);
-/* The end of the loop at this place; the list is closed. */
+/* Returns the end of the loop at this place; the list is closed. */
 int instructions_loop_end(const InstructionList *list, int loop);
 
 /* ---- instructions_text.c ---- */

@@ -75,7 +75,9 @@ typedef struct FormulaArgument {
 } FormulaArgument;
 
 int argument_count(const FormulaArgument *arguments);
-int argument_find(const FormulaArgument *arguments, const char *name); /* -1 */
+/* Returns the index of an argument.  Returns -1 if there is none of this name.
+ */
+int argument_find(const FormulaArgument *arguments, const char *name);
 
 typedef struct OptimizerInfo {
   const char *name;
@@ -84,8 +86,10 @@ typedef struct OptimizerInfo {
 
 int optimizer_count(void);
 const OptimizerInfo *optimizer_info(int row);
-int optimizer_find(const char *name); /* -1 */
-/* "rmsprop(lr, alpha = 0.99, decay = 0)" */
+/* Returns the index of an optimizer.  Returns -1 if there is none of this name.
+ */
+int optimizer_find(const char *name);
+/* Appends the call as "rmsprop(lr, alpha = 0.99, decay = 0)". */
 void optimizer_print(Text *out, const OptimizerInfo *info);
 
 typedef struct ScheduleInfo {
@@ -119,9 +123,10 @@ typedef struct OptimizerCall {
   Span span;
 } OptimizerCall;
 
-/* A call with the defaults of the row; without a row only the name. */
+/* Returns a call with the defaults of the row; without a row only the name. */
 OptimizerCall optimizer_call(Name name);
-/* The first value of an argument of the call; NULL: it has no such one. */
+/* Returns the first value of an argument of the call.  Returns NULL if it has
+ * no such argument. */
 double *optimizer_value(OptimizerCall *call, const char *argument);
 
 typedef struct OptimizerFormula {
@@ -129,15 +134,15 @@ typedef struct OptimizerFormula {
 } OptimizerFormula;
 
 const OptimizerFormula *optimizer_formulas(int *out_n);
-/* The formulas of a call for a parameter: those of the last row of the name
- * whose condition holds, or NULL. */
+/* Returns the formulas of a call for a parameter: those of the last row of the
+ * name whose condition holds.  Returns NULL if none does. */
 const OptimizerFormula *optimizer_formula(const OptimizerCall *call,
                                           bool matrix, bool excluded);
 
-/* Whether the optimizer keeps state for this parameter, or may: its row is not
- * supported yet. */
+/* Returns whether the optimizer keeps state for this parameter, or may: its row
+ * is not supported yet. */
 bool optimizer_keeps_state(const OptimizerCall *call, const GraphInput *param);
-/* Whether its update of a matrix multiplies matrices. */
+/* Returns whether its update of a matrix multiplies matrices. */
 bool optimizer_multiplies_matrices(const OptimizerCall *call);
 
 typedef struct Precision {
@@ -223,14 +228,14 @@ typedef struct Model {
 
 /* ---- report.c ---- */
 
-/* A forward graph by top-level blocks, in program order (a layer call of the
- * net is a block).  `kept` (or NULL) has the bytes of the saved activations of
- * each node of `trained`, a later graph of the same program. The figures add up
- * to those of the graph. */
+/* Divides a forward graph by top-level blocks, in program order (a layer call
+ * of the net is a block).  `kept` (or NULL) has the bytes of the saved
+ * activations of each node of `trained`, a later graph of the same program. The
+ * figures add up to those of the graph. */
 int model_blocks(const Graph *graph, const Graph *trained, const double *kept,
                  Arena *arena, Block **out_blocks);
-/* Neighbours that differ in their last index only become one, in place;
- * returns how many are left. */
+/* Joins neighbours that differ in their last index only, in place.  Returns how
+ * many are left. */
 int model_fold_blocks(Names *names, Block *blocks, int n);
 
 /* ---- weights.c ---- */

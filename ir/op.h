@@ -62,11 +62,13 @@ void attrs_names(Attrs *attrs, AttrKey key, const Name *names, int n);
 void attrs_int(Attrs *attrs, AttrKey key, int64_t value);
 void attrs_ints(Attrs *attrs, AttrKey key, const int64_t *values, int n);
 void attrs_float(Attrs *attrs, AttrKey key, double value);
-const Attr *attrs_find(const Attrs *attrs, AttrKey key); /* NULL if absent */
+/* Returns an attribute.  Returns NULL if it is absent. */
+const Attr *attrs_find(const Attrs *attrs, AttrKey key);
 const char *attr_name(AttrKey key);
 AttrKind attr_kind(AttrKey key);
 bool attr_find(const char *name, AttrKey *out_key);
-/* Numbers by their bits: 0 and -0 differ. */
+/* Returns whether two attributes are equal, numbers by their bits: 0 and -0
+ * differ. */
 bool attr_equal(const Attr *a, const Attr *b);
 
 /* ---- op.c: the table as data ---- */
@@ -102,10 +104,10 @@ typedef struct OpCall {
 typedef int InferRule(Module *module, const OpCall *call, Span span,
                       const Type **out_types);
 
-/* Gradients: given the cotangent of each result (VALUE_NONE where there is
- * none), append nodes to `graph` (which holds the node itself, with id `id`)
- * and set out[i] for each input (VALUE_NONE: no gradient).  out[i] has the
- * dims of input i, in any order. */
+/* Appends gradients: given the cotangent of each result (VALUE_NONE where there
+ * is none), appends nodes to `graph` (which holds the node itself, with id
+ * `id`) and sets out[i] for each input (VALUE_NONE: no gradient). out[i] has
+ * the dims of input i, in any order. */
 typedef void GradRule(Graph *graph, int id, const Value *cotangents,
                       Value *out);
 
@@ -114,8 +116,9 @@ typedef void GradRule(Graph *graph, int id, const Value *cotangents,
 typedef void DecomposeRule(Graph *graph, const Graph *from, int id,
                            const Value *inputs, Value *out_results);
 
-/* Floating-point operations on the sizes of the given types: those of the
- * operands and node->types.  Nothing else of the node depends on a graph. */
+/* Returns the floating-point operations on the sizes of the given types: those
+ * of the operands and node->types.  Nothing else of the node depends on a
+ * graph. */
 typedef double CostRule(const Node *node, const Type *const *inputs);
 
 typedef enum OpClass {
@@ -168,10 +171,10 @@ int op_infer(Module *module, const OpCall *call, Span span,
 
 /* ---- point.c ---- */
 
-/* The value of a pointwise row of ops.def in double. */
+/* Returns the value of a pointwise row of ops.def in double. */
 double op_value(Op op, double a, double b, double c);
-/* The integer quotient rounded down, and the remainder with the divisor's sign;
- * 0 where the divisor is 0. */
+/* Returns the integer quotient rounded down, and the remainder with the
+ * divisor's sign; 0 where the divisor is 0. */
 double op_floordiv(double a, double b);
 double op_mod(double a, double b);
 

@@ -79,10 +79,10 @@ static inline bool pins_have_mesh(const Pins *pins) {
 }
 /* The axis of this name, or NULL. */
 const PinAxis *pins_find_axis(const Pins *pins, Name name);
-/* Pins as the command line sets them: they have no place. */
+/* Returns a pin as the command line sets it: it has no place. */
 PinNumber pin_number(int64_t value);
-/* Whether a model with these pins has a plan: else one rank computes it in one
- * micro-batch. */
+/* Returns whether a model with these pins has a plan: else one rank computes it
+ * in one micro-batch. */
 bool pins_ask(const Pins *pins);
 /* Makes a plan without a search, in the arena of the module: the batch takes
  * every axis that no `shard` line names, there is one micro-batch, nothing is
@@ -91,8 +91,8 @@ Plan *plan_close(Module *module, const Pins *pins);
 
 /* ---- plan_check.c ---- */
 
-/* Whether the lines may stand in this plan, which was closed of the pins:
- * reports mistakes, and warns of lines that others imply. */
+/* Returns whether the lines may stand in this plan, which was closed of the
+ * pins: reports mistakes, and warns of lines that others imply. */
 bool plan_check(Module *module, const Pins *pins, const Plan *plan);
 /* Warns that the later line says what the earlier one does. */
 void pin_warn_implied(Module *module, Span later, Span earlier);

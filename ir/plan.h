@@ -109,25 +109,30 @@ typedef struct Plan {
   Span memory_span;
 } Plan;
 
-/* The plan of plain data parallelism: the batch dim over an axis "data". */
+/* Returns the plan of plain data parallelism: the batch dim over an axis
+ * "data". */
 Plan *plan_data_parallel(Module *module, Name model, Name batch_dim, int ranks,
                          int64_t microbatches);
-/* One rank, one micro-batch, nothing pinned; the default bucket. */
+/* Returns a plan of one rank and one micro-batch, with nothing pinned and the
+ * default bucket. */
 Plan *plan_create(Module *module, Name model);
-/* The mesh of the first stage, which has all ranks while there is one stage. */
+/* Returns the mesh of the first stage, which has all ranks while there is one
+ * stage. */
 const Mesh *plan_mesh(const Plan *plan);
-/* For the first stage.  Axes come outermost first; one of size 1 is left out.
- */
+/* Adds an axis to the first stage.  Axes come outermost first; one of size 1 is
+ * left out. */
 void plan_add_axis(Plan *plan, Name axis, int64_t size);
-/* After all axes: appends the sequential one. */
+/* Appends the sequential axis; called after all other axes. */
 void plan_set_microbatches(Module *module, Plan *plan, int64_t microbatches);
-/* After the last pin about paths: lets them be found. */
+/* Lets pins about paths be found; called after the last one. */
 void plan_index(Arena *arena, Plan *plan);
-/* The last pin that shards this dim by name, or NULL. */
+/* Returns the last pin that shards this dim by name.  Returns NULL if there is
+ * none. */
 const PlanShard *plan_find_shard(const Plan *plan, Name dim);
-/* The pin that shards the batch dim, or NULL. */
+/* Returns the pin that shards the batch dim.  Returns NULL if there is none. */
 const PlanShard *plan_batch_shard(const Plan *plan);
-/* The axes of ZeRO: of its line, else of the batch; NULL: none. */
+/* Returns the axes of ZeRO: of its line, else of the batch.  Returns NULL if
+ * there is no ZeRO. */
 const PlanShard *plan_zero_shard(const Plan *plan);
 /* The pin that places this value or key, or NULL. */
 const PlanPin *plan_find_placement(const Plan *plan, Name path);
@@ -151,21 +156,22 @@ PinAbout plan_path_about(const char *path, const char **out_parameter);
 bool plan_path_is_of_update(const char *path);
 /* The pin that shards a dim of this value by name, or NULL. */
 const PlanShard *plan_named_dim(const Plan *plan, Name path, Name dim);
-/* Whether it is the batch dim, also under another name. */
+/* Returns whether a dim is the batch dim, also under another name. */
 bool plan_is_batch(const Plan *plan, Name path, Name dim);
 /* The shard that a pin about paths gives a dim, or NULL: it is replicated. */
 const PlanShard *plan_placed_dim(const PlanPin *pin, Name dim);
 /* The dim of a tensor that takes the axis which `lines[d]` gives dim `d`, or
  * -1.  Lines, or NULL, are by dim and of one list; the later one wins. */
 int plan_axis_taken(const PlanShard *const *lines, int n, int d, Name axis);
-/* Whether a pin may shard parameters or states: any but one of the batch dim,
- * or of the update. */
+/* Returns whether a pin may shard parameters or states: any but one of the
+ * batch dim, or of the update. */
 bool plan_shards_parameters(const Plan *plan);
 /* Takes the sequential axis out (evaluation does the batch at once). */
 void plan_drop_time(Plan *plan);
-/* "ring"; NULL: open. */
+/* Returns the word that a plan has for this way to place attention, such as
+ * "ring".  Returns NULL for the open choice, which has no word. */
 const char *plan_attention_name(PlanAttention attention);
-/* The text of section 11 of docs/plan.md. */
+/* Prints the text of section 11 of docs/plan.md. */
 void plan_print(Text *out, const Plan *plan);
 
 #endif

@@ -40,26 +40,29 @@ typedef struct PathPattern {
 typedef struct PlanPaths PlanPaths;
 PlanPaths *plan_paths_create(Module *module, const Graph *graph,
                              const PathAlias *aliases, int n_aliases);
-/* The i-th path of all, or NULL: there are no more. */
+/* Returns the i-th path of all.  Returns NULL if there are no more. */
 const char *plan_paths_at(const PlanPaths *paths, int i);
-/* Reads a path such as "cut.x[3]", whose words may be those of a plan; false:
- * it is none.  `span`: where it stands. */
+/* Reads a path such as "cut.x[3]", whose words may be those of a plan.  Returns
+ * false if it is none.  `span`: where it stands. */
 bool path_pattern_parse(Arena *arena, PathPattern *out, const char *text,
                         Span span);
-/* Appends all that the pattern means; false: nothing. */
+/* Appends all that the pattern means.  Returns false if nothing. */
 bool plan_paths_find(const PlanPaths *paths, const PathPattern *pattern,
                      PathList *out);
-/* The same of a text; false also where it is no path. */
+/* Appends all that a text means.  Returns false if it means nothing or is no
+ * path. */
 bool plan_paths_find_text(const PlanPaths *paths, const char *text,
                           PathList *out);
-/* The largest index that a path has where the pattern has range `k` of part
- * `i`, all before it being as the pattern says; -1: none has one there. */
+/* Returns the largest index that a path has where the pattern has range `k` of
+ * part `i`, all before it being as the pattern says.  Returns -1 if none has
+ * one there. */
 int64_t plan_paths_last_index(const PlanPaths *paths,
                               const PathPattern *pattern, int i, int k);
-/* An operator without a name of its own, whose path means something else: only
- * '!' reaches it. */
+/* Returns whether an operator without a name of its own, whose path means
+ * something else: only '!' reaches it. */
 bool plan_paths_is_hidden(const PlanPaths *paths, Name node_path);
-/* The n-th path beside its own that a node has, or NULL. */
+/* Returns the n-th path beside its own that a node has.  Returns NULL if there
+ * are no more. */
 const char *plan_paths_other(const PlanPaths *paths, Name node_path, int n);
 
 typedef struct PlanNode {
@@ -68,9 +71,10 @@ typedef struct PlanNode {
   Name path; /* an input: what it is of */
 } PlanNode;
 typedef VEC(PlanNode) PlanNodes;
-/* All that can be placed, in program order, what scans compute included. */
+/* Returns all that can be placed, in program order, what scans compute
+ * included. */
 const PlanNodes *plan_paths_nodes(const PlanPaths *paths);
-/* Those of this path. */
+/* Returns the nodes of this path. */
 const PlanNodes *plan_paths_nodes_of(const PlanPaths *paths, Name path);
 
 /* ---- path_tree.c ---- */
@@ -86,10 +90,10 @@ typedef VEC(PathMatch) PathMatches;
 PathTree *path_tree_create(Arena *arena);
 void path_tree_add(Module *module, PathTree *tree, const char *path,
                    int number);
-/* All paths that the pattern matches, by number. */
+/* Returns all paths that the pattern matches, by number. */
 PathMatches path_tree_find(Module *module, const PathTree *tree,
                            const PathPattern *pattern);
-/* As plan_paths_last_index. */
+/* Returns the largest index as plan_paths_last_index does. */
 int64_t path_tree_last_index(Module *module, const PathTree *tree,
                              const PathPattern *pattern, int i, int k);
 
@@ -99,8 +103,8 @@ int64_t path_tree_last_index(Module *module, const PathTree *tree,
  * what differs from the lines of names, folded.  Their text is in the module's
  * arena. */
 void plan_make_lines(Module *module, const PlanPaths *paths, Plan *plan);
-/* The axes that the lines of a tensor, by dim and of one list, give dim `d`,
- * those taken by another dim left out; their number. */
+/* Finds the axes that the lines of a tensor, by dim and of one list, give dim
+ * `d`, but for those taken by another dim.  Returns their number. */
 int plan_lines_axes(const PlanShard *const *lines, int n, int d, Name *out);
 
 #endif

@@ -38,7 +38,7 @@ typedef struct ReshardStep {
  * dtype.  It lives in the arena; the mesh must outlive it. */
 typedef struct Resharding Resharding;
 Resharding *reshard_create(Arena *arena, const Mesh *mesh);
-/* The same for a pass that cannot append all steps yet.  Its chains have no
+/* Returns chains for a pass that cannot append all steps yet.  They have no
  * permutes, no all_to_all that changes the order of the axes, and only slices
  * over axes of micro-batches. */
 Resharding *reshard_create_plain(Arena *arena, const Mesh *mesh);

@@ -69,7 +69,7 @@ static inline int64_t new_size(const Resizing *r, int dim) {
   return r->dims.data[dim].size / group->divisor * factor;
 }
 
-/* The two scale together from now on. */
+/* Makes the two scale together from now on. */
 void join_sizes(Resizing *r, int a, int b);
 
 #endif

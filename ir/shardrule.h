@@ -54,14 +54,15 @@ typedef struct ShardRule {
 
 /* Reads the row of ops.def; the call must outlive the rule. */
 void shard_rule(const ShardCall *call, ShardRule *out);
-/* Index of the iteration dim of a dim of an operand or of a result, or -1. */
+/* Returns the index of the iteration dim of a dim of an operand or of a
+ * result.  Returns -1 if it has none. */
 int shard_rule_input(const ShardRule *rule, Name dim);
 int shard_rule_result(const ShardRule *rule, Name dim);
 const Attr *shard_call_attr(const ShardCall *call, AttrKey key);
 bool shard_is_reduction(ShardTreatment treatment);
-/* The linearity of the call.  The attribute `reduce` says that a cast rounds
- * the parts of a sum, and that a pad or select fills zeros into them, so that
- * they are linear. */
+/* Returns the linearity of the call.  The attribute `reduce` says that a cast
+ * rounds the parts of a sum, and that a pad or select fills zeros into them, so
+ * that they are linear. */
 Linearity shard_linearity(const ShardCall *call);
 
 #endif

@@ -28,7 +28,8 @@ typedef struct Strategy {
   AxisSet positions;
 } Strategy;
 
-/* false: no more are wanted.  The strategy lives until the call returns. */
+/* Is given one strategy, which lives until the call returns.  Returns false if
+ * no more are wanted. */
 typedef bool EachStrategy(void *user, const Strategy *strategy);
 
 /* Calls `each` for every assignment of axes to iteration dims that the
@@ -40,8 +41,8 @@ typedef bool EachStrategy(void *user, const Strategy *strategy);
 void shard_strategies(const Mesh *mesh, const ShardCall *call, Arena *scratch,
                       EachStrategy *each, void *user);
 
-/* The strategy that shards these iteration dims, in the arena; NULL with
- * *out_reason, a sentence about the operator, where there is none. */
+/* Returns the strategy that shards these iteration dims, in the arena.  Returns
+ * NULL where there is none, with *out_reason, a sentence about the operator. */
 const Strategy *strategy_for(const Mesh *mesh, const ShardCall *call,
                              const DimAxes *dims, int n_dims, Arena *arena,
                              const char **out_reason);

@@ -36,11 +36,12 @@ typedef struct Tokens {
   int depth; /* of the bodies that are open */
 } Tokens;
 
-/* At the first word.  A text over 4 GiB is a mistake. */
+/* Begins at the first word.  A text over 4 GiB is a mistake. */
 Tokens tokens_begin(Module *module, const Source *source);
 /* Goes on to the next word. */
 void tokens_next(Tokens *p);
-Span tokens_span(const Tokens *p); /* of the word at hand */
+/* Returns the place of the word at hand. */
+Span tokens_span(const Tokens *p);
 
 /* ---- mistakes at the word at hand ---- */
 
@@ -53,16 +54,16 @@ void tokens_wrong(Tokens *p, const char *what);
 bool tokens_at_char(const Tokens *p, char c);
 bool tokens_at_word(const Tokens *p, const char *word);
 bool tokens_at_name(const Tokens *p);
-/* True if it was there; then the next word is at hand. */
+/* Returns true if the character was there; then the next word is at hand. */
 bool tokens_accept_char(Tokens *p, char c);
 bool tokens_accept_word(Tokens *p, const char *word);
 void tokens_expect_char(Tokens *p, char c);
-/* Never NULL. */
+/* Reads a name, which is never NULL. */
 Name tokens_name(Tokens *p);
 Name tokens_string(Tokens *p);
-/* Within [low, high]; `low` after a mistake. */
+/* Reads an integer within [low, high]; returns `low` after a mistake. */
 int64_t tokens_int(Tokens *p, int64_t low, int64_t high);
-/* inf and nan are words, -inf is a number token. */
+/* Reads a float; inf and nan are words, -inf is a number token. */
 double tokens_real(Tokens *p);
 
 #endif

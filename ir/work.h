@@ -36,22 +36,24 @@ typedef struct WorkCall {
 } WorkCall;
 
 const char *work_class_name(WorkClass class);
-/* Without those on padding, which kernels of a CPU leave out. */
+/* Returns the operations without those on padding, which kernels of a CPU leave
+ * out. */
 static inline double work_useful_flops(const Work *work) {
   return work->flops - work->padding;
 }
-/* A look-up reads the rows that it takes, or all of a smaller table; an
- * update_slice reads and writes its row; a view moves nothing.  rules.def in
- * tests/count lists what the interpreter does otherwise. */
+/* Computes the work of an operator.  A look-up reads the rows that it takes, or
+ * all of a smaller table; an update_slice reads and writes its row; a view
+ * moves nothing. rules.def in tests/count lists what the interpreter does
+ * otherwise. */
 void op_work(Arena *scratch, const WorkCall *local, Work *out);
-/* The work of a node in one micro-batch on one rank, the first, whose shards
- * are the largest. */
+/* Returns the work of a node in one micro-batch on one rank, the first, whose
+ * shards are the largest. */
 Work node_work(const Graph *graph, int id);
-/* The elements that a rank sends in a group of n, for an operand and a result
- * of a collective with so many elements on a rank. */
+/* Returns the elements that a rank sends in a group of n, for an operand and a
+ * result of a collective with so many elements on a rank. */
 int64_t collective_sent_elements(Op op, int64_t n, int64_t from, int64_t to);
-/* The bytes that a rank sends in one run of a collective, as reshard.def counts
- * them; 0: ranks exchange nothing here. */
+/* Returns the bytes that a rank sends in one run of a collective, as
+ * reshard.def counts them.  Returns 0 if ranks exchange nothing here. */
 int64_t node_sent_bytes(const Graph *graph, int id);
 
 #endif

@@ -90,7 +90,7 @@ __extension__ typedef unsigned __int128 ExactWide;
 
 /* ---- residues ---- */
 
-/* An equal residue of about 61 bits less. */
+/* Returns an equal residue of about 61 bits less. */
 static inline ExactWide exact_fold(ExactWide x) {
   return (x & EXACT_MASK) + (x >> 61) * EXACT_BELOW;
 }
@@ -110,7 +110,8 @@ static inline uint64_t residue_mul(uint64_t a, uint64_t b) {
   return exact_reduce((ExactWide)a * b);
 }
 uint64_t residue_pow(uint64_t a, uint64_t n);
-/* 0 for 0: whoever divides by 0 selects something else. */
+/* Returns the inverse; 0 for 0, because whoever divides by 0 selects something
+ * else. */
 uint64_t residue_inverse(uint64_t a);
 
 /* ---- numbers ---- */
@@ -131,19 +132,20 @@ static inline bool exact_equal(ExactNumber a, ExactNumber b) {
   bool is_infinite = exact_is_infinite(a) || exact_is_infinite(b);
   return is_infinite ? exact_e(a) == exact_e(b) : a.v == b.v;
 }
-/* -inf, then v in (-p/2, p/2), then +inf.  NaN is above every number and below
- * every number, as in interp_is_above: maxima and minima choose it. */
+/* Returns whether a is above b in the order -inf, then v in (-p/2, p/2), then
+ * +inf.  NaN is above every number and below every number, as in
+ * interp_is_above: maxima and minima choose it. */
 bool exact_is_above(ExactNumber a, ExactNumber b);
 bool exact_is_below(ExactNumber a, ExactNumber b);
 
 ExactNumber exact_integer(int64_t x);
-/* The simplest fraction a/b with |a| b < 2^40 that rounds to x in double, or
- * else the one that rounds to x in `dtype` (f64: as f32), or a hash of the bits
- * there.  The constant of -x is that of x negated, and that of 1/x its inverse.
- */
+/* Returns the simplest fraction a/b with |a| b < 2^40 that rounds to x in
+ * double, or else the one that rounds to x in `dtype` (f64: as f32), or a hash
+ * of the bits there.  The constant of -x is that of x negated, and that of 1/x
+ * its inverse. */
 ExactNumber exact_constant(DType dtype, double x);
-/* v as a signed integer if `dtype` holds it, else some integer that it holds.
- */
+/* Returns v as a signed integer if `dtype` holds it, else some integer that it
+ * holds. */
 double exact_to_integer(DType dtype, ExactNumber a);
 
 ExactNumber exact_neg(ExactNumber a);
@@ -165,8 +167,8 @@ static inline ExactNumber exact_mul(ExactNumber a, ExactNumber b) {
   return exact_mul_e(a, b);
 }
 ExactNumber exact_div(ExactNumber a, ExactNumber b);
-/* Another term of a sum.  One whose residue is 0 loses its exponential: two of
- * them would make an exact 0, and a third would be kept. */
+/* Adds another term to a sum.  One whose residue is 0 loses its exponential:
+ * two of them would make an exact 0, and a third would be kept. */
 static inline ExactNumber exact_plus(ExactNumber sum, ExactNumber term) {
   if (exact_is_infinite(sum) && !exact_is_nan(term)) return sum;
   if (exact_is_infinite(term)) return term;
@@ -179,7 +181,7 @@ ExactNumber exact_exp(uint64_t key, ExactNumber a);
 ExactNumber exact_log(uint64_t key, ExactNumber a);
 ExactNumber exact_sqrt(uint64_t key, ExactNumber a);
 ExactNumber exact_rsqrt(uint64_t key, ExactNumber a);
-/* The element that a maximum or minimum has chosen. */
+/* Returns the element that a maximum or minimum has chosen. */
 ExactNumber exact_chosen(uint64_t key, ExactNumber a);
 static inline ExactNumber exact_max(uint64_t key, ExactNumber a,
                                     ExactNumber b) {
@@ -189,15 +191,15 @@ static inline ExactNumber exact_min(uint64_t key, ExactNumber a,
                                     ExactNumber b) {
   return exact_chosen(key, exact_is_below(b, a) ? b : a);
 }
-/* A maximum or minimum of `a` and `b` that is a guard. */
+/* Returns a maximum or minimum of `a` and `b` that is a guard. */
 ExactNumber exact_guard(Op op, ExactNumber a, ExactNumber b);
-/* A random residue: the number that `words` name under the key. */
+/* Returns a random residue: the number that `words` name under the key. */
 uint64_t exact_hash(uint64_t key, const uint64_t *words, int n);
-/* The row's value if it has a float as result; `operands` are those of the
- * row, bools and integers as residues. */
+/* Returns the value of a row that has a float as result; `operands` are those
+ * of the row, bools and integers as residues. */
 ExactNumber exact_point(uint64_t key, Op op, ExactNumber a, ExactNumber b,
                         ExactNumber c);
-/* The truth of a row that compares. */
+/* Returns whether the comparison of a row holds that compares. */
 bool exact_compare(Op op, ExactNumber a, ExactNumber b);
 
 #endif

@@ -29,9 +29,11 @@ void loops_add_type(Loops *loops, const Type *type);
 bool loops_has(const Loops *loops, Name name);
 /* Binds the next tensor: strides by name, in the type's row-major order. */
 void loops_bind(Loops *loops, const Type *type);
-/* for (bool more = loops_start(&l); more; more = loops_next(&l)) ... */
+/* Starts the loops of: for (bool more = loops_start(&l); more; more =
+ * loops_next(&l)) ... */
 bool loops_start(Loops *loops);
-bool loops_carry(Loops *loops); /* to the dims outside of the last */
+/* Goes on to the dims outside of the last. */
+bool loops_carry(Loops *loops);
 static inline bool loops_next(Loops *loops) {
   int last = loops->rank - 1;
   if (last < 0) return false;
@@ -39,13 +41,15 @@ static inline bool loops_next(Loops *loops) {
     loops->offset[t] += loops->strides[t][last];
   return ++loops->index[last] < loops->sizes[last] || loops_carry(loops);
 }
-int64_t loops_count(const Loops *loops); /* 1 without dims */
-/* All offsets of one tensor, in order, in the arena. */
+/* Returns the number of iterations, 1 without dims. */
+int64_t loops_count(const Loops *loops);
+/* Returns all offsets of one tensor, in order, in the arena. */
 int64_t *loops_offsets(Loops *loops, int tensor, Arena *arena);
-/* The dims that an attribute lists, walked in that order; one tensor is bound.
- */
+/* Returns the dims that an attribute lists, walked in that order; one tensor is
+ * bound. */
 Loops loops_of_attr(const Node *node, AttrKey key, const Type *type);
-int64_t type_stride(const Type *type, Name dim); /* 0 if absent */
+/* Returns the stride of a dim.  Returns 0 if it is absent. */
+int64_t type_stride(const Type *type, Name dim);
 
 /* ---- kernels ---- */
 
@@ -59,8 +63,8 @@ typedef struct DotTiles {
 DotTiles dot_tiles(Arena *arena, const void *factors, int64_t n_rows,
                    size_t row_bytes);
 void dot_tiles_forget(DotTiles *tiles);
-/* The first row of the first tile with the factors of the tile at row r: r
- * itself, if there was none. */
+/* Returns the first row of the first tile that has the same factors as the tile
+ * at row r.  Returns r itself if there was none. */
 int64_t dot_tiles_find(DotTiles *tiles, int64_t r);
 
 enum { DOT_TILE = 4 }; /* rows and columns of a dot that are summed together */
@@ -75,10 +79,12 @@ struct InterpCall {
   struct Run *run;        /* for bodies: interp.c */
 };
 
-/* The global position of the first element along dim `d` of result 0. */
+/* Returns the global position of the first element along dim `d` of result 0.
+ */
 int64_t interp_position(const InterpCall *call, int d);
 
-/* The order of maxima: NaN is above every number, and not above NaN. */
+/* Returns whether a is above b in the order of maxima: NaN is above every
+ * number, and not above NaN. */
 static inline bool interp_is_above(double a, double b) {
   return a > b || (a != a && b == b);
 }
@@ -133,7 +139,7 @@ typedef struct ConvLoops {
 } ConvLoops;
 void conv_loops(ConvLoops *conv, const Node *node, const Type *x, const Type *w,
                 const Type *y);
-/* The current tap reads x, not padding. */
+/* Returns whether the current tap reads x, not padding. */
 bool conv_in_bounds(const ConvLoops *conv);
 
 #endif

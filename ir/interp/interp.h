@@ -25,7 +25,7 @@ typedef struct Tensor {
  * the first result of every node.  Deterministic, single-threaded. */
 void interp_run(const Graph *graph, InterpNumber number, Arena *arena,
                 const Tensor *inputs, Tensor *out_outputs, Tensor *values);
-/* The initial value of a parameter, state or moment. */
+/* Returns the initial value of a parameter, state or moment. */
 Tensor interp_initial(const Graph *graph, int input_index, uint64_t seed,
                       Arena *arena);
 

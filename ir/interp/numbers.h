@@ -27,28 +27,29 @@ typedef struct Numbers {
 
 /* ---- arrays and tensors ---- */
 
-/* Whether the elements are ExactNumber: floats of INTERP_exact. */
+/* Returns whether the elements are ExactNumber: floats of INTERP_exact. */
 bool numbers_are_exact(const Numbers *numbers, DType dtype);
-/* The bytes of one element: a multiple of 8. */
+/* Returns the bytes of one element: a multiple of 8. */
 size_t numbers_size_bytes(const Numbers *numbers, DType dtype);
-/* A tensor over type_elements(type) elements, which stay the caller's. */
+/* Returns a tensor over type_elements(type) elements, which stay the caller's.
+ */
 Tensor numbers_tensor(const Numbers *numbers, const Type *type, void *elements);
-/* A tensor of zeros in the arena. */
+/* Returns a tensor of zeros in the arena. */
 Tensor numbers_create(const Numbers *numbers, Arena *arena, const Type *type);
-/* The elements of a tensor, of either kind. */
+/* Returns the elements of a tensor, of either kind. */
 void *tensor_array(const Tensor *tensor);
-/* The element `index` of an array. */
+/* Returns the element `index` of an array. */
 void *numbers_at(const Numbers *numbers, DType dtype, void *array,
                  int64_t index);
 
 /* Copies n elements; the arrays do not overlap. */
 void numbers_copy(const Numbers *numbers, DType dtype, void *to,
                   const void *from, int64_t n);
-/* n copies of the number that is nearest to `value`: exact mode takes the
- * fraction that a constant of this value is (exact_constant). */
+/* Fills an array with n copies of the number that is nearest to `value`.  Exact
+ * mode takes the fraction that a constant of this value is (exact_constant). */
 void numbers_fill(const Numbers *numbers, DType dtype, void *to, int64_t n,
                   double value);
-/* n numbers as doubles, for inputs that a caller has chosen. */
+/* Makes numbers from n doubles, for inputs that a caller has chosen. */
 void numbers_from_doubles(const Numbers *numbers, DType dtype, void *to,
                           const double *from, int64_t n);
 /* Fills memory whose contents no correct program reads: other numbers for each
@@ -56,16 +57,17 @@ void numbers_from_doubles(const Numbers *numbers, DType dtype, void *to,
 void numbers_poison(const Numbers *numbers, DType dtype, void *to, int64_t n,
                     uint64_t seed);
 
-/* Elements first_index .. first_index + n - 1, in the row-major order of its
- * logical type, of the random value with this path; any part of a value can be
- * made anywhere.  Floats are uniform on [low, high) (in exact mode any
- * residue), integers are in low .. high - 1.  The numbers depend on
+/* Fills in the elements first_index .. first_index + n - 1, in the row-major
+ * order of its logical type, of the random value with this path; any part of a
+ * value can be made anywhere.  Floats are uniform on [low, high) (in exact mode
+ * any residue), integers are in low .. high - 1.  The numbers depend on
  * numbers->seed. */
 void numbers_random(const Numbers *numbers, DType dtype, const char *path,
                     int64_t first_index, double low, double high, void *to,
                     int64_t n);
 
-/* into = kind(into, other), as a collective reduces what two ranks hold. */
+/* Computes into = kind(into, other), as a collective reduces what two ranks
+ * hold. */
 void numbers_reduce(const Numbers *numbers, DType dtype, ReduceKind kind,
                     void *into, const void *other, int64_t n);
 
@@ -78,8 +80,8 @@ typedef struct NumbersDifference {
   int64_t index; /* where it is (exact: the first one); -1 if error is 0 */
 } NumbersDifference;
 
-/* The largest finite magnitude of n elements, at least `least`; in exact mode
- * `least`. */
+/* Returns the largest finite magnitude of n elements, at least `least`; in
+ * exact mode `least`. */
 double numbers_largest(const Numbers *numbers, DType dtype, const void *array,
                        int64_t n, double least);
 /* Compares two arrays.  Floats: `largest` is the largest element of the whole
@@ -91,15 +93,15 @@ NumbersDifference numbers_compare(const Numbers *numbers, DType dtype,
 
 /* ---- interp.c ---- */
 
-/* interp_run in any number system; interp_run is that of seed 0. */
+/* Interprets a graph in any number system; interp_run is that of seed 0. */
 void interp_run_in(const Graph *graph, const Numbers *numbers, Arena *arena,
                    const Tensor *inputs, Tensor *out_outputs, Tensor *values);
 /* Computes one node of a graph on operands of any local sizes into results
  * whose types and memory the caller gives (zeroed first).  The operands' types
  * need not be those of the graph; those of a region's body must be.  `place` is
  * the one whose shards the tensors are, and their types keep the splits
- * (type_local); NULL: they are logical.  Scratch memory is taken beside an
- * arena. */
+ * (type_local); NULL means that they are logical.  Scratch memory is taken
+ * beside an arena. */
 void interp_node(const Graph *graph, const Node *node, const Numbers *numbers,
                  const MeshPlace *place, const Tensor *inputs, Tensor *results,
                  const Arena *beside);

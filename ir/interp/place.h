@@ -20,44 +20,48 @@ typedef struct MeshPlace {
   int at[MAX_AXES];
 } MeshPlace;
 
-/* The last axis varies fastest; ranks count over the axes that are made of
- * ranks, micro-batches over the sequential ones. */
+/* Returns place number `index` of a mesh, on which the last axis varies
+ * fastest.  Ranks count over the axes that are made of ranks, micro-batches
+ * over the sequential ones. */
 MeshPlace mesh_place(const Mesh *mesh, int rank, int microbatch);
 int mesh_microbatches(const Mesh *mesh);
-/* The two differ on axes of the set at most. */
+/* Returns whether two places differ on axes of the set at most. */
 bool mesh_same_group(const MeshPlace *a, const MeshPlace *b, AxisSet axes);
 
-/* The number of the run that this place holds of a dim with this split. */
+/* Returns the number of the run that this place holds of a dim with this split.
+ */
 int64_t shard_number(const MeshPlace *place, AxisList split);
-/* The first logical element of the run and how many of its elements are none of
- * padding, along dim `d` of a type with a placement. */
+/* Returns the first logical element of the run along dim `d` of a type with a
+ * placement, and how many of its elements are not padding. */
 int64_t shard_begin(const MeshPlace *place, const Type *type, int d);
 int64_t shard_valid(const MeshPlace *place, const Type *type, int d);
 
-/* The type of what a rank holds: local sizes, the splits kept so that a node
- * can ask for its global positions. */
+/* Returns the type of what a rank holds: local sizes, the splits kept so that a
+ * node can ask for its global positions. */
 const Type *type_local(Arena *arena, const Type *type, const Mesh *mesh);
-/* Some shard of the type has padding. */
+/* Returns whether some shard of the type has padding. */
 bool type_is_uneven(const Type *type, const Mesh *mesh);
-/* A split or a partial sum of the type is over one of these axes. */
+/* Returns whether a split or a partial sum of the type is over one of these
+ * axes. */
 bool type_uses_axes(const Type *type, AxisSet axes);
 AxisSet mesh_sequential(const Mesh *mesh);
-/* The node runs once for each micro-batch. */
+/* Returns whether the node runs once for each micro-batch. */
 bool node_is_per_microbatch(const Graph *graph, int id);
-/* The node runs for each micro-batch, and its result is complete after the
- * last: a collective that joins micro-batches, or a matmul that adds to its
- * result. */
+/* Returns whether the node runs for each micro-batch and its result is complete
+ * after the last: a collective that joins micro-batches, or a matmul that adds
+ * to its result. */
 bool node_joins_microbatches(const Node *node);
-/* By node, in `arena`: it runs once, and what follows from it is read for each
- * micro-batch. */
+/* Returns, by node and in `arena`, whether it runs once and a value that
+ * follows from it is read for each micro-batch. */
 bool *nodes_before_microbatches(const Graph *graph, Arena *arena);
 
-/* Where element `index` of the local tensor lies in the logical one, both
- * row-major; -1: in padding. */
+/* Returns where element `index` of the local tensor lies in the logical one,
+ * both row-major.  Returns -1 if it is padding. */
 int64_t local_to_logical(const MeshPlace *place, const Type *type,
                          int64_t index);
-/* The same backwards, `logical` being an index into the dims of `like` by
- * name; -1: this place does not hold it. */
+/* Returns where a logical element lies in the local tensor; `logical` is an
+ * index into the dims of `like` by name.  Returns -1 if this place does not
+ * hold it. */
 int64_t logical_to_local(const MeshPlace *place, const Type *type,
                          const Type *like, int64_t logical);
 

@@ -60,15 +60,16 @@ Player *player_create(Arena *arena, const PlayOptions *options);
 /* Poisons all but the persistent buffers.  Then the inputs are written, the
  * program runs, and its outputs are read before the next one begins. */
 void player_begin(Player *player, const PlayProgram *program);
-/* As a run that ends and is resumed: collects this input from the first rank
- * that holds each element. */
+/* Collects this input from the first rank that holds each element, as a run
+ * that ends and is resumed does. */
 Tensor player_save(Player *player, int input, Arena *arena);
-/* Nothing that was written before is left. */
+/* Forgets everything that was written before. */
 void player_forget(Player *player);
-/* Each rank gets its shards of a logical tensor. */
+/* Gives each rank its shards of a logical tensor. */
 void player_write(Player *player, int input, const Tensor *logical);
 void player_run(Player *player);
-/* The shard of an output that a rank has: of local sizes, in `arena`. */
+/* Returns the shard of an output that a rank has: of local sizes, in `arena`.
+ */
 Tensor player_read(Player *player, int output, int rank, Arena *arena);
 
 typedef struct PlayDifference {
@@ -80,15 +81,16 @@ typedef struct PlayDifference {
 PlayDifference player_compare(Player *player, int output, const Tensor *wanted,
                               double limit);
 
-/* The first time that a node read bytes that were not those of its operand, or
- * that memory was used otherwise than the layout says; NULL: never.  One
- * sentence in the player's arena. */
+/* Returns one sentence, in the player's arena, about the first time that a node
+ * read bytes that were not those of its operand, or that memory was used
+ * otherwise than the layout says.  Returns NULL if there was none. */
 const char *player_memory_fault(const Player *player);
-/* The same of a collective whose members disagree about group, bytes or
- * dtype. */
+/* Returns one sentence about the first collective whose members disagree about
+ * its group, bytes or dtype.  Returns NULL if there was none. */
 const char *player_message_fault(const Player *player);
-/* One more than the last byte that any program touched. */
+/* Returns one more than the last byte that any program touched. */
 int64_t player_touched_bytes(const Player *player);
-int64_t player_collectives(const Player *player); /* that were started */
+/* Returns how many collectives the ranks have started. */
+int64_t player_collectives(const Player *player);
 
 #endif

@@ -11,23 +11,25 @@
 /* Sums `value` over the dims that `type` lacks and casts it to its dtype:
  * the gradient of an operand that was broadcast. */
 Value grad_sum_to(Graph *graph, Value value, const Type *type);
-/* The product of a and b, summed over every dim that `type` lacks. */
+/* Returns the product of a and b, summed over every dim that `type` lacks. */
 Value grad_dot_to(Graph *graph, Value a, Value b, const Type *type);
-/* `value` repeated along the dims of `type` that it lacks. */
+/* Repeats `value` along the dims of `type` that it lacks. */
 Value grad_broadcast_to(Graph *graph, Value value, const Type *type);
 
 /* ---- decompose_rows.c: spelled once, so that cse merges the values that the
  * forward and the gradient of a normalisation have in common ---- */
 
-/* The sum over `over` divided by the number of elements. */
+/* Returns the sum over `over` divided by the number of elements. */
 Value rows_mean(Graph *graph, Value x, const Name *over, int n);
-/* x - mean and 1 / sqrt(var + eps) of layernorm. */
+/* Computes x - mean and 1 / sqrt(var + eps) of layernorm. */
 void rows_moments(Graph *graph, Value x, const Name *over, int n, double eps,
                   Value *out_centred, Value *out_rstd);
-/* 1 / sqrt(mean(x^2) + eps) of rmsnorm. */
+/* Returns 1 / sqrt(mean(x^2) + eps), the factor by which rmsnorm multiplies its
+ * rows. */
 Value rows_rrms(Graph *graph, Value x, const Name *over, int n, double eps);
-/* A maximum or minimum of x and a constant that replaces no regular x: x is
- * above (below) it, or is -inf (inf) or 0, or is away by rounding alone. */
+/* Returns a maximum or minimum of x and a constant that replaces no regular x:
+ * x is above (below) it, or is -inf (inf) or 0, or is away by rounding alone.
+ */
 Value rows_guard(Graph *graph, Op op, Value x, double bound);
 /* softmax, and the maximum and sum of each row that it divides by (or NULL). */
 void rows_softmax(Graph *graph, Value x, const Name *over, int n,

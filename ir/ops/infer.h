@@ -37,29 +37,32 @@ Infer infer_begin(Module *module, const OpCall *call, Span span);
 
 bool infer_has(const Infer *in, AttrKey key);
 NameSpan infer_names(Infer *in, AttrKey key, bool is_required);
-Name infer_name(Infer *in, AttrKey key); /* "" after a report */
+/* Returns the name that an attribute holds, and "" after a report. */
+Name infer_name(Infer *in, AttrKey key);
 int64_t infer_int(Infer *in, AttrKey key, int64_t if_absent);
 double infer_real(const Infer *in, AttrKey key, double if_absent);
 /* Copies the `n` values of the attribute, each within [low, high], or
  * `if_absent` n times; if_absent < low: the attribute is required. */
 void infer_ints(Infer *in, AttrKey key, int n, int64_t low, int64_t high,
                 int64_t if_absent, int64_t *out);
-/* The dtype that the attribute names, or `if_absent`. */
+/* Returns the dtype that the attribute names, or `if_absent`. */
 DType infer_dtype_attr(Infer *in, DType if_absent);
 
 /* ---- operands, numbered from 0 ---- */
 
 const Type *infer_type(const Infer *in, int operand);
-/* Size of a dim that the operand must have; 1 after a report. */
+/* Returns the size of a dim that the operand must have, and 1 after a report.
+ */
 int64_t infer_size(Infer *in, int operand, Name dim);
 void infer_lacks(Infer *in, int operand, Name dim);
-/* Both operands have the dim already: the sizes must be equal. */
+/* Checks that the sizes of a dim which both operands have are equal. */
 void infer_agree(Infer *in, int a, int b, Name dim);
 void infer_mismatch(Infer *in, int a, int b, Name dim, int64_t size_a,
                     int64_t size_b);
 /* Reports positions 0..n - 1 along a dim that the dtype does not hold. */
 void infer_positions(Infer *in, Name dim, int64_t n, DType dtype);
-/* The same of other numbers: what they are, and texts of a note and a help. */
+/* Checks that other numbers are equal; the texts say what they are, with a note
+ * and a help. */
 void infer_numbers(Infer *in, const char *what, int64_t n, DType dtype,
                    const char *note, const char *help);
 void infer_want(Infer *in, int operand, const char *wanted);
@@ -72,16 +75,17 @@ void infer_want_same_dims(Infer *in, int a, int b);
 /* ---- results ---- */
 
 bool names_have(NameSpan names, Name name);
-int dims_find(const Dims *dims, Name name); /* -1 */
+/* Returns the place of a dim.  Returns -1 if it is absent. */
+int dims_find(const Dims *dims, Name name);
 void dims_add(Dims *dims, Name name, int64_t size);
 /* Adds the operand's dims but those listed. */
 void dims_add_type(Dims *dims, const Type *type, NameSpan but);
-/* The same, but a dim that is there already must have the same size and is not
- * added again. */
+/* Adds a dim, unless it is there already, where it must have the same size. */
 void dims_union(Infer *in, Dims *dims, int operand, NameSpan but);
-/* NULL after a report: a dim twice, too many dims or elements. */
+/* Returns the type of a result.  Returns NULL after a report: a dim twice, too
+ * many dims or elements. */
 const Type *infer_result(Infer *in, DType dtype, const Dims *dims);
-/* The return value of a rule with one result. */
+/* Returns what a rule with one result returns. */
 int infer_one(Infer *in, DType dtype, const Dims *dims, const Type **out_types);
 
 #endif

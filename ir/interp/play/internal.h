@@ -99,60 +99,60 @@ struct Player {
 
 /* ---- classes.c: groups of ranks, and ranks that hold the same ---- */
 
-/* The groups of a collective over these axes. */
+/* Returns the groups of a collective over these axes. */
 const PlayGroups *play_groups(Player *player, AxisSet axes);
-/* Ranks with equal keys. */
+/* Returns classes of ranks that have equal keys. */
 const RankClasses *classes_of_keys(Player *player, const uint64_t *keys);
-/* All ranks are one. */
+/* Returns one class of all ranks. */
 const RankClasses *classes_of_all(Player *player);
-/* Ranks with equal coordinates on these axes. */
+/* Returns classes of ranks with equal coordinates on these axes. */
 const RankClasses *classes_of_axes(Player *player, AxisSet axes);
-/* Ranks that are equal in both. */
+/* Returns classes of ranks that are equal in both. */
 const RankClasses *classes_join(Player *player, const RankClasses *a,
                                 const RankClasses *b);
-/* Ranks whose groups are equal, member by member. */
+/* Returns classes of ranks whose groups are equal, member by member. */
 const RankClasses *classes_of_members(Player *player, AxisSet axes,
                                       const RankClasses *classes);
 
 /* ---- shards.c: the numbers in the arenas of all ranks ---- */
 
-/* Zeros with one user, who releases them. */
+/* Returns zeros with one user, who releases them. */
 Shards *shards_create(Player *player, const RankClasses *classes, DType dtype,
                       int64_t n);
 void shards_release(Player *player, Shards *shards);
-/* The first element that a class has. */
+/* Returns the first element that a class has. */
 void *shards_of_class(const Shards *shards, int of_class);
 /* Replaces shards by equal ones in which no two classes have equal numbers. */
 Shards *shards_merged(Player *player, Shards *shards);
-/* Numbers that mean nothing, other ones each time. */
+/* Fills memory with numbers that mean nothing, other ones each time. */
 void play_poison(Player *player, DType dtype, void *to, int64_t n);
 /* Reads what lies at an address, as n elements of a dtype; where there is
  * nothing, or something else, that is poison.  The caller releases the view's
  * shards. */
 ShardView extents_read(Player *player, int64_t at, DType dtype, int64_t n);
-/* n elements lie at the address from now on. */
+/* Notes that n elements lie at the address from now on. */
 void extents_put(Player *player, int64_t at, ShardView view, int64_t n);
-/* Nothing lies from this address on. */
+/* Notes that nothing lies from this address on. */
 void extents_clear(Player *player, int64_t begin);
 
 /* ---- memory.c: values in arenas ---- */
 
 int play_value(const Frame *frame, Value value);
-/* The value whose bytes a view shows. */
+/* Returns the value whose bytes a view shows. */
 Value play_viewed(const Frame *frame, Value value);
 int64_t play_address(const Player *player, const Frame *frame, Value value);
 const MeshPlace *play_place(const Player *player, int rank);
 /* Finds what the ranks hold of a value; the caller releases it. */
 ShardView play_read(Player *player, const Frame *frame, Value value);
 void play_release(Player *player, ShardView view);
-/* The tensor of this local type that a rank has; its elements belong to the
- * view. */
+/* Returns the tensor of this local type that a rank has; its elements belong to
+ * the view. */
 Tensor play_tensor(const Player *player, ShardView view, int rank,
                    const Type *local);
 void play_put(Player *player, const Frame *frame, Value value, Shards *shards);
-/* The elements of a value lie at a second one, too. */
+/* Makes the elements of a value lie at a second place, too. */
 void play_copy(Player *player, const Frame *frame, Value from, Value to);
-/* The bytes of a value begin to be those of a new write. */
+/* Marks the bytes of a value as those of a new write. */
 void play_stamp(Player *player, const Frame *frame, Value value);
 void play_stamp_bytes(Player *player, int64_t begin, int64_t n, int stamp);
 /* Reports, if the bytes of a value are not those that were written last to it,
@@ -160,19 +160,19 @@ void play_stamp_bytes(Player *player, int64_t begin, int64_t n, int stamp);
 void play_check(Player *player, const Frame *frame, Value value,
                 const char *reader);
 void play_poison_value(Player *player, const Frame *frame, Value value);
-/* Poison, or NaN, in the padding of a shard. */
+/* Writes poison, or NaN, into the padding of a shard. */
 void play_poison_padding(Player *player, const MeshPlace *place,
                          const Type *type, Tensor *local);
 
 /* ---- collectives.c ---- */
 
-/* Whether the player exchanges shards for an operator. */
+/* Returns whether the player exchanges shards for an operator. */
 bool play_is_collective(Op op);
 /* Computes a collective; its operands lie in their places or, if
  * `reads_results` is true, in those of its results. */
 void play_exchange(Player *player, const Frame *frame, int id,
                    bool reads_results);
-/* Whether the groups of a collective are a partition of the ranks, of which
+/* Checks that the groups of a collective are a partition of the ranks, of which
  * each member sends as many bytes of the same dtype. */
 void play_check_messages(Player *player, const Frame *frame, int id);
 
