@@ -31,7 +31,7 @@ typedef struct PassResult {
                          token; NULL: nothing */
 } PassResult;
 
-/* Every row of passes.def is a function pass_NAME: one that returns the next
+/* Is the function pass_NAME of a row of passes.def: one that returns the next
  * graph, or NULL if it changes nothing, or one that splits the graph in two. */
 typedef Graph *PassFunction(PassContext *ctx, const Graph *graph);
 typedef PassResult PassSplitFunction(PassContext *ctx, const Graph *graph);
@@ -69,8 +69,8 @@ typedef struct PassInfo {
 
 int pass_count(void);
 const PassInfo *pass_info(int index);
-/* The row of "cse", its first, or of "cse@2", its second; -1 if there is none.
- */
+/* Returns the row of "cse", its first, or of "cse@2", its second.  Returns -1
+ * if there is none. */
 int pass_find(const char *wanted);
 /* The row behind the one that pass_find gives; 0, as in PassOptions, for NULL.
  */
@@ -79,7 +79,8 @@ int pass_end(const char *wanted);
 int pass_phase(PassPhase phase);
 /* Whether "cse", any of its rows, or "cse@2" names this row. */
 bool pass_is_named(int index, const char *wanted);
-/* "fuse", or "cse@2" where a pass has several rows. */
+/* Returns the name of a row: "fuse", or "cse@2" where a pass has several rows.
+ */
 const char *pass_label(Arena *arena, int index);
 
 typedef struct PassOptions {
@@ -94,7 +95,8 @@ typedef struct PassOptions {
   /* Called after each pass with the index of its row, the graph, which is there
    * until the call returns, and the seconds it took; or NULL. */
   void (*after)(void *user, int index, const Graph *graph, double seconds);
-  double (*clock)(void); /* passes read no clock; the tool hands one in */
+  /* Returns the time; passes read no clock, so the tool hands one in. */
+  double (*clock)(void);
   void *user;
 } PassOptions;
 
@@ -107,17 +109,17 @@ PassResult pass_run(PassContext *ctx, const PassInfo *pass, Graph *graph);
 
 /* ---- train/ema_weights.c ---- */
 
-/* The graph of evaluation or sampling, with the moving averages that the final
- * graph `trained` stores ("ema/PATH") in place of parameters. */
+/* Returns the graph of evaluation or sampling, with the moving averages that
+ * the final graph `trained` stores ("ema/PATH") in place of parameters. */
 Graph *ema_weights_read(PassContext *ctx, const Graph *graph,
                         const Graph *trained);
 
 /* ---- fuse/accumulate_matmuls.c ---- */
 
-/* By node, its users and outputs. */
+/* Returns how many users and outputs each node has. */
 int *graph_count_uses(const Graph *graph, Arena *arena);
-/* A product may add up the micro-batches itself, where the `accumulate` that
- * reads its result is the only user. */
+/* Returns whether a product may add up the micro-batches itself, because the
+ * `accumulate` that reads its result is the only user. */
 bool matmul_can_add(const Graph *graph, int id, const int *n_uses);
 
 /* ---- buffers/buffer_assignment.c (the last step before codegen) ---- */
@@ -157,16 +159,18 @@ typedef struct PersistentBuffers {
 
 void persistent_buffers_add(PersistentBuffers *layout, Arena *arena,
                             const Graph *graph, const Target *target);
-/* After the other buffers of all graphs: those of ROLE_decode_cache. */
+/* Adds the buffers of ROLE_decode_cache after the other buffers of all graphs.
+ */
 void persistent_buffers_add_caches(PersistentBuffers *layout, Arena *arena,
                                    const Graph *graph, const Target *target);
-/* `graph` after all passes.  Views share their input's bytes; an output that
- * replaces a persistent buffer is written in place where no later node reads
- * the old value (else list_schedule has appended a copy). */
+/* Assigns the buffers of `graph` after all passes.  Views share their input's
+ * bytes.  An output that replaces a persistent buffer is written in place where
+ * no later node reads the old value (else list_schedule has appended a copy).
+ */
 BufferAssignment *buffer_assign(PassContext *ctx, const Graph *graph,
                                 const PersistentBuffers *persistent);
-/* A lower bound on the transient bytes: the largest sum of values alive at
- * once.  Printed beside the packed size. */
+/* Returns a lower bound on the transient bytes: the largest sum of values alive
+ * at once.  It is printed beside the packed size. */
 int64_t buffer_assignment_bound(const Graph *graph,
                                 const BufferAssignment *layout);
 

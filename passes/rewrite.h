@@ -19,21 +19,22 @@ typedef struct Rewrite {
                  their values; -1: no longer known */
 } Rewrite;
 
-/* `to` starts empty, with name and mesh of `from`. */
+/* Begins to rewrite; `to` starts empty, with name and mesh of `from`. */
 Rewrite rewrite_begin(PassContext *ctx, const Graph *from);
-/* The new value of an old one; VALUE_NONE if there is none yet. */
+/* Returns the new value of an old one.  Returns VALUE_NONE if there is none
+ * yet. */
 static inline Value rewrite_find(const Rewrite *rewrite, Value old) {
   if (old.result == 0) return rewrite->first[old.node];
   const Value *others = rewrite->others[old.node];
   return others ? others[old.result - 1] : VALUE_NONE;
 }
-/* The same; asserts that there is one. */
+/* Returns the new value of an old one; asserts that there is one. */
 static inline Value rewrite_get(const Rewrite *rewrite, Value old) {
   Value now = rewrite_find(rewrite, old);
   ASSERT(value_is(now));
   return now;
 }
-/* For a result behind the first one. */
+/* Sets the new value of a result behind the first one. */
 void rewrite_set_other(Rewrite *rewrite, Value old, Value now);
 static inline void rewrite_set(Rewrite *rewrite, Value old, Value now) {
   if (old.node < rewrite->n_same && !value_equal(old, now))
@@ -45,7 +46,7 @@ static inline void rewrite_set(Rewrite *rewrite, Value old, Value now) {
 }
 /* Gives the nodes appended next the span, path and phase of old node `id`. */
 void rewrite_at(Rewrite *rewrite, int id);
-/* The mapped inputs of node `id`, in scratch memory. */
+/* Returns the mapped inputs of node `id`, in scratch memory. */
 Value *rewrite_inputs(const Rewrite *rewrite, int id);
 /* The same to be read only, without an allocation for a few: in the node, if
  * nothing has changed, or in `few`. */
@@ -65,20 +66,22 @@ typedef bool RewriteRule(Rewrite *rewrite, int id, void *user);
 Graph *rewrite_graph(PassContext *ctx, const Graph *from, RewriteRule *rule,
                      void *user);
 
-/* The precision of the model; all f32 without a model, or where the model does
- * not say. */
+/* Returns the precision of the model: all f32 without a model, or where the
+ * model does not say. */
 const Precision *pass_precision_of(const PassContext *ctx);
-/* The attributes of a node, to build another with. */
+/* Returns the attributes of a node, to build another with. */
 Attrs node_attrs(const Node *node);
-/* The value's node in the new graph if its operator is `op`, else NULL. */
+/* Returns the value's node in the new graph if its operator is `op`, else NULL.
+ */
 const Node *value_op(const Graph *graph, Value value, Op op);
-/* The value is a `const` (seen through casts, broadcasts, renames). */
+/* Returns whether the value is a `const` (seen through casts, broadcasts,
+ * renames). */
 bool value_const(const Graph *graph, Value value, double *out_value);
-/* Dims that a reduction removes. */
+/* Lists the dims that a reduction removes. */
 void reduced_dims(const Node *node, const Name **out_dims, int *out_n);
 
-/* A key for maps of values.  A bucket of gradients has as many results as a
- * model has parameters. */
+/* Returns a key for maps of values.  A bucket of gradients has as many results
+ * as a model has parameters. */
 static inline const void *value_key(Value value) {
   uint64_t key = ((uint64_t)value.node << 24) + (uint64_t)value.result + 1;
   return (const void *)(uintptr_t)key;

@@ -14,7 +14,7 @@ typedef struct ReadyHeap {
   int *ids, n;
 } ReadyHeap;
 
-/* Room for `n` items; `key` stays the caller's. */
+/* Returns a heap with room for `n` items; `key` stays the caller's. */
 ReadyHeap ready_heap(Arena *arena, int n, const int64_t *key);
 void ready_push(ReadyHeap *heap, int id);
 int ready_pop(ReadyHeap *heap);

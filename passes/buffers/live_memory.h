@@ -13,14 +13,15 @@ typedef struct MemoryRange {
 
 typedef struct LiveMemory LiveMemory;
 
-/* Nothing is in use while nodes 0 to n_nodes - 1 run. */
+/* Returns a memory of which nothing is in use while nodes 0 to n_nodes - 1 run.
+ */
 LiveMemory *live_memory_create(Arena *arena, int n_nodes);
-/* The range is in use from node `first` to node `last`, both included. */
+/* Marks the range as in use from node `first` to node `last`, both included. */
 void live_memory_add(LiveMemory *memory, int first, int last,
                      MemoryRange range);
-/* The lowest offset of the smallest hole from `base` on that is free all the
- * time from node `first` to node `last`, both included, and takes `bytes`.
- * Without such a hole, the end of what is in use. */
+/* Returns the lowest offset of the smallest hole from `base` on that is free
+ * all the time from node `first` to node `last`, both included, and takes
+ * `bytes`.  Without such a hole, returns the end of what is in use. */
 int64_t live_memory_best_fit(LiveMemory *memory, int first, int last,
                              int64_t bytes, int64_t base);
 

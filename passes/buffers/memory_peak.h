@@ -31,12 +31,12 @@ typedef struct MemoryValue {
   int writer; /* the node that writes them first, or whose scratch they are */
 } MemoryValue;
 
-/* All of an entry point: buffers, then workspaces. */
+/* Returns all values of an entry point: buffers, then workspaces. */
 MemoryValue *memory_values(Arena *arena, const Graph *graph,
                            const BufferAssignment *assignment,
                            const Target *target, int *out_n);
 
-/* `graph` and `assignment` are those of an entry point. */
+/* Returns the peak; `graph` and `assignment` are those of an entry point. */
 MemoryPeak memory_peak(const Graph *graph, const BufferAssignment *assignment,
                        const Target *target);
 
@@ -49,8 +49,8 @@ typedef struct LiveRange {
   bool is_persistent;
 } LiveRange;
 
-/* Buffers of this graph, without workspaces.  By value, as it is numbered in a
- * BufferAssignment: its buffer. */
+/* Returns the buffers of this graph, without workspaces.  `by_value` gets the
+ * buffer of each value, as it is numbered in a BufferAssignment. */
 LiveRange *buffer_live_ranges(Arena *arena, const Graph *graph, int *out_n,
                               const int **out_buffer_of);
 

@@ -12,7 +12,7 @@ typedef struct PackedBuffer {
   int64_t offset;  /* the result */
 } PackedBuffer;
 
-/* The largest sum of bytes that are live at once. */
+/* Returns the largest sum of bytes that are live at once. */
 int64_t most_live_bytes(Arena *scratch, const PackedBuffer *buffers, int n,
                         int n_nodes);
 /* Gives each buffer an aligned offset from `base` on, such that no two that are

@@ -7,7 +7,8 @@
 #include "ir/interp/play.h"
 #include "passes/passes.h"
 
-/* The assignment for the player; its arrays are those of the assignment. */
+/* Returns the assignment for the player; its arrays are those of the
+ * assignment. */
 const PlayLayout *play_layout(Arena *arena, const Graph *graph,
                               const BufferAssignment *assignment,
                               const Target *target);

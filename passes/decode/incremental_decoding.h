@@ -27,8 +27,8 @@ typedef struct DecodeGraphs {
                        run to the end of its window, after the last token */
 } DecodeGraphs;
 
-/* From a forward net i32[B, T] -> [B, T, ...].  If the net does not allow it,
- * false, and `out_why` says which value prevents it. */
+/* Splits a forward net i32[B, T] -> [B, T, ...].  Returns false if the net does
+ * not allow it, and `out_why` says which value prevents it. */
 bool decode_split(PassContext *ctx, const Graph *net, DecodeGraphs *out,
                   Text *out_why);
 /* `prefill` is the net, which without carries fills the caches too, in the

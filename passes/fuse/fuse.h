@@ -66,32 +66,33 @@ typedef struct FuseSummary {
 
 /* ---- fuse_groups.c ---- */
 
-/* One group a node, in memory of its own.  `is_clone` may be NULL. */
+/* Returns one group a node, in memory of its own.  `is_clone` may be NULL. */
 Fusion *fusion_create(PassContext *ctx, const Graph *graph, bool *is_clone);
 void fusion_destroy(Fusion *fusion);
 /* Merges two groups if the result keeps the contract and no path leads from
  * one to the other through a third.  Returns the group that remains, or -1. */
 int fusion_merge(Fusion *fusion, int a, int b);
-/* The value is needed outside of its group. */
+/* Returns whether the value is needed outside of its group. */
 bool fusion_escapes(const Fusion *fusion, int id);
 
 /* ---- fuse_order.c ---- */
 
 /* Appends a group to the list in topological order. */
 void fusion_order_append(Fusion *fusion, int group);
-/* No path leads from group `first` to group `last`, which stands behind it,
- * through a third.  Then takes `first` out of the list, and moves those behind
- * `last` that follow `first` and stood before `last`. */
+/* Returns whether no path leads from group `first` to group `last`, which
+ * stands behind it, through a third.  Then takes `first` out of the list, and
+ * moves those behind `last` that follow `first` and stood before `last`. */
 bool fusion_order_join(Fusion *fusion, int first, int last);
 
 /* ---- fuse_check.c ---- */
 
-/* False if nodes `ids` (ascending) as one body broke the contract at the head
- * of fuse.c, or computed small expensive values again and again. */
+/* Returns false if nodes `ids` (ascending) as one body broke the contract at
+ * the head of fuse.c, or computed small expensive values again and again. */
 bool fuse_check(Fusion *fusion, const int *ids, int n, FuseSummary *out);
-/* The answer for the members of two plain groups with the same loops, where it
- * follows from what is known of each: nothing that leaves the union did not
- * leave one of them.  False: ask fuse_check. */
+/* Answers as fuse_check for the members of two plain groups with the same
+ * loops, where it follows from what is known of each: nothing that leaves the
+ * union did not leave one of them.  Returns false if fuse_check must be asked.
+ */
 bool fuse_check_plain(const Fusion *fusion, const Group *a, const Group *b);
 /* Notes the facts of a group whose members passed fuse_check with this summary.
  */
@@ -100,8 +101,9 @@ void fuse_note_plain(const Fusion *fusion, Group *group,
 
 /* ---- fuse_clone.c ---- */
 
-/* The graph with cheap values computed again for the groups that need them,
- * where that saves storing them; fills out_is_clone by node.  NULL: none. */
+/* Returns the graph with cheap values computed again for the groups that need
+ * them, where that saves storing them; fills out_is_clone by node.  Returns
+ * NULL if there are no such values. */
 Graph *fusion_clone(Fusion *fusion, bool **out_is_clone);
 
 /* ---- fuse_share.c ---- */
@@ -114,8 +116,9 @@ typedef struct BodyShare {
 } BodyShare;
 
 BodyShare *body_share_begin(const Fusion *fusion);
-/* The body as part of the module of the graph, with the nodes of an equal one
- * if there is one; `body` is of the module `trial`, and is gone after it. */
+/* Returns the body as part of the module of the graph, with the nodes of an
+ * equal one if there is one; `body` is of the module `trial`, and is gone after
+ * it. */
 Graph *body_share_keep(BodyShare *share, Graph *body);
 void body_share_end(BodyShare *share);
 

@@ -30,13 +30,13 @@ typedef struct Collectives {
   VEC(SimTransfer) transfers;
 } Collectives;
 
-/* The kind of a collective over these axes, by its index.  `part` is what the
- * wait for it is counted as. */
+/* Returns the kind of a collective over these axes, by its index.  `part` is
+ * what the wait for it is counted as. */
 int collectives_find(Collectives *c, Op op, CostTerm part, AxisSet axes,
                      Bytes sent, int queue);
 
-/* Links of the program: those of the cluster, for each queue its own where
- * contention is left out. */
+/* Fills in the links of the program: those of the cluster, for each queue its
+ * own where contention is left out. */
 int collectives_links(const Collectives *c, int n_queues);
 
 #endif

@@ -30,7 +30,7 @@ typedef struct CostTermInfo {
 } CostTermInfo;
 
 const CostTermInfo *cost_term_info(CostTerm term);
-/* By its name; -1: there is none. */
+/* Returns the term of this name.  Returns -1 if there is none. */
 int cost_term_find(const char *name);
 
 /* A device as its kernels reach it. */
@@ -60,11 +60,13 @@ typedef struct CostModel {
 } CostModel;
 _Static_assert(N_COST_TERMS <= 32, "a bit for each term");
 
-/* To the nearest; what is too long for Ps is INT64_MAX / 4. */
+/* Rounds to the nearest picosecond; what is too long for Ps is INT64_MAX / 4.
+ */
 Ps cost_ps(double seconds);
 bool cost_counts(const CostModel *model, CostTerm term);
 
-/* The shares of a preset of rates.def, into `rates`; false: it has none. */
+/* Fills `rates` with the shares of a preset of rates.def.  Returns false if it
+ * has none. */
 bool cost_rates_of(const char *preset, DeviceRates *rates);
 
 /* How far steps are from those of published runs. */
@@ -74,11 +76,11 @@ typedef struct PriceErrors {
 } PriceErrors;
 
 PriceErrors cost_errors(void);
-/* How many of these runs are of this preset. */
+/* Returns how many of these runs are of this preset. */
 int cost_published_runs(const char *preset);
 
-/* The model of a device: its constants, and the rates of the preset of its
- * name, else of the first one of its back end. */
+/* Fills in the model of a device: its constants, and the rates of the preset of
+ * its name, else of the first one of its back end. */
 void cost_model_of(const ClusterDevice *device, CostModel *model);
 
 /* Gives each of `ranks` ranks of a CPU its part of the machine: as the launcher
@@ -107,20 +109,22 @@ typedef struct GroupLevel {
   int64_t members;       /* of a unit that have ranks, at most */
 } GroupLevel;
 
-/* The levels that the process group of these ranks of a slice (in ascending
- * order) sends over, from the inside out, those of one group of devices after
- * the other, then those that join groups: fewer than cost_links. */
+/* Lists the levels that the process group of these ranks of a slice (in
+ * ascending order) sends over, from the inside out: those of one group of
+ * devices after the other, then those that join groups.  They are fewer than
+ * cost_links. */
 int cost_group_levels(const ClusterSlice *slice, const int64_t *ranks, int n,
                       GroupLevel *out);
-/* Links of programs of the simulator: each level of each group of devices, the
- * transport of its ranks behind them, and the levels that join groups. */
+/* Fills in the links of programs of the simulator: each level of each group of
+ * devices, the transport of its ranks behind them, and the levels that join
+ * groups. */
 int cost_links(const Cluster *cluster);
 int cost_transport_link(const Cluster *cluster, int group);
 
 /* ---- cost_link.c: transfers ---- */
 
-/* One run of a collective that sends `bytes` from each of `n` ranks (as
- * reshard.def counts) over these levels; `model` is that of a device of the
+/* Returns one run of a collective that sends `bytes` from each of `n` ranks (as
+ * reshard.def counts) over these levels.  `model` is that of a device of the
  * group, whose transport moves the bytes of a rank.  The loads live in `arena`.
  */
 SimTransfer cost_transfer(Arena *arena, const CostModel *model,
@@ -129,19 +133,21 @@ SimTransfer cost_transfer(Arena *arena, const CostModel *model,
 
 /* ---- cost_launch.c ---- */
 
-/* A product [m, k] x [k, n], `batch` times, that reads and writes so many
- * bytes. */
+/* Returns the time of a product [m, k] x [k, n], `batch` times, that reads and
+ * writes so many bytes. */
 Ps cost_product(const CostModel *model, const Work *work);
-/* Bytes that are read or written. */
+/* Returns the time in which bytes are read or written. */
 Ps cost_bytes(const CostModel *model, double bytes);
-/* The part as which the price counts a node. */
+/* Returns the part as which the price counts a node. */
 CostTerm cost_part(const Graph *graph, int id);
-/* One run of an operator that does so much on one rank, without the profile. */
+/* Returns the cost of one run of an operator that does so much on one rank,
+ * without the profile. */
 LaunchCost cost_work(const CostModel *model, const Node *node,
                      const Work *work);
-/* One run of a node of a graph. */
+/* Returns the cost of one run of a node of a graph. */
 LaunchCost cost_launch(const CostModel *model, const Graph *graph, int id);
-/* Setting the results of a node, to which micro-batches add, to zero. */
+/* Returns the cost of setting the results of a node, to which micro-batches
+ * add, to zero. */
 LaunchCost cost_clear(const CostModel *model, const Graph *graph, int id);
 
 #endif

@@ -26,11 +26,12 @@ typedef struct Csv {
  * those that an older table lacks. */
 typedef void CsvLine(void *user, const CsvCell *cells, Span line);
 
-/* Lines end with LF or CR LF; a cell in quotes may have commas, and quotes that
- * are doubled.  Mistakes become diags; false: there were some, or no line. */
+/* Reads a table.  Lines end with LF or CR LF; a cell in quotes may have commas,
+ * and quotes that are doubled.  Mistakes become diags.  Returns false if there
+ * were some, or no line. */
 bool csv_read(const Csv *csv, CsvLine *line, void *user);
 
-/* Mistakes become diags. */
+/* Reads an integer; mistakes become diags. */
 bool csv_integer(const Csv *csv, const CsvCell *cell, const char *column,
                  int64_t least, int64_t most, int64_t *out);
 bool csv_wrong(const Csv *csv, const CsvCell *cell, const char *column,

@@ -47,15 +47,15 @@ typedef enum CurveKind {
   N_CURVES
 } CurveKind;
 
-/* N_CURVES: there is none of this name. */
+/* Returns the curve of this name.  Returns N_CURVES if there is none. */
 CurveKind curve_find(const char *name);
 /* Adds the points of a source; false after mistakes, which become diags. */
 bool curves_read(Arena *arena, Diags *diags, const Source *source,
                  CurveKind kind, Curves *out);
 
-/* The time of a kernel of this work, from those of the same operator that are
- * like it; -1: there are none.  Curves of another number of cores are scaled
- * by it. */
+/* Returns the time of a kernel of this work, from those of the same operator
+ * that are like it.  Curves of another number of cores are scaled by it.
+ * Returns -1 if there are none. */
 Ps curves_kernel(const Curves *curves, Op op, const Work *work, int cores);
 
 /* Where the ranks of a process group are. */
@@ -64,14 +64,14 @@ typedef enum LinkReach {
   REACH_between /* machines */
 } LinkReach;
 
-/* The collective that was measured beside computation and is most like this
- * one: first by operator, then by reach, number of ranks and size.  False: none
- * was. */
+/* Finds the collective that was measured beside computation and is most like
+ * this one: first by operator, then by reach, number of ranks and size. Returns
+ * false if none was. */
 bool curves_beside(const Curves *curves, Op op, LinkReach reach, int ranks,
                    Bytes bytes, LinkPoint *out);
 
-/* The time of a collective between those measured, of the group whose size is
- * nearest; false: none was. */
+/* Finds the time of a collective between those measured, of the group whose
+ * size is nearest.  Returns false if none was. */
 bool curves_link(const Curves *curves, Op op, LinkReach reach, int ranks,
                  Bytes bytes, LinkPoint *out);
 

@@ -7,10 +7,10 @@
 
 #include "passes/plan/simulate.h"
 
-/* A list that takes as long and waits as long, to the picosecond: loops stand
- * for runs of at least four equal segments.  `id` of actions, which the trace
- * alone reads, may differ within a run.  Without such runs it is `actions`.
- * The list lives in `arena`. */
+/* Returns a list that takes as long and waits as long, to the picosecond: loops
+ * stand for runs of at least four equal segments.  `id` of actions, which the
+ * trace alone reads, may differ within a run.  Without such runs it is
+ * `actions`.  The list lives in `arena`. */
 const SimAction *fold_actions(Arena *arena, const SimAction *actions, int n,
                               int *out_n);
 

@@ -7,8 +7,8 @@
 
 #include "passes/passes.h"
 
-/* At least so many bytes has the arena of a graph that list_schedule has
- * ordered, alone with its persistent buffers.  buffer_assign needs more where
+/* Returns the least bytes that the arena of a graph has which list_schedule has
+ * ordered, alone with its persistent buffers. buffer_assign needs more where
  * its packing leaves holes. */
 int64_t plan_live_bytes(const PassContext *ctx, const Graph *ordered);
 

@@ -34,23 +34,22 @@ typedef struct Price {
   int n_actions, n_folded; /* of the first class: before and after folding */
 } Price;
 
-/* One run of a collective over these axes in which a rank sends so many bytes,
- * under the part of its kind; the slice has one group of devices. */
+/* Returns one run of a collective over these axes in which a rank sends so many
+ * bytes, under the part of its kind; the slice has one group of devices. */
 SimTransfer price_message(Arena *arena, const CostModel *model,
                           const ClusterSlice *slice, const Mesh *mesh, Op op,
                           AxisSet axes, Bytes sent);
-/* The same of a node. */
+/* Returns one run of the collective of a node. */
 SimTransfer price_transfer(Arena *arena, const CostModel *model,
                            const ClusterSlice *slice, const Graph *graph,
                            int id);
 
-/* Rank r of the list's mesh is rank r of the slice, which has as many.  `model`
- * is that of the devices of its first group; those of the others leave the same
- * terms out.  A part that they leave out costs nothing.
- *
- * Equal segments of the list are folded, unless there is a `span`, which gets
- * each launch and transfer of the last step with the number of its instruction.
- * The price is the same. */
+/* Returns the price of a list.  Rank r of the list's mesh is rank r of the
+ * slice, which has as many.  `model` is that of the devices of its first group;
+ * those of the others leave the same terms out.  A part that they leave out
+ * costs nothing.  Equal segments of the list are folded, unless there is a
+ * `span`, which gets each launch and transfer of the last step with the number
+ * of its instruction.  The price is the same. */
 Price price_list(Arena *arena, const InstructionList *list,
                  const CostModel *model, const ClusterSlice *slice,
                  SimSpan *span, void *user);

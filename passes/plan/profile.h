@@ -13,10 +13,11 @@
 
 typedef struct Profile Profile;
 
-/* NULL after mistakes, which become diags. */
+/* Reads a profile.  Returns NULL after mistakes, which become diags. */
 Profile *profile_read(Arena *arena, Diags *diags, const Source *source);
 int profile_launches(const Profile *profile);
-/* The number of cores that all its launches had; 0: there are several. */
+/* Returns the number of cores that all its launches had.  Returns 0 if there
+ * are several. */
 int profile_cores(const Profile *profile);
 
 /* The launch that is looked for. */
@@ -27,8 +28,9 @@ typedef struct ProfileKey {
   int cores;
 } ProfileKey;
 
-/* The time of one run: that of this path, phase and kernel, else the median
- * over all launches of this kernel; with as many cores.  False: it has none. */
+/* Finds the time of one run: that of this path, phase and kernel, else the
+ * median over all launches of this kernel; with as many cores.  Returns false
+ * if it has none. */
 bool profile_find(const Profile *profile, const ProfileKey *key, Ps *out);
 
 #endif

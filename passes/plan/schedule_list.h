@@ -37,7 +37,7 @@ typedef struct ScheduleList {
                      W, at a time */
 } ScheduleList;
 
-/* NULL, with messages, where the list cannot be run. */
+/* Reads a list.  Returns NULL, with messages, where the list cannot be run. */
 ScheduleList *schedule_list_read(Arena *arena, Names *names, Diags *diags,
                                  const Source *source,
                                  const ScheduleTimes *times);

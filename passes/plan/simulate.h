@@ -77,7 +77,7 @@ typedef struct SimProgram {
   const SimTransfer *transfers;
 } SimProgram;
 
-/* A span of the stream (queue -1) or of a queue. */
+/* Is told of a span of the stream (queue -1) or of a queue. */
 typedef void SimSpan(void *user, int class, int queue, int id, Ps begin,
                      Ps end);
 
@@ -97,11 +97,11 @@ typedef struct SimResult {
   SimClassResult *classes;
 } SimResult;
 
-/* Some transfer takes less time after another one, so a step depends on how the
- * one before it ends. */
+/* Returns whether some transfer takes less time after another one, so that a
+ * step depends on how the one before it ends. */
 bool sim_has_gaps(const SimProgram *program);
 
-/* Each class runs its list `n_steps` times.  compute + exposed + taken of a
+/* Runs the list of each class `n_steps` times; compute + exposed + taken of a
  * class are the time of its last step.  Iterations of a loop that repeat are
  * counted and not run, unless there is a `span`, which is told of all that the
  * last step starts; the result is the same.  Allocates it in `arena`. */

@@ -83,7 +83,8 @@ typedef struct Simulation {
   void *user;
 } Simulation;
 
-/* How long the class has had no transfer under way, at most SIM_REST. */
+/* Returns how long the class has had no transfer under way, at most SIM_REST.
+ */
 static inline Ps simulation_gap(const Simulation *s, const Runner *runner) {
   Ps gap = s->now - runner->moved;
   return gap < SIM_REST ? gap : SIM_REST;
@@ -93,13 +94,14 @@ static inline Ps simulation_gap(const Simulation *s, const Runner *runner) {
 
 /* Lists the counters of a simulation whose runners are made. */
 void recurrence_prepare(Simulation *s);
-/* The first class is before the first iteration of its innermost loop. */
+/* Notes that the first class is before the first iteration of its innermost
+ * loop. */
 void recurrence_begin(Simulation *s);
-/* It is before another one.  Where the state is that before an earlier one, the
- * iterations that are left are counted, but for a rest that does not fill a
- * cycle; none may be left after it. */
+/* Notes that it is before another one.  Where the state is that before an
+ * earlier one, the iterations that are left are counted, but for a rest that
+ * does not fill a cycle; none may be left after it. */
 void recurrence_check(Simulation *s);
-/* It leaves that loop. */
+/* Notes that it leaves that loop. */
 void recurrence_end(Simulation *s);
 
 #endif

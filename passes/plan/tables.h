@@ -42,35 +42,36 @@ typedef struct PlanSum {
 typedef struct PlanTables PlanTables;
 PlanTables *plan_tables_create(Arena *arena, const CostModel *model,
                                const ClusterSlice *slice);
-/* How many costs it has, and how often one was asked for. */
+/* Counts how many costs it has, and how often one was asked for. */
 void plan_tables_count(const PlanTables *tables, int *out_entries,
                        int64_t *out_lookups);
 
-/* The sum of a step of the graph that enters `partition`, under the plan of
- * `ctx`; NULL: partition refuses the plan.  Reports nothing.  Collectives count
- * as they are before buckets join them. */
+/* Returns the sum of a step of the graph that enters `partition`, under the
+ * plan of `ctx`.  Collectives count as they are before buckets join
+ * them.  Reports nothing; returns NULL if partition refuses the plan. */
 const PlanSum *plan_tables_sum(PlanTables *tables, const PassContext *ctx,
                                const Graph *planning);
 
 /* Adds to `sum`, whose transfers are in `arena`, what it takes in a step to
  * bring a value from one placement to another, by the cheapest chain of
  * `chains`, which are those of the mesh, or by one reduction; sums are sent in
- * the dtype `reduced`.  false: there is no chain. */
+ * the dtype `reduced`.  Returns false if there is no chain. */
 bool plan_tables_reshard(PlanTables *tables, Arena *arena, Resharding *chains,
                          const Mesh *mesh, const Type *from, const Type *to,
                          DType reduced, PlanSum *sum);
 
-/* The sum of an instruction list, launch by launch and without tables. */
+/* Returns the sum of an instruction list, launch by launch and without tables.
+ */
 const PlanSum *plan_list_sum(Arena *arena, const CostModel *model,
                              const ClusterSlice *slice,
                              const InstructionList *list);
 
 /* ---- placed_runs.c ---- */
 
-/* By node of a partitioned graph: how often it runs in a step.  In scratch
- * memory of `ctx`. */
+/* Returns, by node of a partitioned graph, how often it runs in a step.  The
+ * result is in scratch memory of `ctx`. */
 int64_t *placed_runs(PassContext *ctx, const Graph *placed);
-/* The same of the body of a scan, in an iteration. */
+/* Returns how often each node of the body of a scan runs in an iteration. */
 int64_t *body_runs(Arena *scratch, const Graph *body);
 
 #endif

@@ -43,15 +43,17 @@ typedef struct Rounding {
 } Rounding;
 
 Facts *precision_facts(const Rounding *r, Value value);
-DType precision_dtype(const Rounding *r, Value value); /* in the old graph */
+/* Returns the dtype of a value in the old graph. */
+DType precision_dtype(const Rounding *r, Value value);
 /* Reads 16-bit values and sums in f32. */
 bool precision_is_contraction(const Rounding *r, int id);
 /* Moves elements and computes nothing, so rounding commutes with it. */
 bool precision_is_move(Op op);
-/* A cast to f32 that the program wrote: its value stays f32. */
+/* Returns whether a node is a cast to f32 that the program wrote: its value
+ * stays f32. */
 bool precision_is_pin(const Graph *graph, const Node *node);
 
-/* precision_build.c: the new graph, once everything is decided. */
+/* Returns the new graph, once everything is decided. */
 Graph *precision_build(Rounding *r);
 
 #endif

@@ -9,17 +9,18 @@
 
 /* ---- attention_heads.c ---- */
 
-/* Where the plan says so: places attention or its gradient, whose operands are
- * these, with heads in shards in place of the sequence; false: not this one. */
+/* Places attention or its gradient, whose operands are these, with heads in
+ * shards in place of the sequence, where the plan says so.  Returns false if it
+ * is not this one. */
 bool place_by_heads(Partition *p, int id, Value *inputs);
 
 /* ---- attention_lines.c ---- */
 
-/* Into how many shards a line about its name divides a dim other than that of
- * the batch; else 1. */
+/* Returns into how many shards a line about its name divides a dim other than
+ * that of the batch, else 1. */
 int64_t sequence_shards(const Plan *plan, Name dim);
-/* No attention is computed as the plan says: says why, at its line.  `missed`,
- * or NULL: an attention of the graph. */
+/* Reports, at its line, why no attention is computed as the plan
+ * says.  `missed`, or NULL, is an attention of the graph. */
 void report_no_attention(PassContext *ctx, const Graph *graph,
                          const Node *missed);
 

@@ -9,13 +9,13 @@
 
 /* ---- constraint.c ---- */
 
-/* Both are about one statement. */
+/* Returns whether both are about one statement. */
 bool span_equal(Span a, Span b);
-/* The path of the value that a constraint is about, also where it is the one of
- * the gradient. */
+/* Returns the path of the value that a constraint is about, also where it is
+ * the one of the gradient. */
 Name pinned_path(Names *names, const Node *constraint);
-/* The type of an operand in the placement of the constraint `node`, or in the
- * one that a trial has in place of it. */
+/* Returns the type of an operand in the placement of the constraint `node`, or
+ * in the one that a trial has in place of it. */
 const Type *constrained_type(const Partition *p, const Node *node,
                              const Type *have);
 /* Reshards the operand of a constraint. */
@@ -23,10 +23,11 @@ void place_constraint(Partition *p, int id);
 
 /* ---- pins.c ---- */
 
-/* The axes that a line about its name gives a dim; none for the batch dim. */
+/* Returns the axes that a line about its name gives a dim; none for the batch
+ * dim. */
 AxisList plan_line_axes(const Partition *p, const Dim *dim);
-/* The axes are those of a line, in its order, and beside them only those of
- * ZeRO and of micro-batches, which lines do not name. */
+/* Returns whether the axes are those of a line, in its order, and beside them
+ * only those of ZeRO and of micro-batches, which lines do not name. */
 bool has_line_axes(const Partition *p, AxisList split, AxisList line);
 /* Reports a pin `partial` of constraint `id` that cannot hold; false then. */
 bool check_partial_pin(Partition *p, int id, const Type *have);

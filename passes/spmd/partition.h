@@ -42,8 +42,8 @@ typedef struct Partition {
 
 /* ---- partition.c ---- */
 
-/* The graph of a rank.  The plan must have ranks or micro-batches; what cannot
- * be is reported, and the result is then the graph as it was. */
+/* Returns the graph of a rank.  The plan must have ranks or micro-batches. What
+ * cannot be is reported, and the result is then the graph as it was. */
 Graph *partition_graph(PassContext *ctx, const Graph *graph, PinTrial *trial);
 
 /* Places node `id` of the old graph: reshards its operands, appends it with the
@@ -58,13 +58,14 @@ Value place_call(Partition *p, int id, Op op, const Attrs *attrs,
                  const Value *inputs, int n_inputs, const Type *const *logical,
                  int n_results);
 
-/* The same where the operands are as the rule wants them already; `results`:
- * the types that follow. */
+/* Appends a node whose operands are as the rule wants them already; `results`
+ * are the types that follow. */
 Value append_placed(Partition *p, int id, Op op, const Attrs *attrs,
                     Value *inputs, int n_inputs, const Type *const *logical,
                     const Type *const *results, int n_results);
 
-/* place_call of an operator with one result, whose logical type is inferred. */
+/* Places a call of an operator with one result, whose logical type is inferred.
+ */
 Value place_inferred(Partition *p, int id, Op op, const Value *inputs,
                      int n_inputs, const Attrs *attrs);
 
@@ -77,33 +78,33 @@ void place_on_axes(Partition *p, int id, Value *inputs);
 
 /* Finds the placements that constraints imply for the values around them. */
 void find_targets(Partition *p);
-/* The value of node `id`, sharded along the dims that only its target shards.
- */
+/* Returns the value of node `id`, sharded along the dims that only its target
+ * shards. */
 Value place_by_target(Partition *p, int id, Value value);
 
 /* ---- partition_scan.c ---- */
 
 /* Places the body like a graph and iterates the carry shardings to a fixed
- * point. Partial values that an iteration reads are reduced in the body; values
- * that are only stacked or added up are reduced after the loop. */
+ * point.  Partial values that an iteration reads are reduced in the body;
+ * values that are only stacked or added up are reduced after the loop. */
 void place_scan(Partition *p, int id);
 
 /* ---- scan_hoist.c ---- */
 
-/* The body of a scan, which `inner` has placed, without collectives that are
- * the same in all iterations, which are appended to the new graph, but for
- * those of parameters that a line `remat` names.  `inputs`: the operands of the
- * scan, replaced by those of the new body. */
+/* Returns the body of a scan, which `inner` has placed, without collectives
+ * that are the same in all iterations.  These are appended to the new graph,
+ * but for those of parameters that a line `remat` names.  `inputs` are the
+ * operands of the scan, replaced by those of the new body. */
 Graph *hoist_collectives(Partition *p, const Partition *inner, Graph *body,
                          Value **inputs);
 
 /* ---- full_batch.c ---- */
 
-/* The graph, or one in which sums over micro-batches that follow from data
- * alone are computed before the micro-batches that read them. */
+/* Returns the graph, or one in which sums over micro-batches that follow from
+ * data alone are computed before the micro-batches that read them. */
 Graph *sum_over_full_batch(PassContext *ctx, Graph *graph);
-/* The graph, or one in which what is the same for all micro-batches, but lies
- * between nodes that run for each, runs for each as well. */
+/* Returns the graph, in which a node between two that run for each micro-batch
+ * runs for each as well, even if its value is the same for all of them. */
 Graph *repeat_between_microbatches(PassContext *ctx, Graph *graph);
 
 /* ---- partial_values.c ---- */

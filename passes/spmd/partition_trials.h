@@ -41,22 +41,24 @@ typedef struct PlacementCost {
 
 /* ---- partition_pass.c ---- */
 
-/* What `partition` makes of a graph, without a warning of costly pins.  The
- * trial, empty before, says how it treated constraints. */
+/* Returns the graph that `partition` makes, without a warning of costly
+ * pins.  The trial, empty before, says how it treated constraints. */
 const Graph *partition_decide(PassContext *ctx, const Graph *graph,
                               PinTrial *trial);
 
 /* ---- partition_trials.c ---- */
 
-/* The cost of a partitioned graph, before or after `remat`. */
+/* Returns the cost of a partitioned graph, before or after `remat`. */
 PlacementCost placement_cost(const PassContext *ctx, const Graph *placed,
                              bool with_remat);
-/* The graph in the placements of the trial; NULL: they are not possible.
- * Reports nothing; `out_is_quiet`: there was nothing to report. */
+/* Returns the graph in the placements of the trial.  Reports nothing;
+ * `out_is_quiet` says that there was nothing to report.  Returns NULL if the
+ * placements are not possible. */
 const Graph *partition_quietly(const PassContext *ctx, const Graph *graph,
                                PinTrial *trial, bool *out_is_quiet);
-/* The cost of the graph in the placements of the trial, which gets its notes;
- * false: they are not possible.  Reports nothing. */
+/* Finds the cost of the graph in the placements of the trial, which gets its
+ * notes.  Reports nothing.  Returns false if the placements are not possible.
+ */
 bool try_placement(const PassContext *ctx, const Graph *graph, PinTrial *trial,
                    bool with_remat, PlacementCost *out_cost);
 

@@ -10,15 +10,16 @@
 /* ---- placement.c ---- */
 
 Type *type_copy(Arena *arena, const Type *type);
-/* The axes of a line, or of none (NULL), but for the sequential one. */
+/* Returns the axes of a line, or of none (NULL), but for the sequential one. */
 AxisList rank_axes(const Partition *p, const PlanShard *shard);
-/* The rank axes that the line of the batch dim names. */
+/* Returns the rank axes that the line of the batch dim names. */
 AxisSet batch_axes(const Partition *p);
-/* The value in another dtype, placed as it is. */
+/* Returns the value in another dtype, placed as it is. */
 Value cast_placed(Partition *p, Value value, DType dtype);
-/* The dtype in which a partial value is reduced between ranks. */
+/* Returns the dtype in which a partial value is reduced between ranks. */
 DType reduced_dtype(const Partition *p, Value value);
-/* A partial value in this dtype; what is reduced is cast back by the caller. */
+/* Returns a partial value in this dtype; its reduced form is cast back by the
+ * caller. */
 Value cast_summand(Partition *p, Value value);
 /* Appends `op` over the axes over which the value is partial. */
 Value reduce_over(Partition *p, Value value, AxisSet axes, Op op);
@@ -32,30 +33,31 @@ void report_uneven(Partition *p, const Dim *dim, int64_t shards, Span place);
 Diag *report_unsupported_shard(Partition *p, Name path, const Dim *dim,
                                Span place, bool is_kept);
 
-/* A strategy's operand with the axes of micro-batches, which strategies leave
- * out: they stay where they are.  `partial`: what the rule of the node lets be
- * partial. */
+/* Returns the type of an operand for a strategy, with the axes of
+ * micro-batches, which strategies leave out, placed as they are in
+ * `have`.  `partial` holds the axes over which the rule of the node lets
+ * operands be partial. */
 const Type *with_microbatches(const Partition *p, const Type *have,
                               const Type *want, AxisSet partial);
-/* Whether the operator can be written for a range of indices. */
+/* Returns whether the operator can be written for a range of indices. */
 bool range_is_supported(Op op);
 
 /* ---- padding.c ---- */
 
-/* Some shards of the dim have padding. */
+/* Returns whether some shards of the dim have padding. */
 bool dim_is_uneven(const Partition *p, const Dim *dim);
-/* Each shard of `larger` consists of complete shards of `smaller`, whose axes
- * continue those of `larger`. */
+/* Returns whether each shard of `larger` consists of complete shards of
+ * `smaller`, whose axes continue those of `larger`. */
 bool shards_are_aligned(const Partition *p, const Dim *larger,
                         const Dim *smaller);
 /* Replaces padding of the operands by what does not change a result that mixes
  * the elements of a dim. */
 void mask_operands(Partition *p, Op op, const Attrs *attrs, Value *inputs,
                    int n_inputs, const Type *const *results, int n_results);
-/* The value with zeros in the padding of this dim. */
+/* Returns the value with zeros in the padding of this dim. */
 Value mask_padding(Partition *p, Value value, Name dim);
-/* A replicated dim gets `size` elements: zeros after those that it has, or the
- * first ones of them. */
+/* Returns the value with `size` elements in a replicated dim: zeros after those
+ * that it has, or the first ones of them. */
 Value append_padding(Partition *p, Value value, int d, int64_t size);
 Value drop_padding(Partition *p, Value value, int d, int64_t size);
 

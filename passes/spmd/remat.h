@@ -47,7 +47,8 @@ Remat remat_decide(PassContext *ctx, const Graph *graph);
 /* ---- remat_places.c ---- */
 
 /* Sets `is_kept` of the gathers of parameters that the end of the forward pass
- * and the begin of the backward pass both read; false: there is none. */
+ * and the begin of the backward pass both read.  Returns false if there is
+ * none. */
 bool remat_keep_last_gathers(Remat *r);
 /* Fills in `anchor`. */
 void remat_find_anchors(Remat *r);

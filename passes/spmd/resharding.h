@@ -15,34 +15,36 @@ Value reduce_partial(Partition *p, Value value);
 /* Collects the micro-batches of a value that they shard, except along dims that
  * `want`, if not NULL, shards over them too. */
 Value collect_microbatches(Partition *p, Value value, const Type *want);
-/* The value in the placement of `want`, for node `id` of the old graph, whose
- * place a message names. */
+/* Returns the value in the placement of `want`, for node `id` of the old graph,
+ * whose place a message names. */
 Value reshard(Partition *p, Value value, const Type *want, int id);
-/* The value of the new graph that shows another one in this placement, or
- * VALUE_NONE: there is none so far. */
+/* Returns the value of the new graph that shows another one in this
+ * placement.  Returns VALUE_NONE if there is none so far. */
 Value find_reshard(Partition *p, Value value, const Type *placed);
-/* Later readers of the value find that `now` shows it in its placement. */
+/* Lets later readers of the value find that `now` shows it in its placement. */
 void remember_reshard(Partition *p, Value value, Value now);
-/* The value depends on no replicated input, and on few nodes, so that a rank
- * can compute its shard alone. */
+/* Returns whether the value depends on no replicated input, and on few nodes,
+ * so that a rank can compute its shard alone. */
 bool is_computed(const Graph *graph, Value value);
 
 /* ---- resharding_steps.c ---- */
 
-/* As reshard_steps, of steps that can be emitted; where there is no such chain,
- * one through the shards that both placements have. */
+/* Finds a chain as reshard_steps does, of steps that can be emitted.  Where
+ * there is no such chain, it takes one through the shards that both placements
+ * have. */
 int reshard_chain(Partition *p, const Type *from, const Type *to,
                   ReshardStep *out);
-/* Why there is no chain, as a part of a message. */
+/* Returns why there is no chain, as a part of a message. */
 const char *reshard_reason(Partition *p, const Type *from, const Type *to);
-/* The first of two dims, d and d + 1, has `n` elements and the shards that dim
- * d had, the second as many as a shard with its padding; merge_shards undoes
- * it, and `size` elements are left. */
+/* Returns the value with a dim split in two, d and d + 1.  The first has `n`
+ * elements and the shards that dim d had, the second as many as a shard with
+ * its padding. merge_shards undoes it, and `size` elements are left. */
 Value split_shards(Partition *p, Value value, int d, int64_t n);
 Value merge_shards(Partition *p, Value value, int d, int64_t size);
 /* Moves dim `from` to place `to` of the storage order. */
 Value transpose_dim(Partition *p, Value value, int from, int to);
-/* Each rank takes its shard: `axes` continue those of the dim to `split`. */
+/* Returns the value with dim `d` sharded further: each rank takes its shard of
+ * what it holds.  `split` has the axes of the dim now and further ones. */
 Value shard_dim(Partition *p, Value value, int d, AxisList split,
                 AxisList axes);
 Name shards_name(const Partition *p, const Type *type, Name dim);

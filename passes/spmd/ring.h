@@ -19,23 +19,27 @@ typedef struct Ring {
   bool counts_keys; /* no mask hides the padding of keys */
 } Ring;
 
-/* The dim of the elements of a shard of `dim`, or of a half of that dim.  Lines
- * about `dim` are not about it. */
+/* Returns the dim of the elements of a shard of `dim`, or of a half of that
+ * dim.  Lines about `dim` are not about it. */
 Name ring_inner_name(const Ring *r, Name dim);
-/* The shards of a dim as a dim in front of it; padding becomes elements. */
+/* Returns the shards of a dim as a dim in front of it; padding becomes
+ * elements. */
 Value ring_split(const Ring *r, Value value, Name dim);
-/* The value with its shards joined, in the dtype and dim order of `like`. */
+/* Returns the value with its shards joined, in the dtype and dim order of
+ * `like`. */
 Value ring_merge(const Ring *r, Value value, Name dim, const Type *like);
-/* Each shard gets the `n` values of the one before it, the first those of the
- * last. */
+/* Gives each shard the `n` values of the one before it, and the first shard
+ * those of the last. */
 void ring_rotate(const Ring *r, Value *values, int n);
 
-/* `a` where the condition holds, else `b`, in the dim order of `like`. */
+/* Returns `a` where the condition holds, else `b`, in the dim order of `like`.
+ */
 Value ring_pick(const Ring *r, Value condition, Value a, Value b, Value like);
-/* The value, but `other` in the shards that a causal mask lets see no keys in
- * this turn, of a sequence in order. */
+/* Returns the value, but `other` in the shards that a causal mask lets see no
+ * keys in this turn, of a sequence in order. */
 Value ring_where_seen(const Ring *r, int64_t turn, Value value, double other);
-/* i32[shards]: how many keys the shard has that each one sees in this turn. */
+/* Returns i32[shards]: how many keys of the shard that it has each one sees in
+ * this turn. */
 Value ring_count_keys(const Ring *r, int64_t turn);
 
 /* ---- halves of shards, for a sequence in zigzag order ---- */
@@ -47,15 +51,16 @@ typedef struct RingHalfTurn {
 } RingHalfTurn;
 
 RingHalfTurn ring_half_turn(const Ring *r, int64_t turn);
-/* The halves of shards of `dim` as a dim, and back. */
+/* Returns the halves of shards of `dim` as a dim, and back. */
 Value ring_split_halves(const Ring *r, Value value, Name dim);
 Value ring_join_halves(const Ring *r, Value value, Name dim);
 Value ring_half(const Ring *r, Value value, int index);
 Value ring_exchange_halves(const Ring *r, Value value);
-/* For each shard both halves of the queries, or twice the late one; */
+/* Returns, for each shard, both halves of the queries, or twice the late one.
+ */
 Value ring_half_queries(const Ring *r, const RingHalfTurn *turn, Value value);
-/* and what they see: twice the early half of the keys; or the late and the
- * early one. */
+/* Returns the keys that they see: twice the early half of the keys; or the late
+ * and the early one. */
 Value ring_half_keys(const Ring *r, const RingHalfTurn *turn, Value value);
 
 #endif

@@ -9,14 +9,14 @@
 
 /* ---- strategy_choice.c ---- */
 
-/* The path of the parameter that a value of the new graph shows: it reaches its
- * readers through casts, views, copies, and as an argument of scans; NULL: the
- * value is computed. */
+/* Returns the path of the parameter that a value of the new graph shows: it
+ * reaches its readers through casts, views, copies, and as an argument of
+ * scans.  Returns NULL if the value is computed. */
 Name shown_parameter(const Partition *p, Value value);
 
-/* Whether the rule of node `id` would move shards and a strategy is better;
- * then `wanted` has the operands of the best, and *out_positions the axes over
- * which it works on a range of indices. */
+/* Returns whether the rule of node `id` would move shards and a strategy is
+ * better.  Then `wanted` has the operands of the best, and *out_positions the
+ * axes over which it works on a range of indices. */
 bool choose_strategy(Partition *p, int id, const Value *inputs,
                      const Type *const *have, const Type **wanted,
                      AxisSet *out_positions);
@@ -40,8 +40,8 @@ typedef struct StrategyAnswer {
 } StrategyAnswer;
 
 StrategyMemo *strategy_memo_create(Arena *arena);
-/* Whether an equal question has been answered; the answer then is as it was put
- * in. */
+/* Returns whether an equal question has been answered; the answer then is as it
+ * was put in. */
 bool strategy_memo_find(StrategyMemo *memo, const StrategyQuestion *question,
                         StrategyAnswer *out);
 void strategy_memo_put(StrategyMemo *memo, const StrategyQuestion *question,
@@ -49,8 +49,9 @@ void strategy_memo_put(StrategyMemo *memo, const StrategyQuestion *question,
 
 /* ---- operator_lines.c ---- */
 
-/* Whether a line says how node `id` computes; then, as in choose_strategy,
- * `wanted` and *out_positions follow from it.  Reports what cannot be. */
+/* Returns whether a line says how node `id` computes.  Then, as in
+ * choose_strategy, `wanted` and *out_positions follow from it.  Reports what
+ * cannot be. */
 bool place_by_operator_line(Partition *p, int id, const Type *const *have,
                             const Type **wanted, AxisSet *out_positions);
 /* Reports lines that no operator of the graph follows. */

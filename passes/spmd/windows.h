@@ -7,10 +7,10 @@
 
 #include "passes/spmd/partition.h"
 
-/* The operator of node `id` of the old graph slides windows over dims of
- * `inputs` (values of the new graph) that ranks shard, and each rank can
- * compute its windows from its shard and a halo.  A line of the plan about the
- * operator says how it is computed instead. */
+/* Returns whether the operator of node `id` of the old graph slides windows
+ * over dims of `inputs` (values of the new graph) that ranks shard, and each
+ * rank can compute its windows from its shard and a halo.  A line of the plan
+ * about the operator says how it is computed instead. */
 bool slides_over_shards(Partition *p, int id, const Value *inputs);
 /* Appends the operator with its halos.  Result: its value, sharded along the
  * slid dims as the operand is. */

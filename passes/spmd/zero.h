@@ -9,19 +9,23 @@
 
 /* ---- zero.c ---- */
 
-/* A parameter, or its average, in the placement that it has without ZeRO. */
+/* Adds a parameter, or its average, in the placement that it has without ZeRO.
+ */
 void zero_add_parameter(Partition *p, Name path, const Type *type);
-/* The placement of an input that belongs to the parameter of this path. */
+/* Returns the placement of an input that belongs to the parameter of this path.
+ */
 const Type *zero_input(const Partition *p, Role role, Name path,
                        const Type *type);
-/* The path of the parameter that a node of the update is about, or NULL. */
+/* Returns the path of the parameter that a node of the update is about. Returns
+ * NULL if it is about none. */
 Name update_path(Names *names, Name node_path);
-/* The placement to which a partial gradient is reduced for a node of the
- * update, or NULL: ZeRO does not shard it. */
+/* Returns the placement to which a partial gradient is reduced for a node of
+ * the update.  Returns NULL if ZeRO does not shard it. */
 const Type *zero_gradient(const Partition *p, Name node_path, const Type *type);
-/* The axes over which ZeRO may shard parameters. */
+/* Returns the axes over which ZeRO may shard parameters. */
 AxisSet zero_all_axes(const Partition *p);
-/* The axes over which ZeRO shards a parameter, which readers gather. */
+/* Returns the axes over which ZeRO shards the parameter of this path.  Readers
+ * of the parameter gather it over these axes. */
 AxisSet zero_axes_of(const Partition *p, Name path);
 
 /* ---- update_lines.c ---- */

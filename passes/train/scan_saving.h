@@ -7,8 +7,8 @@
 
 #include "passes/rewrite.h"
 
-/* The body of a scan, or a copy in the module's arena with the attribute
- * `recompute` on every node that a line names. */
+/* Returns the body of a scan, or a copy in the module's arena with the
+ * attribute `recompute` on every node that a line names. */
 Graph *scan_saving_mark(PassContext *ctx, const Node *scan);
 /* Takes the marks out of all bodies in the graph, which must own them. */
 void scan_saving_drop_marks(Graph *graph);
