@@ -50,9 +50,10 @@ typedef struct StoredIndex {
 Status safetensors_parse_index(Arena *arena, const char *text, size_t n,
                                StoredIndex *out);
 
-/* A name that can be a file in a folder and nothing else. */
+/* Returns whether a name can be a file in a folder and nothing else. */
 bool is_plain_file_name(const char *name);
-bool is_step_name(const char *name, int64_t *out_step); /* step-00001000 */
+/* Returns whether a name is that of a step, such as step-00001000. */
+bool is_step_name(const char *name, int64_t *out_step);
 
 /* Hash of a tensor: XXH3 over blocks of this many bytes, each with the hash of
  * the block before as its seed. */
@@ -80,14 +81,17 @@ enum { SAVE_MARK_TEXTS = 5 };
  * Result: how many there are now. */
 int save_mark_texts(const SaveMark *mark, SaveMarkTexts *room,
                     StoredText *texts, int n);
-/* False: something is missing or was altered.  `texts` are sorted by key. */
+/* Reads the mark of a save; `texts` are sorted by key.  Returns false if
+ * something is missing or was altered. */
 bool save_mark_read(const StoredText *texts, int n, SaveMark *out);
 /* Fails with both names and steps where they are of different saves. */
 Status save_mark_compare(const SaveMark *a, const char *name_a,
                          const SaveMark *b, const char *name_b);
-/* The value of a key among sorted texts, or NULL. */
+/* Returns the value of a key among sorted texts.  Returns NULL if there is
+ * none. */
 const char *stored_text(const StoredText *texts, int n, const char *key);
-/* "data:NAME": a data file of the run (fingerprint.c). */
+/* Returns whether a key is "data:NAME": a data file of the run (fingerprint.c).
+ */
 bool is_data_key(const char *key);
 
 /* ---- restore.c, choose.c, load.c ---- */
@@ -124,20 +128,21 @@ typedef struct Checkpoint {
  * index file (.json), or one .safetensors file.  Its files are complete, their
  * headers sound, every tensor is in the file that the index says. */
 Status checkpoint_open(Arena *arena, const char *path, Checkpoint *out);
-/* The same, and of a folder of checkpoints the newest. */
+/* Opens a checkpoint, and of a folder of checkpoints the newest. */
 Status checkpoint_open_newest(Arena *arena, const char *path, Checkpoint *out);
 void checkpoint_close(Checkpoint *checkpoint);
-/* NULL if there is none of this name. */
+/* Returns the tensor of this name.  Returns NULL if there is none. */
 const StoredTensor *checkpoint_tensor(const Checkpoint *checkpoint,
                                       const char *name,
                                       const StoredFile **out_file);
-/* `n` bytes of a tensor, from its byte `at` on. */
+/* Reads `n` bytes of a tensor, from its byte `at` on. */
 Status checkpoint_read(const StoredFile *file, const StoredTensor *tensor,
                        int64_t at, void *to, int64_t n);
-/* A hash of what the files hold and of which save they are: equal where two
- * ranks have opened the same checkpoint. */
+/* Returns a hash of what the files hold and of which save they are: equal where
+ * two ranks have opened the same checkpoint. */
 uint64_t checkpoint_identity(const Checkpoint *checkpoint);
-/* Every rank reads its own ranges; all call it together. */
+/* Loads a checkpoint: every rank reads its own ranges, and all call it
+ * together. */
 Status checkpoint_load(Arena *arena, const Checkpoint *checkpoint,
                        const DnnProgram *program, Device *device, Comm *comm,
                        bool is_resume);
@@ -147,12 +152,12 @@ typedef enum MatchKind {
   MATCH_part,   /* what both have in the same sizes; one at least */
   MATCH_resume, /* full, and all of the optimizer state */
 } MatchKind;
-/* The newest complete checkpoint of a folder; warns of those that it
+/* Finds the newest complete checkpoint of a folder; warns of those that it
  * skips.  *out_found is false where there is none at all. */
 Status checkpoint_find(Memory *memory, Arena *arena, const char *folder,
                        const DnnProgram *program, MatchKind match,
                        Checkpoint *out, bool *out_found);
-/* `path` as --load takes it: a checkpoint, or a folder of them. */
+/* Locates `path` as --load takes it: a checkpoint, or a folder of them. */
 Status checkpoint_locate(Memory *memory, Arena *arena, const char *path,
                          const DnnProgram *program, MatchKind match,
                          Checkpoint *out);
@@ -178,8 +183,8 @@ typedef struct ValueReport {
 } ValueReport;
 
 ValueReport value_report_create(Arena *arena);
-/* Elements [first, first + n) of a tensor as `stored`, and as they were `read`
- * into a float dtype, which may be the same bytes. */
+/* Looks at elements [first, first + n) of a tensor as `stored`, and as they
+ * were `read` into a float dtype, which may be the same bytes. */
 void value_report_look(ValueReport *report, const StoredTensor *tensor,
                        int64_t first, int64_t n, const void *stored,
                        DnnDtype dtype, const void *read);
@@ -187,33 +192,35 @@ void value_report_look(ValueReport *report, const StoredTensor *tensor,
  * the same list, in whose order the tensors are then named. */
 Status value_report_merge(ValueReport *report, Comm *comm,
                           const StoredTensor *const *tensors, int n);
-/* Warnings on standard error, if there is something to say. */
+/* Prints warnings on standard error, if there is something to say. */
 void value_report_print(const ValueReport *report, const char *given);
 
 /* ---- match.c: a checkpoint and a program ---- */
 
-/* The tensor of the file that fills `tensor`, or NULL, also where its type is
- * another one: of optimizer state only on resume, of an average the parameter
- * where it was not saved. */
+/* Returns the tensor of the file that fills `tensor`: of optimizer state only
+ * on resume, of an average the parameter where it was not saved.  Returns NULL
+ * if there is none, also where its type is another one. */
 const StoredTensor *checkpoint_tensor_for(const Checkpoint *checkpoint,
                                           const DnnTensor *tensor,
                                           bool is_resume,
                                           const StoredFile **out_file);
-/* The checkpoint has all that the program needs, in its sizes, and no other
- * parameters; floats may have another float dtype unless it resumes.  If not,
- * out_list gets one line for every tensor that is missing, too many or of
- * another type. */
+/* Checks that the checkpoint has all that the program needs, in its sizes, and
+ * no other parameters; floats may have another float dtype unless it
+ * resumes.  If not, out_list gets one line for every tensor that is missing,
+ * too many or of another type. */
 Status checkpoint_match(Arena *arena, const Checkpoint *checkpoint,
                         const DnnProgram *program, MatchKind match,
                         Text *out_list);
-/* All tensors have hashes: files of dnnc whose names are not damaged. */
+/* Returns whether all tensors have hashes: files of dnnc whose names are not
+ * damaged. */
 bool checkpoint_has_hashes(const Checkpoint *checkpoint);
-/* The hashes of what the program takes agree.  *out_unhashed: how many of
- * these tensors have none, as in files of other tools. */
+/* Checks that the hashes of what the program takes agree.  *out_unhashed is how
+ * many of these tensors have none, as in files of other tools. */
 Status checkpoint_verify(Arena *arena, const Checkpoint *checkpoint,
                          const DnnProgram *program, bool is_resume,
                          int *out_unhashed);
-/* The hash of one tensor; false in *out_has where the file tells none. */
+/* Checks the hash of one tensor; *out_has is false where the file tells none.
+ */
 Status checkpoint_check_hash(const Checkpoint *checkpoint,
                              const StoredFile *file, const StoredTensor *stored,
                              unsigned char *block, bool *out_has);
@@ -236,7 +243,7 @@ typedef Status TensorReader(void *user, int index, int64_t at, void *to,
 TensorFiles *tensor_files_create(Arena *arena, const StoredTensor *tensors,
                                  int n, int64_t file_bytes, bool is_single);
 int tensor_files_count(const TensorFiles *files);
-/* The name of file 1, 2, ... */
+/* Prints the name of file 1, 2, ... */
 void tensor_files_name(const TensorFiles *files, int file,
                        char out[TENSOR_FILE_NAME]);
 /* Writes and syncs all of them and the index into a folder that has none of
@@ -245,27 +252,32 @@ void tensor_files_name(const TensorFiles *files, int file,
 Status tensor_files_write(TensorFiles *files, int folder,
                           const StoredText *metadata, int n_metadata,
                           const SaveMark *mark, TensorReader *read, void *user);
-/* After a failure, when what was written has been removed: says how many bytes
- * the disk of `folder` lacks, if that is the cause. */
+/* Says how many bytes the disk of `folder` lacks, if that is the cause; called
+ * after a failure, when what was written has been removed. */
 Status tensor_files_missing_room(TensorFiles *files, int folder,
                                  const StoredText *metadata, int n_metadata,
                                  const SaveMark *mark, Status status);
 Status file_write_at(int fd, const void *data, int64_t n, int64_t at);
 Status file_sync_and_close(int fd, Status status);
-int file_create_at(int folder, const char *name); /* exclusive; -1: errno */
+/* Creates a file that must not be there.  Returns -1 with errno after a
+ * failure. */
+int file_create_at(int folder, const char *name);
 
 /* ---- checkpoint.c: writing ---- */
 
 typedef struct Saver Saver;
 /* Makes the folder, takes its lock and clears what an interrupted run left. */
-/* Invalid: another run writes to this folder, which may not be there yet. */
+/* Checks that the folder, which may not be there yet, is free.  Invalid means
+ * that another run writes to it. */
 Status saver_check_free(const char *folder);
 Status saver_open(Arena *arena, const DnnProgram *program, const char *folder,
                   int64_t file_bytes, Saver **out);
-/* Each save says of what data it was trained on: texts of fingerprint.c. */
+/* Sets the data on which each save says it was trained: texts of fingerprint.c.
+ */
 void saver_set_data(Arena *arena, Saver *saver, const StoredText *data, int n);
 bool tensor_is_saved(const DnnTensor *tensor);
-/* On rank 0; the caller ends `states`, from which the tensors are read. */
+/* Saves; called on rank 0.  The caller ends `states`, from which the tensors
+ * are read. */
 Status saver_save(Saver *saver, LogicalReader *states, int64_t step,
                   uint64_t seed);
 void saver_close(Saver *saver);

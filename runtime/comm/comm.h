@@ -42,25 +42,27 @@ struct Comm {
    * bit for bit.  SEND may end only when its RECV has started, so pairs must be
    * started in orders that agree. */
   Status (*start)(Comm *comm, const DnnCollective *what, const CommPart *parts);
-  /* Blocks until collective `id` has ended; STATUS_lost when a rank is gone or
-   * the deadline has passed (with what it waits for). */
+  /* Blocks until collective `id` has ended.  Returns STATUS_lost when a rank is
+   * gone or the deadline has passed (with what it waits for). */
   Status (*wait)(Comm *comm, int32_t id);
-  /* Small host-side helpers, blocking, for agreement outside the step. */
+  /* Waits until all ranks are here.  It and the next ones are small blocking
+   * helpers of the host, for agreement outside the step. */
   Status (*barrier)(Comm *comm);
   Status (*broadcast)(Comm *comm, void *data, int64_t bytes, int root);
   Status (*gather)(Comm *comm, const void *data, int64_t bytes, void *all);
   /* Sends bytes from one rank to another; these two call it, with their own
    * `data`.  NULL where there is one rank. */
   Status (*transfer)(Comm *comm, void *data, int64_t bytes, int from, int to);
-  /* The greatest of all ranks' values, exchanged while the step runs: start
-   * returns at once, wait blocks. */
+  /* Starts to find the greatest of the values of all ranks, and returns at
+   * once, so that it is exchanged while the step runs. vote_wait blocks until
+   * the result is there. */
   Status (*vote_start)(Comm *comm, int64_t value);
   Status (*vote_wait)(Comm *comm, int64_t *out_greatest);
-  /* Lost ranks are also looked for among the peers (comm_add_peers) in these
-   * groups of collectives; NULL: the transport looks for none. */
+  /* Looks for lost ranks also among the peers (comm_add_peers) in these groups
+   * of collectives.  NULL means that the transport looks for none. */
   void (*watch)(Comm *comm, const DnnGroup *groups, int n);
   /* Tells a transport with a virtual clock that this rank has run an
-   * instruction; NULL: it has none. */
+   * instruction.  NULL means that the transport has no such clock. */
   void (*computed)(Comm *comm, const DnnInstr *instr);
   void (*close)(Comm *comm);
   FlightRecorder *recorder; /* may be set after creation; or NULL */
@@ -77,12 +79,12 @@ typedef struct RankPlace {
 } RankPlace;
 RankPlace comm_place(void);
 
-/* The transport for this environment: of the rows of transports.def the last
- * that takes no more ranks.  It brings all ranks together within `limit_s`
+/* Creates the transport for this environment: of the rows of transports.def the
+ * last that takes no more ranks.  It brings all ranks together within `limit_s`
  * seconds. */
 Status comm_create(Arena *arena, int64_t limit_s, Comm **out);
-/* The transport between the addresses of `device`, which is open: a row of
- * transports.def, or `host` itself.  The result owns `host`. */
+/* Creates the transport between the addresses of `device`, which is open: a row
+ * of transports.def, or `host` itself.  The result owns `host`. */
 Status comm_for_device(Arena *arena, Comm *host, Device *device, Comm **out);
 #define TRANSPORT(name, least_ranks)                                           \
   Status comm_##name##_create(Arena *arena, RankPlace place, int64_t limit_s,  \
@@ -104,34 +106,38 @@ typedef struct LocalOptions {
                double *bytes_per_ns);
   /* A collective ends later by less than this, as the seed says. */
   int64_t jitter_ns;
-  /* How long an instruction takes on a rank; NULL: no time. */
+  /* Returns how long an instruction takes on a rank.  NULL means that
+   * instructions take no time. */
   int64_t (*compute_ns)(void *user, int rank, const DnnInstr *instr);
   void *user;
 } LocalOptions;
-/* `world` ranks as threads of this process, *out_ranks an array of them.  Every
- * rank has a virtual clock, which computing moves and waiting moves to the end
- * of what it waits for; times depend on the options alone, not on threads.  The
- * seed also says which collectives take effect as late as they may, at the
- * first wait.  When every rank waits for what cannot come, all get STATUS_lost
- * at once. */
+/* Creates `world` ranks as threads of this process, *out_ranks an array of
+ * them.  Every rank has a virtual clock, which computing moves and waiting
+ * moves to the end of what it waits for; times depend on the options alone, not
+ * on threads.  The seed also says which collectives take effect as late as they
+ * may, at the first wait.  When every rank waits for what cannot come, all get
+ * STATUS_lost at once. */
 Status comm_local_create(Arena *arena, int world, const LocalOptions *options,
                          Comm **out_ranks);
-/* This rank's virtual clock. */
+/* Returns this rank's virtual clock. */
 int64_t comm_local_now(Comm *comm);
 /* The ranks that a collective joins, for one of them. */
 typedef struct CommGroup {
   DnnGroup digits;
   int rank, size, index; /* ours; of the group; ours in it */
 } CommGroup;
-/* That of `what`; of SEND and RECV the two ranks that it joins, the lower one
- * first. */
+/* Returns the group of `what`; of SEND and RECV the two ranks that it joins,
+ * the lower one first. */
 CommGroup comm_group(const DnnCollective *what, int rank);
-int comm_member(const CommGroup *group, int index); /* its rank */
+/* Returns the rank of a member. */
+int comm_member(const CommGroup *group, int index);
 /* Marks the ranks that `rank` exchanges heartbeats with because they are in one
  * group; a is marked for b where b is for a. */
 void comm_add_peers(const DnnGroup *group, int rank, unsigned char *is_peer);
-int64_t comm_count(const DnnCollective *what); /* elements in all parts */
-/* The bytes of these: of sources or destinations, whichever are larger. */
+/* Returns the elements in all parts. */
+int64_t comm_count(const DnnCollective *what);
+/* Returns the bytes of these: of sources or destinations, whichever are larger.
+ */
 int64_t comm_payload(const DnnCollective *what);
 /* Fails for a dtype that cannot be reduced yet. */
 Status comm_check(const DnnCollective *what);
@@ -139,18 +145,18 @@ Status comm_check(const DnnCollective *what);
  * rank order; the result may lie where those of one of them do. */
 void comm_combine(const DnnCollective *what, const void *const *members,
                   void *to, int64_t n);
-/* The part that lies at `data`, in place on this rank. */
+/* Returns the part that lies at `data`, in place on this rank. */
 CommPart comm_in_place(const DnnCollective *what, int rank, void *data,
                        int64_t count);
-/* A collective of a group of one. */
+/* Executes a collective of a group of one. */
 void comm_alone(const DnnCollective *what, const CommPart *parts);
-/* The member to which `index` sends in a PERMUTE, and the one from which it
- * receives; -1: none. */
+/* Finds the member to which `index` sends in a PERMUTE, and the one from which
+ * it receives. -1 means that there is none. */
 int comm_target(const DnnCollective *what, int index);
 int comm_origin(const DnnCollective *what, int index);
-/* Flat elements [begin, begin + n) of the sources or the destinations: where
- * they lie, or NULL where they are not contiguous; then comm_copy moves them.
- */
+/* Returns where the flat elements [begin, begin + n) of the sources or the
+ * destinations lie.  Returns NULL where they are not contiguous; then comm_copy
+ * moves them. */
 const void *comm_source(const DnnCollective *what, const CommPart *parts,
                         int64_t begin, int64_t n);
 void *comm_destination(const DnnCollective *what, const CommPart *parts,

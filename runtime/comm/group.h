@@ -13,16 +13,18 @@
 
 bool group_equal(const DnnGroup *a, const DnnGroup *b);
 bool group_has(const DnnGroup *group, int rank);
-/* Index of the rank in its group: its digits, the first the most significant.
- */
+/* Returns the index of the rank in its group: its digits, the first the most
+ * significant. */
 int group_index(const DnnGroup *group, int rank);
-/* The rank of member `index` of the group of `rank`. */
+/* Returns the rank of member `index` of the group of `rank`. */
 int group_rank(const DnnGroup *group, int rank, int index);
-/* Index of the member whose rank is the k-th lowest of its group (k from 0). */
+/* Returns the index of the member whose rank is the k-th lowest of its group (k
+ * from 0). */
 int group_ascending(const DnnGroup *group, int k);
-/* The group of two that the ranks `a` and `b` form, the lower one first. */
+/* Returns the group of two that the ranks `a` and `b` form, the lower one
+ * first. */
 DnnGroup group_of_two(int a, int b);
-/* The one group of the ranks [first, first + ranks), in their order. */
+/* Returns the one group of the ranks [first, first + ranks), in their order. */
 DnnGroup group_of_all(int first, int ranks);
 
 #endif

@@ -46,7 +46,7 @@ enum { LOCAL_BLOCK_BYTES = 8192 };
 /* Moves and adds up what all have brought.  `members` has room for all ranks,
  * `block` for LOCAL_BLOCK_BYTES. */
 void local_work(Meeting *meeting, const void **members, char *block);
-/* How long a meeting takes over the links. */
+/* Returns how long a meeting takes over the links. */
 int64_t local_duration(const Meeting *meeting, const LocalOptions *options);
 
 #endif

@@ -143,11 +143,11 @@ typedef enum Progress {
 
 /* Prints why, and ends this process. */
 _Noreturn void mpi_give_up(Mpi *mpi, const char *why);
-/* That MPI has done so; else this is the end. */
+/* Checks that MPI has done so; else this is the end. */
 void mpi_check(Mpi *mpi, int code, const char *doing);
 /* Begins heartbeats, before all have joined. */
 void mpi_begin_heartbeats(Mpi *mpi);
-/* All have joined: the long patience of the start is over. */
+/* Ends the long patience of the start: all have joined. */
 void mpi_expect_heartbeats(Mpi *mpi);
 /* Sends and receives heartbeats, and ends a run whose deadline has passed. */
 void mpi_tick(Mpi *mpi);
@@ -156,12 +156,12 @@ void mpi_tick(Mpi *mpi);
 
 /* Sleeps after so many polls that found nothing. */
 void mpi_pause(Mpi *mpi, int n_polls);
-/* Both begin, and join the requests of the slot. */
+/* Begins to send; it and mpi_receive join the requests of the slot. */
 void mpi_send(Work *work, Slot *slot, const void *data, int64_t n, int member,
               Phase phase);
 void mpi_receive(Work *work, Slot *slot, void *data, int64_t n, int member,
                  Phase phase);
-/* All messages of the slot have arrived. */
+/* Returns whether all messages of the slot have arrived. */
 bool mpi_is_over(Work *work, Slot *slot);
 /* Tells the next of the group which collective this rank has begun, and ends a
  * run where the one before has begun another; true once that is known.
@@ -171,16 +171,17 @@ bool mpi_check_header(Work *work);
 
 /* ---- mpi_queues.c ---- */
 
-/* The thread that makes all MPI calls and does not return before a stop. */
+/* Makes all MPI calls, as the thread that does not return before a stop. */
 void *mpi_run_thread(void *mpi);
 
 /* ---- daemon.c, mpi_reduce.c, mpi_moves.c ---- */
 
-/* Before a rank that has lost another ends, by itself or by Open MPI. */
+/* Ends the daemon before a rank that has lost another ends, by itself or by
+ * Open MPI. */
 void mpi_end_daemon(const RankPlace *place);
 void mpi_begin_all_reduce(Work *work);
 Progress mpi_step_all_reduce(Work *work);
-/* Every collective but all-reduce. */
+/* Begins every collective but all-reduce. */
 void mpi_begin_moves(Work *work);
 Progress mpi_step_moves(Work *work);
 

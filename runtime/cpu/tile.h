@@ -12,7 +12,7 @@
 enum { TILE_K = 256, TILE_M = 96, TILE_N = 1024 };
 enum { TILE_MOST_ROWS = 12, TILE_MOST_COLUMNS = 32 }; /* of any kernel */
 
-/* tile[rows][columns] = sum over k of a[k][rows] * b[k][columns] */
+/* Computes tile[rows][columns] = sum over k of a[k][rows] * b[k][columns]. */
 typedef void TileFn(int64_t k, const float *a, const float *b, float *tile);
 
 /* The widest kernel of this processor.  Of A it reads strips of `rows` rows,
@@ -30,7 +30,7 @@ typedef struct TileSums {
   int64_t row, column;
 } TileSums;
 
-/* The product of packed blocks [m, k] and [k, n], or adds it. */
+/* Computes the product of packed blocks [m, k] and [k, n], or adds it. */
 void tile_multiply(TileKernel kernel, int64_t m, int64_t n, int64_t k,
                    const float *packed_a, const float *packed_b,
                    const TileSums *sums, bool adds);

@@ -90,8 +90,8 @@ typedef struct Nccl {
   const char *(*error_text)(CuEnum error);
 } Nccl;
 
-/* From $DNN_CUDA_LIB, $DNN_CUBLASLT_LIB, $DNN_NCCL_LIB or where they usually
- * are; unavailable with what to install. */
+/* Loads a library from $DNN_CUDA_LIB, $DNN_CUBLASLT_LIB, $DNN_NCCL_LIB or where
+ * they usually are.  Unavailable says what to install. */
 Status cuda_load_driver(CudaDriver *out);
 Status cuda_load_lt(CublasLt *out);
 Status cuda_load_nccl(Nccl *out);
@@ -129,7 +129,7 @@ typedef struct CudaState {
   bool is_synchronous;  /* $DNN_CUDA_SYNC: wait after every launch */
   CudaProfile *profile; /* $DNN_CUDA_PROFILE, or NULL */
   CudaTimer *timer;     /* of time_begin and time_end, once they were used */
-  /* Asked while waiting for the device since `since_ns`, and with 0 when the
+  /* Is asked while waiting for the device since `since_ns`, and with 0 when the
    * wait is over; a lost rank ends it.  NULL on one rank. */
   Status (*poll)(void *user, int64_t since_ns);
   void (*before_close)(void *user); /* or NULL */
@@ -138,12 +138,12 @@ typedef struct CudaState {
 
 /* ---- device.c ---- */
 
-/* Whether ranks of a machine may have one GPU. */
+/* Returns whether ranks of a machine may have one GPU. */
 bool cuda_shares_gpus(void);
 
 /* ---- wait.c ---- */
 
-/* `what` failed, for the instruction `path` (or NULL). */
+/* Returns the failure `what`, for the instruction `path` (or NULL). */
 Status cuda_error(const CudaState *state, CuEnum error, const char *what,
                   const char *path);
 /* Waits for what was enqueued on the compute stream. */
@@ -166,14 +166,15 @@ void cuda_product_destroy(CudaState *state, CudaProduct *product);
 
 /* ---- profile.c ---- */
 
-/* Rank 0 measures if the environment says so. */
+/* Opens the profile; rank 0 measures if the environment says so. */
 Status cuda_profile_open(CudaState *state, const DnnProgram *program, int rank);
-/* Before and after what is launched for an instruction. */
+/* Begins to measure what is launched for an instruction; cuda_profile_end ends
+ * it. */
 Status cuda_profile_begin(CudaState *state);
 Status cuda_profile_end(CudaState *state, const DnnInstr *instr);
 /* Writes the table. */
 void cuda_profile_close(CudaState *state);
-/* Rows of the table of the device. */
+/* Begins to measure, as a row of the table of the device. */
 Status cuda_time_begin(Device *device);
 Status cuda_time_end(Device *device, int64_t *out_ps);
 

@@ -13,8 +13,8 @@ typedef struct GpuDescription {
   int multiprocessors;
 } GpuDescription;
 
-/* The GPUs that this process may use.  Unavailable: there is no driver, or it
- * has none. */
+/* Describes the GPUs that this process may use.  Unavailable means that there
+ * is no driver, or it has none. */
 Status cuda_describe(Arena *arena, int *out_n, GpuDescription **out);
 
 #endif

@@ -26,8 +26,8 @@ typedef struct Data Data;
 Status data_open(Arena *arena, const DnnProgram *program,
                  const InputSearch *search, uint64_t seed, Data **out);
 void data_close(Data *data);
-/* There is a batch to train on, a sample for each evaluation that is asked for,
- * and blocks that are read together have one length. */
+/* Checks that there is a batch to train on, a sample for each evaluation that
+ * is asked for, and that blocks which are read together have one length. */
 Status data_check(const Data *data);
 /* Blocks that an entry point reads, by their indices in the program: the
  * longest and one that is shorter and does not cycle. */
@@ -35,19 +35,19 @@ typedef struct DataLengths {
   int longer, shorter;
   int64_t n_longer, n_shorter; /* samples */
 } DataLengths;
-/* Whether there are such blocks.  `is_eval`: of their samples for evaluation.
- */
+/* Returns whether there are blocks of different lengths.  `is_eval` asks for
+ * their samples for evaluation. */
 bool data_lengths_differ(const Data *data, const DnnEntryPoint *entry,
                          bool is_eval, DataLengths *out);
-/* The same, as a failure that says so. */
+/* Fails, and says so, if there are such blocks. */
 Status data_check_lengths(const Data *data, const DnnEntryPoint *entry,
                           bool is_eval);
 /* Unpacks the files that are unpacked as they are read: each holds what its
  * header announces. */
 Status data_check_packed(const Data *data);
-/* Steps of an epoch; 0 without training data. */
+/* Returns the steps of an epoch, 0 without training data. */
 int64_t data_steps_per_epoch(const Data *data);
-/* Samples for evaluation; 0: none. */
+/* Returns the samples for evaluation, 0 if there are none. */
 int64_t data_eval_samples(const Data *data);
 /* Fills the DATA tensors of the entry point `train` for step t (from 1). */
 Status data_fill_train(Data *data, Device *device, const DnnEntryPoint *train,
@@ -61,10 +61,10 @@ void data_read_ahead(Data *data, Device *device, const DnnEntryPoint *train,
  * only. */
 Status data_fill_eval(Data *data, Device *device, const DnnEntryPoint *entry,
                       int64_t first, bool is_random);
-/* Samples that `entry` can be given: those of the evaluation. */
+/* Returns the samples that `entry` can be given: those of the evaluation. */
 int64_t data_samples(const Data *data, const DnnEntryPoint *entry);
-/* Samples [first, first + n) of them, in order; zeros in what is left of the
- * batch. */
+/* Fills in samples [first, first + n) of them, in order; zeros in what is left
+ * of the batch. */
 Status data_fill_records(Data *data, Device *device, const DnnEntryPoint *entry,
                          int64_t first, int64_t n);
 int64_t data_resident_bytes(const Data *data);
@@ -82,25 +82,25 @@ typedef struct InputFile {
   const int *signals; /* as in InputSearch */
 } InputFile;
 
-/* How many bytes a file has, by its first `n`. */
+/* Returns how many bytes a file has, by its first `n`. */
 typedef int64_t InputLimit(const unsigned char *bytes, int64_t n);
 /* The limit of what input_next reads: it may be of any size. */
 InputLimit input_streams;
-/* `limit` is of a ".gz", which is unpacked as it is read; NULL: all of it is
- * unpacked at once. */
+/* Opens a file.  `limit` is of a ".gz", which is unpacked as it is read; NULL
+ * means that all of it is unpacked at once. */
 Status input_open(Arena *arena, const char *name, const InputSearch *search,
                   InputLimit *limit, InputFile *out);
-/* The file or folder, which may not be there yet, is below one of the folders
- * of `search`, or links are followed. */
+/* Checks that the file or folder, which may not be there yet, is below one of
+ * the folders of `search`, or that links are followed. */
 Status input_check_links(const char *path, const InputSearch *search);
-/* Where the file is, or NULL. */
+/* Returns where the file is.  Returns NULL if there is none. */
 const char *input_locate(Arena *arena, const char *name, const char *folder,
                          const char *model_dir);
-/* Whether there is such a file, in any of the three places. */
+/* Returns whether there is such a file, in any of the three places. */
 bool input_exists(Arena *arena, const char *name, const InputSearch *search);
 Status input_read(const InputFile *file, int64_t at, void *to, int64_t n);
-/* The next bytes, `at` being how many were read so far: *out_n of them, at most
- * `n`; 0 at the end. */
+/* Reads the next bytes, `at` being how many were read so far: *out_n of them,
+ * at most `n`; 0 at the end. */
 Status input_next(const InputFile *file, int64_t at, void *to, int64_t n,
                   int64_t *out_n);
 void input_close(InputFile *file);

@@ -13,7 +13,7 @@ typedef struct NumberFormat {
   bool is_big_endian;
 } NumberFormat;
 
-/* `n` numbers as f64; the bytes of `raw` may be swapped in place. */
+/* Decodes `n` numbers as f64; the bytes of `raw` may be swapped in place. */
 void numbers_decode(NumberFormat format, void *raw, int64_t n, double *out);
 
 enum { NPY_MAX_RANK = 32, NPY_HEADER_LIMIT = 1 << 16 };
@@ -27,8 +27,8 @@ typedef struct NpyHeader {
   int64_t n;          /* numbers */
 } NpyHeader;
 
-/* Bytes that npy_parse needs to see, or 0 where the file is no npy file.
- * `bytes` are its first 12, or all of a shorter one. */
+/* Returns the bytes that npy_parse needs to see.  `bytes` are its first 12, or
+ * all of a shorter one.  Returns 0 where the file is no npy file. */
 int64_t npy_header_bytes(const unsigned char *bytes, int64_t n);
 
 /* Reads and checks the header of a file of `file_bytes` bytes: the array fills

@@ -20,15 +20,17 @@ typedef struct Reader {
   int64_t record_items; /* values of a record; 0: the file does not say */
 } Reader;
 
-/* `is_stream`: a sample may begin at any value. `name` is the file, or NULL for
- * synthetic values. `items` is how many values the field wants of a record. */
+/* Opens a reader.  `is_stream` means that a sample may begin at any
+ * value.  `name` is the file, or NULL for synthetic values.  `items` is how
+ * many values the field wants of a record. */
 Status reader_open(Arena *arena, const DnnField *field, const char *name,
                    const InputSearch *search, int64_t items, bool is_stream,
                    Reader *out);
-/* Values [first, first + n); `raw` is room for 8 n bytes. */
+/* Reads values [first, first + n); `raw` is room for 8 n bytes. */
 Status reader_read(const Reader *reader, int64_t first, int64_t n, void *raw,
                    double *out);
-/* The same; threads share the work of making long rows. */
+/* Reads values as reader_read does; threads share the work of making long rows.
+ */
 Status reader_read_with(const Threads *threads, const Reader *reader,
                         int64_t first, int64_t n, void *raw, double *out);
 void reader_close(Reader *reader);
@@ -43,13 +45,14 @@ Status csv_open(Arena *arena, const DnnField *field, const InputSearch *search,
 
 enum { READER_PLACE = 400 }; /* bytes of a place in a message */
 
-/* The field takes this value for element `item` of a sample; of item -1, which
- * may be any, only what holds for all elements is asked. */
+/* Returns whether the field takes this value for element `item` of a sample; of
+ * item -1, which may be any, only what holds for all elements is asked. */
 bool value_is_right(const DnnField *field, int64_t item, double value);
-/* The first of the elements of a sample that it does not accept; `n`: none. */
+/* Returns the first of the elements of a sample that the field does not
+ * accept.  Returns `n` if it accepts all. */
 int64_t values_find_wrong(const DnnField *field, const double *values,
                           int64_t n);
-/* Why it does not; `where` begins the message. */
+/* Fails with the reason why it does not; `where` begins the message. */
 Status value_wrong(const DnnField *field, int64_t item, double value,
                    const char *where);
 

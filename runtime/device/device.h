@@ -18,16 +18,18 @@ struct Device {
    * iterations of the loops around it, the outermost first. */
   Status (*launch)(Device *device, const DnnInstr *instr,
                    const int64_t *iterations);
-  /* Host <-> arena; wait for what was enqueued before. */
+  /* Writes from the host to the arena; it and `read` wait for what was enqueued
+   * before. */
   Status (*write)(Device *device, int64_t offset, const void *from,
                   int64_t bytes);
   Status (*read)(Device *device, int64_t offset, void *to, int64_t bytes);
   Status (*wait)(Device *device);
-  /* How long it takes, by the clock of the device, what is enqueued between
-   * these two, which wait for it; NULL: a launch has ended when it returns. */
+  /* Begins to measure, by the clock of the device, how long it takes what is
+   * enqueued until time_end; both wait for it.  NULL means that a launch has
+   * ended when it returns. */
   Status (*time_begin)(Device *device);
   Status (*time_end)(Device *device, int64_t *out_ps);
-  /* Address of an arena byte as the comm needs it. */
+  /* Returns the address of an arena byte as the comm needs it. */
   void *(*address)(Device *device, int64_t offset);
   void (*close)(Device *device);
   const DnnProgram *program;
@@ -39,22 +41,24 @@ struct Device {
   bool is_zeroed; /* open has left zeros in the arena */
   void *state;
 };
-/* The device of this name in devices.def. */
+/* Creates the device of this name in devices.def. */
 Status device_create(const char *name, Arena *arena, Device **out);
 #define DEVICE(name) Status device_##name##_create(Arena *arena, Device **out);
 #include "runtime/device/devices.def"
-/* A launch may return before it has ended, so the host has time meanwhile. */
+/* Returns whether a launch may return before it has ended, so that the host has
+ * time meanwhile. */
 static inline bool device_runs_behind(const Device *device) {
   return device->time_begin != NULL;
 }
-/* For the tables of devices whose arena is `host_arena`. */
+/* Writes, for the tables of devices whose arena is `host_arena`. */
 Status device_host_write(Device *device, int64_t offset, const void *from,
                          int64_t bytes);
 Status device_host_read(Device *device, int64_t offset, void *to,
                         int64_t bytes);
 Status device_host_wait(Device *device);
 void *device_host_address(Device *device, int64_t offset);
-/* How far buffer `index` has moved at these iterations of the loops around. */
+/* Returns how far buffer `index` has moved at these iterations of the loops
+ * around. */
 static inline int64_t instr_advance(const DnnInstr *instr, int index,
                                     const int64_t *iterations) {
   int64_t bytes = 0;
@@ -62,13 +66,13 @@ static inline int64_t instr_advance(const DnnInstr *instr, int index,
     bytes += iterations[i] * instr->advances[index * instr->n_loops + i];
   return bytes;
 }
-/* Its offset in the arena. */
+/* Returns the offset of that buffer in the arena. */
 static inline int64_t instr_buffer(const DnnInstr *instr, int index,
                                    const int64_t *iterations) {
   return instr->buffers[index] + instr_advance(instr, index, iterations);
 }
-/* Numbers of a launch for this rank: instr->numbers, or a copy in `scratch`
- * with the places added. */
+/* Returns the numbers of a launch for this rank: instr->numbers, or a copy in
+ * `scratch` with the places added. */
 const int64_t *instr_numbers(const DnnInstr *instr, int rank, int64_t *scratch);
 
 #endif

@@ -26,22 +26,23 @@ typedef struct Trace {
 typedef struct Exec Exec;
 Exec *exec_create(Arena *arena, const DnnProgram *program, Device *device,
                   Comm *comm, FlightRecorder *recorder);
-void exec_set_trace(Exec *exec, Trace *trace); /* NULL: none */
-/* Measures the executions of its entry point; NULL: none. */
+/* Records launches; NULL means that there is no trace. */
+void exec_set_trace(Exec *exec, Trace *trace);
+/* Measures the executions of its entry point; NULL means that there is none. */
 typedef struct Profiler Profiler;
 void exec_set_profiler(Exec *exec, Profiler *profiler);
 /* Starts all instructions.  Where launches run behind (device.h), the host has
  * time until exec_finish, which waits for the device and the collectives. */
 Status exec_start(Exec *exec, const DnnEntryPoint *entry, int64_t step);
 Status exec_finish(Exec *exec, const DnnEntryPoint *entry);
-/* Both. */
+/* Starts and finishes a run. */
 Status exec_run(Exec *exec, const DnnEntryPoint *entry, int64_t step);
-/* The same, and checks what each instruction wrote: *out_instr is the first
- * whose values are not finite, or -1. */
+/* Runs, and checks what each instruction wrote: *out_instr is the first whose
+ * values are not finite, or -1. */
 Status exec_run_checked(Exec *exec, const DnnEntryPoint *entry, int64_t step,
                         int32_t *out_instr);
-/* The same one by one: `look` sees each instruction that has been done, a
- * collective after its end, and the iterations of the loops around it. */
+/* Sees each instruction that has been done, a collective after its end, and the
+ * iterations of the loops around it. */
 typedef Status ExecInspect(void *user, const DnnInstr *instr,
                            const int64_t *iterations);
 Status exec_run_inspected(Exec *exec, const DnnEntryPoint *entry, int64_t step,
@@ -50,17 +51,19 @@ Status exec_run_inspected(Exec *exec, const DnnEntryPoint *entry, int64_t step,
 
 Profiler *profiler_create(Arena *arena, const DnnEntryPoint *entry);
 bool profiler_measures(const Profiler *profiler, const DnnEntryPoint *entry);
-/* Around each launch of the entry point, and after all of them. */
+/* Is called before each launch of the entry point; the next one after it, and
+ * another after all of them. */
 Status profiler_before_launch(Profiler *profiler, Device *device,
                               const DnnInstr *instr);
 Status profiler_after_launch(Profiler *profiler, Device *device);
 void profiler_add_transfer(Profiler *profiler, const DnnInstr *instr,
                            int64_t ns);
 void profiler_end_step(Profiler *profiler);
-/* A file can be written there; for before the run. */
+/* Checks that a file can be written there; called before the run. */
 Status profiler_check(const char *path);
-/* Rank 0 writes a profile and the times of collectives, each unless its path is
- * NULL; all ranks call it.  Nothing is written where nothing was measured. */
+/* Writes, on rank 0, a profile and the times of collectives, each unless its
+ * path is NULL; all ranks call it.  Nothing is written where nothing was
+ * measured. */
 Status profiler_write(const Profiler *profiler, Arena *arena,
                       const Device *device, Comm *comm, const char *launches,
                       const char *transfers);
@@ -72,11 +75,11 @@ Trace *trace_create(Arena *arena, int64_t capacity);
  * end of the shortest of several barriers.  All ranks call it; lost: a rank is
  * gone. */
 Status trace_align(Trace *trace, Arena *arena, Comm *comm);
-/* A file can be written there; for before the run. */
+/* Checks that a file can be written there; called before the run. */
 Status trace_check(const char *path, const Comm *comm);
-/* Chrome trace events: one file, which the ranks write one after the other; of
- * ranks on several machines one each, `path` with ".RANK".  All ranks call it.
- */
+/* Writes Chrome trace events: one file, which the ranks write one after the
+ * other; of ranks on several machines one each, `path` with ".RANK".  All ranks
+ * call it. */
 Status trace_write(const Trace *trace, const char *path, Comm *comm,
                    const DnnProgram *program);
 

@@ -13,14 +13,14 @@ typedef struct Pace {
   int64_t left_ns;   /* when the last step ended, by the system's clock */
 } Pace;
 
-/* A step begins: what the host did since the last one takes its own time. */
+/* Begins a step: what the host did since the last one takes its own time. */
 void pace_begin(Pace *pace);
-/* A run of a node takes so long; sleeps where that is worth it. */
+/* Adds a run of a node that takes so long; sleeps where that is worth it. */
 void pace_add(Pace *pace, int64_t ps);
 /* Sleeps until the stream has come here. */
 void pace_reach(Pace *pace);
-/* The stream was here and has waited since `begin_ns`, by the system's clock.
- */
+/* Notes that the stream was here and has waited since `begin_ns`, by the
+ * system's clock. */
 void pace_waited(Pace *pace, int64_t begin_ns);
 void pace_end(Pace *pace);
 

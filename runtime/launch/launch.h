@@ -35,37 +35,42 @@ int launch_ranks(const LaunchOptions *options);
 
 /* ---- handshake.c: from mpirun to a rank ---- */
 
-/* First in the main of whatever calls launch_ranks: where mpirun has started
- * this program to become a rank, it does, or returns an exit code; else -1. */
+/* Becomes a rank where mpirun has started this program for that, and returns
+ * its exit code, else -1.  It comes first in the main of whatever calls
+ * launch_ranks. */
 int handshake_become(int argc, char **argv);
-/* That this file can be a rank: it exists, is complete and executable. */
+/* Checks that this file can be a rank: it exists, is complete and executable.
+ */
 Status handshake_check_file(const char *path);
-/* A socket to be called at under this name; -1. */
+/* Returns a socket to be called at under this name.  Returns -1 after a
+ * failure. */
 int handshake_listen(char name[HANDSHAKE_NAME]);
 
 typedef struct Caller {
   int rank, process, socket; /* a descriptor of the process, or -1 */
 } Caller;
 
-/* The next process that calls, which now has our standard streams. */
+/* Accepts the next process that calls, which now has our standard streams. */
 bool handshake_accept(int listener, Caller *out);
-/* 0: not known yet; else *out_error says why it did not become a rank; 0: it
- * did, or has ended. */
+/* Returns 0 if the result is not known yet.  Else *out_error says why the
+ * process did not become a rank, and is 0 if it did, or has ended. */
 int handshake_result(int socket, int *out_error);
-/* As of waitpid, for a process that has ended; false: the kernel is too old. */
+/* Finds the exit status, as of waitpid, of a process that has ended.  Returns
+ * false if the kernel is too old. */
 bool handshake_exit_status(int process, int *out_status);
 
 /* ---- bundle.c ---- */
 
-/* Whether a process of this name, argv[0], is the `run` of a bundle; then `out`
- * is its folder. */
+/* Returns whether a process of this name, argv[0], is the `run` of a bundle;
+ * then `out` is its folder. */
 bool bundle_find(const char *name, char out[BUNDLE_PATH]);
-/* Invalid: bundle.json or plan.plan is there, and is of another bundle. */
+/* Checks a bundle.  Invalid means that bundle.json or plan.plan is there, and
+ * is of another bundle. */
 Status bundle_check(Arena *arena, const LaunchOptions *options);
 
 /* ---- scratch.c ---- */
 
-/* A new folder in memory or in /tmp; "" where neither works. */
+/* Creates a new folder in memory or in /tmp; "" where neither works. */
 void scratch_create(char out_folder[64]);
 void scratch_remove(const char *folder);
 

@@ -21,8 +21,8 @@ typedef struct Machine {
 /* Reads files below `root` ("" but in tests) and the environment.  Invalid:
  * the variables of a job contradict each other, or its nodes differ. */
 Status machine_read(Arena *arena, const char *root, Machine *out);
-/* How many hosts a list of Slurm names, as in "gpu[01-16,20],login"; 0: it is
- * no such list. */
+/* Returns how many hosts a list of Slurm names, as in
+ * "gpu[01-16,20],login".  Returns 0 if it is no such list. */
 int64_t machine_count_hosts(const char *list);
 
 #endif

@@ -10,12 +10,13 @@
 /* ---- shards.c: sharded tensors ---- */
 
 bool tensor_is_sharded(const DnnTensor *tensor);
-/* Between the logical elements [from, end), which lie at `range`, and those of
- * them that `rank` holds, which lie packed at `held`.  Result: bytes of these.
- */
+/* Copies between the logical elements [from, end), which lie at `range`, and
+ * those of them that `rank` holds, which lie packed at `held`.  Returns the
+ * bytes of these. */
 int64_t shard_copy(const DnnTensor *tensor, int rank, int64_t from, int64_t end,
                    unsigned char *range, unsigned char *held, bool to_range);
-/* Those of the logical elements [from, end) that this rank holds, packed. */
+/* Reads those of the logical elements [from, end) that this rank holds, packed.
+ */
 Status shard_read(Device *device, const DnnTensor *tensor, int64_t from,
                   int64_t end, unsigned char *held, int64_t *out_bytes);
 Status shard_write(Device *device, const DnnTensor *tensor, int64_t from,
@@ -23,19 +24,21 @@ Status shard_write(Device *device, const DnnTensor *tensor, int64_t from,
 /* Fills the shard with zeros, padding included, by way of `n` bytes. */
 Status shard_clear(Device *device, const DnnTensor *tensor,
                    unsigned char *block, int64_t n);
-/* All elements of a persistent tensor, on all ranks; they call it together. */
+/* Gathers all elements of a persistent tensor, on all ranks; they call it
+ * together. */
 Status tensor_gather(Arena *arena, Comm *comm, Device *device,
                      const DnnTensor *tensor, unsigned char **out);
 
 /* ---- logical.c: logical tensors, a block at a time ---- */
 
 typedef struct LogicalReader LogicalReader;
-/* All ranks create one; then rank 0 reads until it calls `end`, while the
- * others serve.  `comm` may be NULL where there is one rank. */
+/* Creates a reader on all ranks; then rank 0 reads until it calls `end`, while
+ * the others serve.  `comm` may be NULL where there is one rank. */
 LogicalReader *logical_reader_create(Arena *arena, const DnnProgram *program,
                                      Comm *comm, Device *device);
-/* Bytes [at, at + n) of a persistent tensor as one rank would hold it, whole
- * elements; on rank 0, or anywhere if the tensor is not sharded. */
+/* Reads bytes [at, at + n) of a persistent tensor, in the order in which one
+ * rank would store all of it; they must be complete elements.  Works on rank 0,
+ * or on any rank if the tensor is not sharded. */
 Status logical_read(LogicalReader *reader, const DnnTensor *tensor, int64_t at,
                     void *to, int64_t n);
 Status logical_end(LogicalReader *reader);
@@ -43,7 +46,7 @@ Status logical_serve(LogicalReader *reader);
 
 /* ---- params.c: initial values and digests ---- */
 
-/* The initial value of one tensor, whatever it holds. */
+/* Fills one tensor with its initial value, whatever it holds. */
 Status params_fill(Arena *arena, Device *device, const DnnTensor *tensor,
                    uint64_t seed);
 
@@ -51,8 +54,8 @@ Status params_fill(Arena *arena, Device *device, const DnnTensor *tensor,
  * which it is false. */
 Status params_init(Arena *arena, const DnnProgram *program, Device *device,
                    uint64_t seed, bool (*skip)(const DnnTensor *tensor));
-/* SHA-256 of all logical parameters, in path order; all ranks call it
- * together.  Where no parameter is sharded, each rank hashes its own. */
+/* Computes the SHA-256 of all logical parameters, in path order; all ranks call
+ * it together.  Where no parameter is sharded, each rank hashes its own. */
 Status params_sha256(Arena *arena, const DnnProgram *program, Comm *comm,
                      Device *device, char out_hex[65]);
 

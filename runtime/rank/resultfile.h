@@ -18,24 +18,26 @@ typedef struct ResultArray {
 
 typedef struct ResultFile ResultFile;
 
-/* The ending names a format; the folder is there and no other kind of file has
- * this name. */
+/* Checks that the ending names a format, that the folder is there and that no
+ * other kind of file has this name. */
 Status result_check_path(const char *path);
 /* Opens a temporary file in the folder of `path` and reserves the bytes that it
  * will need, as far as they are known. */
 Status result_open(Arena *arena, const char *path, const ResultArray *arrays,
                    int n_arrays, ResultFile **out);
-/* Rows must come in order: a table has no places to go back to. */
+/* Returns whether rows must come in order: a table has no places to go back to.
+ */
 bool result_is_table(const ResultFile *file);
-/* Elements [first, first + n) of an array. */
+/* Writes elements [first, first + n) of an array. */
 Status result_write(ResultFile *file, int array, int64_t first, int64_t n,
                     const void *values);
 /* Syncs and renames. */
 Status result_finish(ResultFile *file);
 /* Removes the temporary file; nothing to do for NULL or after the end. */
 void result_discard(ResultFile *file);
-/* The temporary file, which a signal must remove. */
+/* Returns the temporary file, which a signal must remove. */
 const char *result_temporary(const ResultFile *file);
-int64_t result_bytes(const ResultFile *file); /* in the file */
+/* Returns the bytes in the file. */
+int64_t result_bytes(const ResultFile *file);
 
 #endif

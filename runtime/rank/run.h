@@ -110,26 +110,26 @@ typedef struct Run {
 
 /* ---- run.c ---- */
 
-/* All ranks give their status; the first failure is printed once, and all
- * get the exit code that belongs to it (0: none). */
+/* Collects the status of all ranks; the first failure is printed once, and all
+ * get the exit code that belongs to it (0 means none). */
 int run_agree(Run *run, Status status);
 int status_exit_code(Status status);
 Stop run_pending_stop(Run *run);
-/* Where input files are, and the signals that end their reading. */
+/* Returns where input files are, and the signals that end their reading. */
 InputSearch run_search(const Run *run);
-/* A failure inside a step: ends the process at once. */
+/* Ends the process at once after a failure inside a step. */
 void run_must(Run *run, Status status);
 /* Reads a float scalar of the arena; false without a tensor. */
 bool run_read_scalar(Run *run, const DnnTensor *tensor, float *out);
-/* The loss or the gradient norm of the last step is not finite; a paced program
- * has neither. */
+/* Returns whether the loss or the gradient norm of the last step is not finite;
+ * a paced program has neither. */
 bool run_step_failed(const Run *run);
 
 /* ---- replicas.c: all ranks call these together; exit code, 0: equal ---- */
 
-/* Program and options are those of rank 0. */
+/* Compares program and options with those of rank 0. */
 int replicas_check_builds(Run *run);
-/* So are all tensors that are saved; once after each step. */
+/* Compares all tensors that are saved; called once after each step. */
 int replicas_compare(Run *run);
 
 /* ---- train.c ---- */
@@ -142,8 +142,9 @@ int run_train(Run *run);
  * first value that is not finite (NULL: there is none).  False if there is no
  * such program or no memory for it. */
 bool explain_step(Run *run, int64_t t, const DnnValue **out_value);
-/* "'block[3].mlp.log' (forward)", "the parameter 'wte'"; `updated`: the last
- * step that this run made, 0: none. */
+/* Returns the place of a value as "'block[3].mlp.log' (forward)" or "the
+ * parameter 'wte'".  `updated` is the last step that this run made, 0 if there
+ * is none. */
 const char *explain_place(Arena *arena, const DnnValue *value, int64_t updated);
 
 /* ---- evaluate.c ---- */
@@ -152,27 +153,28 @@ int run_evaluate(Run *run);
 
 /* ---- metrics.c ---- */
 
-/* `entry`: one that outputs their parts. */
+/* Creates figures; `entry` is one that outputs their parts. */
 Figure *figures_create(Arena *arena, const DnnMetric *metrics, int n,
                        const DnnEntryPoint *entry);
 void figures_clear(Figure *figures, int n);
 /* Adds the outputs of an entry point for a batch. */
 void figures_add(Run *run, Figure *figures, int n, const DnnEntryPoint *entry);
-/* The values, from what was added. */
+/* Computes the values from what was added. */
 void figures_finish(Figure *figures, int n);
-/* The value is a list by class, or a table of counts: labels, predictions. */
+/* Returns whether the value is a list by class, or a table of counts: labels,
+ * predictions. */
 bool metric_is_list(const DnnMetric *metric);
 bool metric_is_table(const DnnMetric *metric);
 
 /* ---- report_metrics.c ---- */
 
-/* null where it is not finite */
+/* Prints a number; null where it is not finite. */
 void report_json_number(double value);
-/* A number, a list or a list of rows; null where there is no value. */
+/* Prints a number, a list or a list of rows; null where there is no value. */
 void report_json_figure(const Figure *figure);
-/* " | f1_score 0.8125" */
+/* Prints a figure as " | f1_score 0.8125". */
 void report_figure(const Figure *figure);
-/* Lines of a table; nothing for other metrics. */
+/* Prints the lines of a table; nothing for other metrics. */
 void report_table(const Figure *figure);
 
 /* ---- states.c ---- */
@@ -181,29 +183,29 @@ void report_table(const Figure *figure);
  * to their initial value; `end` puts all back. */
 Status states_begin(Run *run, Arena *arena, unsigned char **out_saved);
 Status states_end(Run *run, unsigned char *saved);
-/* Before an entry point with another batch runs: fills its BATCH_ROWS from the
- * states as they are or with initial values. */
+/* Fills the BATCH_ROWS of an entry point with another batch, before it runs,
+ * from the states as they are or with initial values. */
 Status states_fill_batch_rows(Run *run, const DnnEntryPoint *entry,
                               bool from_states);
 
 /* ---- stop.c ---- */
 
-/* From now on a signal ends the process at once, without `leftover`; until the
- * watching ends. */
+/* Lets a signal end the process at once, without `leftover`, until the watching
+ * ends. */
 void stop_at_once(Run *run);
 void stop_signal_thread(Run *run);
 
 /* ---- predict_program.c, predict.c ---- */
 
-/* The part of a program that a prediction needs. */
+/* Makes the part of a program that a prediction needs. */
 Status predict_program(Arena *arena, const DnnProgram *program,
                        const RunOptions *options, const DnnProgram **out);
 int run_predict(Run *run);
 
 /* ---- links.c ---- */
 
-/* The program with more of an arena, for what is sent, and with process groups
- * of 2, 4, ... neighbours. */
+/* Returns the program with more of an arena, for what is sent, and with process
+ * groups of 2, 4, ... neighbours. */
 const DnnProgram *links_program(Arena *arena, const DnnProgram *program);
 /* Measures its links; all ranks call it together, rank 0 writes the table. */
 int run_measure_links(Run *run);
@@ -215,7 +217,7 @@ int run_sample(Run *run);
 /* ---- report.c ---- */
 
 void report_start(const Run *run);
-/* Bytes in memory at most so far. */
+/* Returns the most bytes in memory so far. */
 int64_t report_peak_resident(void);
 /* Flushes standard output.  If nobody reads it any more, all ranks end at once,
  * as SIGPIPE ends a single rank. */

@@ -32,25 +32,30 @@ typedef struct FlightRecorder {
   RecorderEntry entries[RECORDER_ENTRIES];
 } FlightRecorder;
 
-int64_t clock_ns(void); /* monotonic */
+/* Returns the time of a monotonic clock. */
+int64_t clock_ns(void);
 /* Finds the launcher of this machine by $DNN_LAUNCHER. */
 void recorder_open(FlightRecorder *recorder, int rank, int local_rank);
 void recorder_close(FlightRecorder *recorder);
 bool recorder_launcher_is_gone(const FlightRecorder *recorder);
-/* The launcher has lost a rank and asks the others where they are. */
+/* Returns whether the launcher has lost a rank and asks the others where they
+ * are. */
 bool recorder_is_asked(const FlightRecorder *recorder);
-/* One line to the launcher: "started PID", "joined", "saves FOLDER", "silent
- * RANK" (nothing is heard of it), "waits N RANK ... TEXT" (in a collective of N
- * ranks), "left" (there is nobody to print for), "ended CODE". */
+/* Writes one line to the launcher: "started PID", "joined", "saves FOLDER",
+ * "silent RANK" (nothing is heard of it), "waits N RANK ...  TEXT" (in a
+ * collective of N ranks), "left" (there is nobody to print for), "ended CODE".
+ */
 void recorder_tell(const FlightRecorder *recorder, const char *format, ...)
     PRINTF_LIKE(2, 3);
 void recorder_note(FlightRecorder *recorder, int64_t step, const char *entry,
                    int32_t instr, const char *path);
-/* "rank 0 waits at step 7, instruction 70 of train, 'PATH', for 0.5 s". */
+/* Describes where this rank is: "rank 0 waits at step 7, instruction 70 of
+ * train, 'PATH', for 0.5 s". */
 void recorder_describe(const FlightRecorder *recorder, FixedText *text);
-/* "; before that 67 'PATH', ...". */
+/* Describes what it did before: "; before that 67 'PATH', ...". */
 void recorder_describe_past(const FlightRecorder *recorder, FixedText *text);
-/* On standard error: `why`, then where this rank is and what it did last. */
+/* Prints `why` on standard error, then where this rank is and what it did last.
+ */
 void recorder_report(const FlightRecorder *recorder, const char *why);
 
 #endif

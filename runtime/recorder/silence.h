@@ -25,15 +25,16 @@ typedef struct Verdict {
   int n_others, others[MOST_SILENCES]; /* ascending */
 } Verdict;
 
-/* False: it is known, or there is no place left. */
+/* Adds a pair of ranks.  Returns false if it is known, or there is no place
+ * left. */
 bool silence_add(Silences *silences, int by, int of);
-/* Needs a report at least.  `hears_all`: whoever lives has had the time and the
- * way to report. */
+/* Judges; needs a report at least.  `hears_all` means that whoever lives has
+ * had the time and the way to report. */
 Verdict silence_judge(const Silences *silences, bool hears_all);
-/* "lost rank 3: ranks 0, 1 have heard nothing of it" or "no contact between
- * rank 0 and rank 3". */
+/* Describes a verdict: "lost rank 3: ranks 0, 1 have heard nothing of it" or
+ * "no contact between rank 0 and rank 3". */
 void silence_describe(FixedText *text, const Verdict *verdict);
-/* "rank 3" or "ranks 0, 1, 2 and 5 more". */
+/* Appends ranks as "rank 3" or "ranks 0, 1, 2 and 5 more". */
 void silence_list(FixedText *text, const int *ranks, int n);
 
 #endif

@@ -20,13 +20,18 @@ typedef enum DnnDtypeIndex {
 } DnnDtypeIndex;
 
 int64_t dtype_bytes(DnnDtype dtype);
-const char *dtype_label(DnnDtype dtype); /* "f32" */
-bool dtype_is_float(DnnDtype dtype);     /* f16 bf16 f32 f64, but no f8 */
-/* The smallest and the largest finite value. */
+/* Returns the name of a dtype, such as "f32". */
+const char *dtype_label(DnnDtype dtype);
+/* Returns whether a dtype is f16, bf16, f32 or f64; f8 is none of them. */
+bool dtype_is_float(DnnDtype dtype);
+/* Returns the smallest and the largest finite value. */
 double dtype_least(DnnDtype dtype);
 double dtype_greatest(DnnDtype dtype);
-const char *dtype_npy(DnnDtype dtype);         /* "<f4", or NULL */
-const char *dtype_safetensors(DnnDtype dtype); /* "F32" */
+/* Returns the name of a dtype in npy files, such as "<f4".  Returns NULL if it
+ * has none. */
+const char *dtype_npy(DnnDtype dtype);
+/* Returns the name of a dtype in safetensors files, such as "F32". */
+const char *dtype_safetensors(DnnDtype dtype);
 bool dtype_of_safetensors(const char *name, DnnDtype *out);
 
 /* The bits of a float: sign, exponent, fraction. */
@@ -36,12 +41,13 @@ typedef struct FloatFormat {
   uint64_t exponent_mask, fraction_mask;
 } FloatFormat;
 
-/* For a dtype that dtype_is_float. */
+/* Returns the format of a dtype that dtype_is_float. */
 FloatFormat dtype_float_format(DnnDtype dtype);
 
 typedef enum FloatKind { FLOAT_finite, FLOAT_infinite, FLOAT_nan } FloatKind;
 
-/* By the bits alone, because a rank treats denormals as zero. */
+/* Returns the kind of a float by its bits alone, because a rank treats
+ * denormals as zero. */
 static inline FloatKind float_kind(const FloatFormat *format, const void *at) {
   uint64_t bits = 0;
   memcpy(&bits, at, (size_t)format->bytes); /* little endian */
@@ -52,16 +58,17 @@ static inline FloatKind float_kind(const FloatFormat *format, const void *at) {
 
 /* ---- cast.c ---- */
 
-/* An integer dtype holds exactly this value; a float holds any. */
+/* Returns whether an integer dtype holds exactly this value; a float holds any.
+ */
 bool number_fits(DnnDtype dtype, double value);
-/* The value at an address, of any dtype but f8. */
+/* Returns the value at an address, of any dtype but f8. */
 double number_load(DnnDtype dtype, const void *at);
-/* The bytes of a value in any dtype but f8: integers are cut, floats rounded to
+/* Stores a value in any dtype but f8: integers are cut, floats rounded to
  * nearest, ties to even. */
 void number_store(DnnDtype dtype, void *to, double value);
-/* `n` of them, one after the other. */
+/* Stores `n` of them, one after the other. */
 void numbers_store(DnnDtype dtype, void *to, const double *values, int64_t n);
-/* Floats of one dtype into another: to nearest, ties to even.  Both are as
+/* Casts floats of one dtype to another: to nearest, ties to even.  Both are as
  * dtype_is_float says. */
 void floats_cast(DnnDtype from, const void *in, DnnDtype to, void *out,
                  int64_t n);
@@ -74,19 +81,21 @@ const DnnEntryPoint *program_entry_point(const DnnProgram *program,
  */
 const DnnTensor *program_tensor(const DnnProgram *program,
                                 const DnnEntryPoint *entry, DnnRole role);
-/* Number of elements, and of those that this rank holds (with padding). */
+/* Returns the number of elements of the logical tensor.  The next function
+ * returns how many of them this rank holds, padding included. */
 int64_t tensor_elements(const DnnTensor *tensor);
 int64_t tensor_local_elements(const DnnTensor *tensor);
-/* How many shards a dim has, which of them a rank holds, and how many elements
- * a shard has (with padding). */
+/* Returns how many shards a dim has, which of them a rank holds, and how many
+ * elements a shard has (with padding). */
 int tensor_shards(const DnnTensor *tensor, int dim);
 int tensor_shard(const DnnTensor *tensor, int dim, int rank);
 int64_t tensor_local_size(const DnnTensor *tensor, int dim);
-/* Elements [*begin, *begin + result) of dim `dim` on this rank. */
+/* Finds the elements [*begin, *begin + result) of dim `dim` on this rank. */
 int64_t tensor_local_range(const DnnTensor *tensor, int dim, int rank,
                            int64_t *out_begin);
 
-/* Index in the full tensor of local element `local`, or -1 for padding. */
+/* Returns the index in the logical tensor of local element `local`.  Returns -1
+ * for padding. */
 int64_t tensor_logical_index(const DnnTensor *tensor, int rank, int64_t local);
 
 /* ---- runs.c: what a rank holds of a logical tensor ---- */
@@ -98,18 +107,19 @@ typedef struct TensorRun {
   int64_t logical, local, n;
 } TensorRun;
 
-/* The first run of `rank` among the logical elements [from, end); false: it
- * holds none of them. */
+/* Finds the first run of `rank` among the logical elements [from, end). Returns
+ * false if it holds none of them. */
 bool tensor_next_run(const DnnTensor *tensor, int rank, int64_t from,
                      int64_t end, TensorRun *out);
-/* The shard of this rank is longer than what it holds. */
+/* Returns whether the shard of this rank is longer than what it holds. */
 bool tensor_has_padding(const DnnTensor *tensor, int rank);
-/* Two ranks are replicas of one shard. */
+/* Returns whether two ranks are replicas of one shard. */
 bool tensor_same_shard(const DnnTensor *tensor, int a, int b);
-/* The owner of a shard is the lowest rank that holds it. */
+/* Returns whether a rank is the owner of its shard: the lowest rank that holds
+ * it. */
 bool tensor_is_owner(const DnnTensor *tensor, int rank);
-/* The owners of all shards, ascending, in `out`, which has room for `world`.
- * Result: how many shards there are. */
+/* Lists the owners of all shards, ascending, in `out`, which has room for
+ * `world`.  Returns how many shards there are. */
 int tensor_owners(const DnnTensor *tensor, int world, int *out);
 
 #endif
