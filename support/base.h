@@ -57,12 +57,13 @@ Status status_errno(int error, const char *format, ...) PRINTF_LIKE(2, 3);
 typedef struct Memory Memory;
 typedef struct Arena Arena;
 
-/* `on_exhausted` must not return; it may call memory_destroy.  */
+/* Creates a memory.  `on_exhausted` must not return; it may call
+ * memory_destroy. */
 Memory *memory_create(void (*on_exhausted)(void *user), void *user);
 /* Frees every arena made from it.  */
 void memory_destroy(Memory *memory);
-/* As if a request had failed: for the owner of a thread whose own memory has
- * none left. */
+/* Ends as if a request had failed: for the owner of a thread whose own memory
+ * has none left. */
 _Noreturn void memory_exhausted(Memory *memory);
 /* Gives what destroyed arenas had back to the system, where malloc can: other
  * threads have no use for it.  The first call of a process must come before it
@@ -75,27 +76,30 @@ void memory_trim(void);
  * than most passes.  For the whole process, and for programs that allocate all
  * they need through Memory. */
 void memory_keep_freed(void);
-/* At most this many bytes at a time: a request beyond them fails. */
+/* Limits a memory to this many bytes at a time: a request beyond them fails. */
 void memory_limit(Memory *memory, size_t bytes);
-bool memory_is_at_limit(const Memory *memory); /* one has failed for that */
-/* For tests: the nth chunk request from now fails (n = 0: the next), and every
- * later one too if `forever`.  Negative n switches it off. */
+/* Returns whether a request has failed for that. */
+bool memory_is_at_limit(const Memory *memory);
+/* Makes, for tests, the nth chunk request from now fail (n = 0 is the next),
+ * and every later one too if `forever`.  Negative n switches it off. */
 void memory_fail_at(Memory *memory, int64_t n, bool forever);
-/* How many chunk requests were made so far. */
+/* Returns how many chunk requests were made so far. */
 int64_t memory_requests(const Memory *memory);
 
 Arena *arena_create(Memory *memory);
-Arena *arena_beside(const Arena *arena); /* another of the same memory */
+/* Creates another arena of the same memory. */
+Arena *arena_beside(const Arena *arena);
 void arena_destroy(Arena *arena);
 /* Frees all that it holds, and keeps a chunk for what comes next. */
 void arena_clear(Arena *arena);
-/* The first one gets all allocations of the second, which is destroyed.  Both
+/* Gives the first arena all allocations of the second, which is destroyed. Both
  * are of the same memory. */
 void arena_adopt(Arena *arena, Arena *from);
-/* Bytes of all allocations so far, and unused ends of chunks but the last. */
+/* Returns the bytes of all allocations so far, and of unused ends of chunks but
+ * the last. */
 size_t arena_bytes(const Arena *arena);
-/* Zeroed, aligned to 16 bytes, never NULL; lives until the arena is destroyed.
- * Size 0 gives a valid pointer. */
+/* Allocates zeroed memory, aligned to 16 bytes, never NULL; it lives until the
+ * arena is destroyed.  Size 0 gives a valid pointer. */
 void *arena_alloc(Arena *arena, size_t size_bytes);
 void *arena_copy(Arena *arena, const void *data, size_t size_bytes);
 char *arena_strdup(Arena *arena, const char *text);
@@ -130,7 +134,8 @@ void vec_grow(Arena *arena, void **data, int *capacity, int n,
 
 /* ---- numbers ---- */
 
-/* The greatest common divisor; negative numbers may give a negative one. */
+/* Returns the greatest common divisor; negative numbers may give a negative
+ * one. */
 static inline int64_t common_divisor(int64_t a, int64_t b) {
   while (b) {
     int64_t rest = a % b;
@@ -152,7 +157,7 @@ Names *names_create_above(Arena *arena, const Names *base);
 Name name_intern(Names *names, const char *text);
 Name name_intern_n(Names *names, const char *text, size_t length);
 Name name_format(Names *names, const char *format, ...) PRINTF_LIKE(2, 3);
-/* At most four parts, one after the other: what paths are made with. */
+/* Joins at most four parts, one after the other, as paths are made. */
 Name name_join(Names *names, const char *const *parts, int n);
 
 /* ---- map.c: a hash table from 64-bit keys or pointers; insertion order is
@@ -161,8 +166,10 @@ Name name_join(Names *names, const char *const *parts, int n);
 typedef struct Map Map;
 
 Map *map_create(Arena *arena);
-void map_put(Map *map, const void *key, void *value); /* replaces */
-void *map_get(const Map *map, const void *key);       /* NULL if absent */
+/* Puts a value; replaces the one that the key had. */
+void map_put(Map *map, const void *key, void *value);
+/* Returns the value of a key.  Returns NULL if it is absent. */
+void *map_get(const Map *map, const void *key);
 bool map_has(const Map *map, const void *key);
 int map_size(const Map *map);
 const void *map_key_at(const Map *map, int index);

@@ -24,10 +24,10 @@ typedef struct Span {
 /* The complete file: messages show its path only. */
 #define SPAN_FILE(source) ((Span){(source), 1, 0})
 Span span_join(Span a, Span b);
-/* Line and column count from 1; columns count bytes. */
+/* Finds line and column, which count from 1; columns count bytes. */
 void span_locate(Span span, int *out_line, int *out_column);
 
-/* The text of the span, on one line and without comments. */
+/* Returns the text of the span, on one line and without comments. */
 const char *span_text(Arena *arena, Span span);
 
 typedef enum Severity {
@@ -54,15 +54,16 @@ Diags *diags_create(Arena *arena);
 Diag *diag(Diags *diags, DiagId id, Span span, ...);
 void diag_note(Diag *diag, Span span, const char *format, ...)
     PRINTF_LIKE(3, 4);
-/* One help line; a second call replaces the first. */
+/* Adds one help line; a second call replaces the first. */
 void diag_help(Diag *diag, const char *format, ...) PRINTF_LIKE(2, 3);
-/* Whether this was reported at this place. */
+/* Returns whether this was reported at this place. */
 bool diags_have(const Diags *diags, DiagId id, Span span);
 int diags_errors(const Diags *diags);
-/* Returns the sentence of the first error, as it is printed; NULL: none. */
+/* Returns the sentence of the first error, as it is printed.  Returns NULL if
+ * there is none. */
 const char *diags_first_error(const Diags *diags, Arena *arena);
 int diags_warnings(const Diags *diags);
-/* All that was added since the last call, in order of addition:
+/* Prints all that was added since the last call, in order of addition:
  *   file:line:col: error: text
  *      19 |   source line
  *         |       ^~~~

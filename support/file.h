@@ -20,9 +20,9 @@ void folder_each_abandoned(Arena *arena, const char *folder,
                            void (*visit)(void *user, const char *path,
                                          const char *name),
                            void *user);
-/* A descriptor that holds a folder, for children too if `by_children`; or -1:
- * EWOULDBLOCK, another process holds it; ENOENT, it is gone; otherwise this
- * disk has no locks. */
+/* Returns a descriptor that holds a folder, for children too if
+ * `by_children`.  Returns -1 with an errno: EWOULDBLOCK, another process holds
+ * it; ENOENT, it is gone; otherwise this disk has no locks. */
 int folder_hold(const char *path, bool by_children);
 
 /* Reads a regular file of at most `limit` bytes into the arena, with a
@@ -35,27 +35,31 @@ Status file_replace(const char *path, const void *bytes, size_t n);
 /* Finds before the work begins what would make file_replace fail: no folder, or
  * one that cannot be written. */
 Status file_check_output(const char *path);
-/* Likewise for files in a folder that file_make_dirs will make. */
+/* Checks that files can be made in a folder that file_make_dirs will make. */
 Status file_check_folder(const char *path);
-/* The file that the links of `path` lead to, which need not be there. */
+/* Finds the file that the links of `path` lead to, which need not be there. */
 Status file_link_target(Arena *arena, const char *path, const char **out);
 Status file_make_dirs(const char *path);
 bool file_exists(const char *path);
-/* The path of the file in the same folder whose name is nearest; NULL: none. */
+/* Returns the path of the file in the same folder whose name is
+ * nearest.  Returns NULL if there is none. */
 const char *file_nearest(Arena *arena, const char *path);
-/* Call first in main.  A process may be started with standard streams closed;
- * the next file that is opened would become one of them and get what is printed
- * there.  Each closed one gets a stream that cannot be written. */
+/* Gives each standard stream that is closed one that cannot be written; called
+ * first in main.  A process may be started with standard streams closed; the
+ * next file that is opened would become one of them and get what is printed
+ * there. */
 void file_fill_standard_streams(void);
-/* Likewise: a write beyond the size limit of files (ulimit -f) fails with EFBIG
- * like other failures of a disk, where SIGXFSZ would kill the process. */
+/* Lets a write beyond the size limit of files (ulimit -f) fail with EFBIG like
+ * other failures of a disk, where SIGXFSZ would kill the process.  It, too, is
+ * called first in main. */
 void file_let_writes_fail(void);
 
 typedef struct Dylib Dylib;
 /* Opens the first of `names` (a NULL-ended list of sonames or absolute paths)
  * that loads; `$env` names a variable holding a path to try first, or NULL. */
 Status dylib_open(const char *env, const char *const *names, Dylib **out);
-void *dylib_symbol(Dylib *dylib, const char *name); /* NULL if absent */
+/* Returns a symbol.  Returns NULL if it is absent. */
+void *dylib_symbol(Dylib *dylib, const char *name);
 const char *dylib_path(const Dylib *dylib);
 void dylib_close(Dylib *dylib);
 

@@ -9,14 +9,15 @@
 
 /* ---- hash.c ---- */
 
-uint64_t hash_bytes(const void *data, size_t n, uint64_t seed); /* XXH3 */
-/* The hash with one more number: of less quality than hash_bytes, but faster;
- * for tables in memory alone. */
+/* Returns XXH3 of the bytes. */
+uint64_t hash_bytes(const void *data, size_t n, uint64_t seed);
+/* Returns the hash with one more number: of less quality than hash_bytes, but
+ * faster; for tables in memory alone. */
 static inline uint64_t hash_mix(uint64_t hash, uint64_t number) {
   hash = (hash ^ number) * UINT64_C(0x9e3779b97f4a7c15);
   return hash ^ hash >> 29;
 }
-/* 128 bits of XXH3 as 32 hex digits and NUL. */
+/* Writes 128 bits of XXH3 as 32 hex digits and NUL. */
 void hash_hex(const void *data, size_t n, char out_hex[33]);
 
 typedef struct Sha256 {
@@ -31,30 +32,32 @@ void sha256_end(Sha256 *sha, char out_hex[65]);
 /* ---- random.c: counter-based random numbers (Philox 4x32-10, Salmon et al.
  *      2011); the same on every machine, for every plan and device ---- */
 
-/* Four 32-bit words for (key, counter). */
+/* Computes four 32-bit words for (key, counter). */
 void philox(uint64_t key, uint64_t counter_low, uint64_t counter_high,
             uint32_t out[4]);
-/* The key of a path under a seed: hash_bytes(path, seed). */
+/* Returns the key of a path under a seed: hash_bytes(path, seed). */
 uint64_t random_key(uint64_t seed, const char *path);
-/* Uniform on [0, 1), 53 bits; element `index` of the stream of `key`. */
+/* Returns a number uniform on [0, 1), of 53 bits: element `index` of the stream
+ * of `key`. */
 double random_uniform(uint64_t key, uint64_t index);
-/* Standard normal (Box-Muller on own polynomials, no libm). */
+/* Returns a standard normal number (Box-Muller on own polynomials, no libm). */
 double random_normal(uint64_t key, uint64_t index);
-/* The same for n elements from `first` on, in half of the time. */
+/* Computes such numbers for n elements from `first` on, in half of the time. */
 void random_normals(uint64_t key, uint64_t first, int64_t n, double *out);
-/* Uniform on [0, n), n > 0. */
+/* Returns a number uniform on [0, n), n > 0. */
 uint64_t random_below(uint64_t key, uint64_t index, uint64_t n);
-/* The key of a random number inside a graph: the seed mixed (splitmix64) with
- * (uint32_t)hash_bytes(stream, strlen(stream), 0); plain arithmetic, because
- * emitted code does it too. */
+/* Returns the key of a random number inside a graph: the seed mixed
+ * (splitmix64) with (uint32_t)hash_bytes(stream, strlen(stream), 0); plain
+ * arithmetic, because emitted code does it too. */
 static inline uint64_t random_stream(uint64_t seed, uint32_t stream) {
   uint64_t z = seed + UINT64_C(0x9E3779B97F4A7C15) * ((uint64_t)stream + 1);
   z = (z ^ (z >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
   z = (z ^ (z >> 27)) * UINT64_C(0x94D049BB133111EB);
   return z ^ (z >> 31);
 }
-/* Whether element `index` survives a dropout of probability p at `step`.  It
- * compares integers only, so that emitted code can compute the same numbers. */
+/* Returns whether element `index` survives a dropout of probability p at
+ * `step`.  It compares integers only, so that emitted code can compute the same
+ * numbers. */
 static inline bool random_keep(uint64_t key, uint64_t step, uint64_t index,
                                double p) {
   uint32_t words[4];
@@ -87,14 +90,16 @@ typedef struct Init {
   double a;
 } Init;
 
-/* Whether an element depends on its index alone; orthogonal ones do not. */
+/* Returns whether an element depends on its index alone; orthogonal ones do
+ * not. */
 bool init_is_elementwise(InitKind kind);
-/* Element `index` (row-major in the parameter's own dim order) of the tensor
- * with this key and these sizes, which only eye reads; independent of plan and
- * device. */
+/* Returns element `index` (row-major in the parameter's own dim order) of the
+ * tensor with this key and these sizes, which only eye reads; independent of
+ * plan and device. */
 double init_value(Init init, uint64_t key, const int64_t *sizes,
                   uint64_t index);
-/* All elements of a tensor, of any kind; orthogonal uses scratch memory. */
+/* Fills in all elements of a tensor, of any kind; orthogonal uses scratch
+ * memory. */
 void init_fill(Arena *scratch, Init init, uint64_t key, const int64_t *sizes,
                int rank, double *out);
 
