@@ -13,7 +13,8 @@ typedef struct Child {
   const char *out, *err; /* files for its standard streams; NULL: /dev/null */
   bool is_alone;         /* it is no rank of the job that this process is in */
   int64_t limit_ms;      /* then it is ended; 0: it is not started */
-  bool (*is_stopped)(void); /* asked while it runs; then it is ended */
+  /* Is asked while the child runs; once it returns true, the child is ended. */
+  bool (*is_stopped)(void);
 } Child;
 
 enum {
@@ -26,7 +27,7 @@ enum {
  * or a CHILD_. */
 int child_run(Arena *arena, const char *program, const Child *child);
 
-/* A clock that only goes forward. */
+/* Returns the time of a clock that only goes forward. */
 int64_t child_now_ms(void);
 
 #endif

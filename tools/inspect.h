@@ -29,16 +29,18 @@ typedef struct PathTable {
   VEC(PathRow) rows;
 } PathTable;
 
-/* The time and memory of every path; `folds`: repeats become one row. */
+/* Returns the time and memory of every path; with `folds`, repeats become one
+ * row. */
 PathTable paths_of(Arena *arena, const Priced *priced, bool folds);
-/* The row of one path, without figures. */
+/* Returns the row of one path, without figures. */
 PathRow paths_fold(Names *names, Arena *arena, const char *path);
-/* "block[3].attn.q" is iteration 3 of block; false: it is of no repeat. */
+/* Finds the iteration of a repeat that a path is in: "block[3].attn.q" is in
+ * iteration 3 of block.  Returns false if it is in no repeat. */
 bool path_iteration(Names *names, const char *path, Name *out_name,
                     int64_t *out_index);
-/* The most costly first. */
+/* Sorts, the most costly first. */
 void paths_sort(PathTable *table);
-/* "block[0..95].attn.dot[0]" */
+/* Returns the path of a row, such as "block[0..95].attn.dot[0]". */
 const char *path_text(Arena *arena, const PathRow *row);
 
 /* ---- timeline.c: over time ---- */
@@ -74,8 +76,8 @@ typedef struct MemoryMoment {
 
 enum { TIMELINE_COLUMNS = 500 };
 
-/* The step of each class, then one block of the most costly repeat, forward and
- * backward. */
+/* Returns the step of each class, then one block of the most costly repeat,
+ * forward and backward. */
 Timeline *timelines_of(Arena *arena, const Priced *priced, int *out_n);
 MemoryMoment *memory_over_time(Arena *arena, const Priced *priced, int *out_n);
 
@@ -155,24 +157,25 @@ typedef struct Inspection {
   PlanLines lines;
 } Inspection;
 
-/* Exit code; mistakes are printed. */
+/* Returns an exit code; mistakes are printed. */
 int inspect(Tool *tool, const Priced *priced, Inspection *out);
 
-/* FLOPs, MFU, samples and items of a step, from `priced`.  false: a mistake was
- * printed. */
+/* Computes FLOPs, MFU, samples and items of a step, from `priced`.  Returns
+ * false if a mistake was printed. */
 bool inspect_rates(Inspection *out);
 void inspect_print_rates(Text *out, const Inspection *inspection);
-/* Fields of an object, each after a comma. */
+/* Prints fields of an object, each after a comma. */
 void inspect_print_rates_json(Text *out, const Inspection *inspection);
-/* What MFU is here, in words. */
+/* Returns what MFU is here, in words. */
 const char *inspect_mfu_formula(void);
-/* 0 to 1 */
+/* Returns a share from 0 to 1. */
 double inspect_share(Ps part, Ps of);
-/* "data, tensor" */
+/* Returns axes as "data, tensor". */
 const char *inspect_axes(Arena *arena, const Mesh *mesh, AxisList axes);
-/* Memory alone: kinds, peak and holes. */
+/* Inspects memory alone: kinds, peak and holes. */
 Inspection inspect_memory(Arena *arena, const Priced *priced);
-/* "123.456 ms", "+123.456 ms", "-1.25 MB" */
+/* Returns a time as "123.456 ms"; the next ones give "+123.456 ms" and "-1.25
+ * MB". */
 const char *inspect_ms(Arena *arena, Ps time);
 const char *inspect_signed_ms(Arena *arena, Ps time);
 const char *inspect_signed_bytes(Arena *arena, Bytes bytes);
@@ -180,14 +183,14 @@ const char *inspect_signed_bytes(Arena *arena, Bytes bytes);
 /* ---- inspect_text.c, inspect_json.c, page.c ---- */
 
 void inspect_print(Text *out, const Inspection *inspection);
-/* Fields of an object, without its braces. */
+/* Prints the fields of an object, without its braces. */
 void inspect_print_json(Text *out, const Inspection *inspection);
-/* One file of HTML with drawings; needs nothing else. */
+/* Prints one file of HTML with drawings, which needs nothing else. */
 void page_print(Text *out, const Inspection *inspection);
 
 /* ---- dot_steps.c ---- */
 
-/* The step as a graph for Graphviz. */
+/* Prints the step as a graph for Graphviz. */
 void dot_print(Text *out, const Inspection *inspection);
 
 #endif

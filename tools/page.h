@@ -13,15 +13,16 @@
 
 /* ---- page_words.c ---- */
 
-/* Text between tags, or inside of an attribute. */
+/* Prints text between tags, or inside of an attribute. */
 void page_text(Text *out, const char *text);
-/* <data data-key="terms_ps.product" value="5">5 ps</data> */
+/* Prints a number as <data data-key="terms_ps.product" value="5">5 ps</data>.
+ */
 void page_integer(Text *out, const char *key, int64_t value, const char *shown);
 void page_real(Text *out, const char *key, double value, const char *shown);
-/* "20.742 s", "1.25 GB" */
+/* Returns a time as "20.742 s"; the next one bytes as "1.25 GB". */
 const char *page_time(Arena *arena, Ps time);
 const char *page_bytes(Arena *arena, Bytes bytes);
-/* The number of a kind's colour, N of kN. */
+/* Returns the number of a kind's colour, N of kN. */
 int page_kind_colour(const KindRow *row);
 
 /* ---- page_tables.c ---- */

@@ -109,19 +109,21 @@ bool options_check_pairs(const Options *options);
 void options_help(Text *out, CommandId command);
 void options_overview(Text *out);
 void options_man_page(Text *out);
-/* docs/commands.md */
+/* Prints docs/commands.md. */
 void options_markdown(Text *out);
 
 /* ---- compile.c: the driver, asked by the command line ---- */
 
-/* A model and its plan; returns an exit code. */
+/* Loads a model and its plan.  Returns an exit code. */
 int tool_load(Tool *tool, Compilation *out);
-/* The same, and all that the command needs compiled. */
+/* Loads a model and its plan, and compiles all that the command needs.  Returns
+ * an exit code. */
 int tool_compile(Tool *tool, Compilation *out);
-/* The same of another plan of the model that is loaded. */
+/* Compiles another plan of the model that is loaded.  Returns an exit code. */
 int tool_compile_other(Tool *tool, const Compilation *loaded, const char *path,
                        Compilation *out);
-/* The pins of that plan; NULL after mistakes, which are printed. */
+/* Returns the pins of that plan.  Returns NULL after mistakes, which are
+ * printed. */
 const Pins *tool_read_pins(Tool *tool, const Compilation *loaded,
                            const char *path);
 
@@ -137,7 +139,8 @@ CompileWatch tool_watch(Tool *tool);
 bool tool_report(Tool *tool);
 /* Prints what failed and returns the exit code. */
 int tool_fail(Status status);
-void tool_print(Text *text); /* to standard output, checked */
+/* Prints to standard output, checked. */
+void tool_print(Text *text);
 bool tool_has_printed(void);
 /* Reads a size with the units of the language ("25MB"); prints a mistake. */
 bool tool_read_bytes(Tool *tool, const char *option, const char *text,
@@ -148,19 +151,21 @@ bool tool_read_bytes(Tool *tool, const char *option, const char *text,
 /* Prints what would keep a command from writing its files, and returns the exit
  * code. */
 int tool_check_outputs(Tool *tool);
-/* The bundle that -o names, or the one beside; of run without -o NULL. */
+/* Returns the bundle that -o names, or the one beside; of run without -o NULL.
+ */
 const char *tool_bundle_path(Tool *tool);
-/* The beginning of the names of the files of `dnnc tune`. */
+/* Returns the beginning of the names of the files of `dnnc tune`. */
 const char *tool_tuned_name(Tool *tool);
-/* The name of a model file without its folder and ending. */
+/* Returns the name of a model file without its folder and ending. */
 const char *tool_base_name(Arena *arena, const char *path);
 
 /* ---- stop_signals.c ---- */
 
-/* From here on SIGINT, SIGTERM and SIGHUP only end the work early, so that what
- * is not finished can be removed. */
+/* Holds SIGINT, SIGTERM and SIGHUP: from here on they only end the work early,
+ * so that what is not finished can be removed. */
 void tool_hold_signals(void);
-bool tool_is_stopped(void); /* one has come */
+/* Returns whether a stop signal has come. */
+bool tool_is_stopped(void);
 /* Dies of the signal that has come, if one has. */
 void tool_end_as_signalled(void);
 
@@ -169,9 +174,9 @@ void tool_end_as_signalled(void);
 /* Compiles to a bundle (a temporary one without -o) and runs it
  * (command_build.c). */
 int tool_build_and_run(Tool *tool);
-/* A new folder in the cache or, without one (NULL), where temporary files go;
- * removes those of runs that were killed.  Prints a mistake, NULL then
- * (scratch.c). */
+/* Returns a new folder in the cache or, without one (NULL), where temporary
+ * files go; removes those of runs that were killed.  Returns NULL after a
+ * mistake, which it prints (scratch.c). */
 const char *tool_scratch_folder(Tool *tool, const char *cache);
 /* Removes folders of ours whose names begin so and that no process holds. */
 void tool_clear_abandoned(Tool *tool, const char *base, const char *prefix);
@@ -179,8 +184,8 @@ void tool_clear_abandoned(Tool *tool, const char *base, const char *prefix);
  * (print.c). */
 const Source *tool_read_subject(Tool *tool);
 struct Ast; /* frontend/syntax/ast.h */
-/* Parses a plan file; NULL: it cannot be read (certificate.c).  Its mistakes
- * are left to whoever compiles with it. */
+/* Parses a plan file (certificate.c).  Returns NULL if it cannot be read.  Its
+ * mistakes are left to whoever compiles with it. */
 const struct Ast *tool_parse_plan(Tool *tool, const char *path,
                                   const Source **out_source);
 /* Sets the model and the cluster that the command line does not name to those
@@ -188,11 +193,12 @@ const struct Ast *tool_parse_plan(Tool *tool, const char *path,
 void tool_use_certificate(Tool *tool, const char *plan);
 /* Reads a mapping file; prints mistakes, NULL then (command_convert.c). */
 TensorMap *tool_read_map(Tool *tool, const char *path);
-/* `dnnc show PLAN --model MODEL` (show_collectives.c); returns an exit code. */
+/* Prints `dnnc show PLAN --model MODEL` (show_collectives.c).  Returns an exit
+ * code. */
 int show_compiled(Tool *tool);
 
-/* The collectives of a training step (show_collectives.c): a table, or fields
- * of a JSON object. */
+/* Prints the collectives of a training step (show_collectives.c): a table, or
+ * fields of a JSON object. */
 void show_collectives(Text *out, const Compilation *c, bool is_json);
 
 /* ---- collective_pins.c ---- */
@@ -208,44 +214,47 @@ Name written_dim(Names *names, Name dim);
 CollectivePins collective_pins(Arena *arena, const Plan *plan,
                                const Graph *graph, int id);
 
-/* `dnnc show PLAN --model MODEL --cluster FILE` (show_step.c); returns an exit
- * code. */
+/* Executes `dnnc show PLAN --model MODEL --cluster FILE` (show_step.c). Returns
+ * an exit code. */
 int show_step(Tool *tool);
 
-/* `dnnc show FILE.cluster` (show_cluster.c); returns an exit code. */
+/* Executes `dnnc show FILE.cluster` (show_cluster.c).  Returns an exit code. */
 int show_cluster(Tool *tool);
 
-/* The memory of a rank by kind and by entry point (show_memory.c), or by entry
- * point alone: tables, or fields of a JSON object. */
+/* Prints the memory of a rank by kind and by entry point (show_memory.c), or by
+ * entry point alone: tables, or fields of a JSON object. */
 void show_memory(Text *out, const Compilation *c, bool is_json);
 void show_entry_points(Text *out, const Compilation *c, bool is_json);
-/* FLOPs of the contractions that outputs need, on logical sizes
+/* Returns the FLOPs of the contractions that outputs need, on logical sizes
  * (command_check.c). */
 double graph_product_flops(const Graph *graph, Arena *arena);
-/* The same without what a backward pass computes again by its operators. */
+/* Returns the same without what a backward pass computes again by its
+ * operators. */
 double graph_model_flops(const Graph *graph, Arena *arena);
-/* `dnnc check --parameters` (check_parameters.c); returns an exit code. */
+/* Executes `dnnc check --parameters` (check_parameters.c).  Returns an exit
+ * code. */
 int check_parameters(Tool *tool, const Model *model, const Graph *graph);
 
-/* The work of each kernel of a training step, as CSV (kernels.c); NULL: the
- * program has no training. */
+/* Returns the work of each kernel of a training step, as CSV
+ * (kernels.c).  Returns NULL if the program has no training. */
 const char *tool_kernels(Tool *tool, const Compilation *c);
 Status tool_write_kernels(Tool *tool, const Compilation *c, const char *path);
 
 /* ---- profiles.c ---- */
 
-/* NULL after mistakes, which are printed. */
-const Profile *tool_read_profile(Tool *tool, const char *path);
-/* How long the launches of `dnnc run --paced` take; false after mistakes, which
+/* Reads the profile that --profile names.  Returns NULL after mistakes, which
  * are printed. */
+const Profile *tool_read_profile(Tool *tool, const char *path);
+/* Finds how long the launches of `dnnc run --paced` take.  Returns false after
+ * mistakes, which are printed. */
 bool tool_make_pacer(Tool *tool, const Compilation *c, Pacer *out);
 
 /* ---- models.c: the models that come with this binary ---- */
 
-/* Their folder, found from that of this binary, as it is installed or built;
- * NULL: it is not there. */
+/* Returns the folder of the models, found from that of this binary, as it is
+ * installed or built.  Returns NULL if it is not there. */
 const char *tool_models_folder(Arena *arena);
-/* A row for each. */
+/* Prints a row for each model. */
 void tool_list_models(Text *out);
 
 /* ---- embed.c: what this binary carries ---- */

@@ -72,43 +72,45 @@ typedef struct Tuning {
 
 /* ---- tune_state.c ---- */
 
-/* To standard error, unless it is quiet. */
+/* Prints to standard error, unless it is quiet. */
 void tune_say(const Tuning *tuning, const char *format, ...) PRINTF_LIKE(2, 3);
-/* So much of the budget is left. */
+/* Returns whether so much of the budget is left. */
 bool tune_has_left(const Tuning *tuning, int64_t ms);
-/* How long a child may run: the rest of the budget. */
+/* Returns how long a child may run: the rest of the budget. */
 int64_t tune_left_ms(const Tuning *tuning);
-/* Why a child failed: its code, or the first line that it wrote to this file,
- * without "dnnc: error: ". */
+/* Returns why a child failed: its code, or the first line that it wrote to this
+ * file, without "dnnc: error: ". */
 const char *tune_why(const Tuning *tuning, int code, const char *path);
-/* Words of the model: its path and overrides. */
+/* Appends the words of the model: its path and overrides. */
 void tune_model_words(const Tuning *tuning, Words *words);
-/* Options of commands that build. */
+/* Appends the options of commands that build. */
 void tune_build_words(const Tuning *tuning, Words *words);
 
 /* ---- tune_probes.c ---- */
 
 enum { TUNE_STEPS = 3 }; /* of a probe at first */
 
-/* Most important first. */
+/* Returns the probes, the most important first. */
 Probes tune_probes(Tuning *tuning, int ranks);
 
 /* ---- tune_measure.c ---- */
 
 /* Runs a probe and adds what it measured to the tables, which are written
- * anew; false: it cannot run, *out_why says why. */
+ * anew.  Returns false if it cannot run, *out_why says why. */
 bool tune_measure(Tuning *tuning, const Probe *probe, const char **out_why);
 /* Runs those probes once more that have too few runs while cores were as near
- * as ever; false: none has, the budget is used up, or one fails. */
+ * as ever.  Returns false if none has, the budget is used up, or one fails. */
 bool tune_measure_again(Tuning *tuning);
-/* How many runs of the probes had cores as near, and how many had not. */
+/* Counts how many runs of the probes had cores as near, and how many had not.
+ */
 void tune_count_runs(const Tuning *tuning, int *out_near, int *out_far);
-/* core_distance_ns, of which the least is kept; 0 where a GPU computes. */
+/* Returns core_distance_ns, of which the least is kept.  Returns 0 where a GPU
+ * computes. */
 int64_t tune_core_distance(Tuning *tuning);
-/* Whether cores that were so far apart were as near as ever. */
+/* Returns whether cores that were so far apart were as near as ever. */
 bool tune_is_near(const Tuning *tuning, int64_t apart_ns);
-/* Waits until cores are as near as ever; false: less of the budget is left then
- * than is needed. */
+/* Waits until cores are as near as ever.  Returns false if less of the budget
+ * is left then than is needed. */
 bool tune_wait_until_near(Tuning *tuning, int64_t needed_ms);
 /* Builds the bundle of a probe. */
 bool tune_build(Tuning *tuning, const Probe *probe, const char *bundle,
@@ -119,14 +121,14 @@ bool tune_measure_links(Tuning *tuning, const Probe *probe,
 
 /* ---- tune_job.c ---- */
 
-/* Whether this process is a rank of a job. */
+/* Returns whether this process is a rank of a job. */
 bool tune_is_job(int *out_rank);
 /* Measures collectives between the ranks of the job; all of them call it. */
 bool tune_measure_job(Tuning *tuning, const char **out_why);
 
 /* ---- tune_cluster.c ---- */
 
-/* NAME.cluster; exit code. */
+/* Writes NAME.cluster.  Returns an exit code. */
 int tune_write_cluster(Tuning *tuning);
 
 /* ---- tune_compare.c ---- */
