@@ -41,24 +41,25 @@ typedef struct BuildOptions BuildOptions;
 typedef struct DeviceCode {
   VEC(const char *) objects; /* paths of object files */
   /* C text that defines `const DnnModule dnn_modules[]` and includes images
-   * from the work folder.  NULL: no modules. */
+   * from the work folder.  NULL means that there are no modules. */
   const char *modules_text;
   int n_modules;
   int *module_of; /* [n_kernels], or NULL where kernels are host functions */
   int files, cached;
-  struct Compiling *compiling; /* of the objects, still to be waited for
-                                  (host/toolchain.h), or NULL */
+  /* Compilers of the objects, still to be waited for (host/toolchain.h); or
+   * NULL. */
+  struct Compiling *compiling;
 } DeviceCode;
 
 /* A back end is a folder that defines one of these and a row of
  * backends.def; nothing else names it. */
 struct Backend {
-  const char *name; /* "cpu" */
+  const char *name; /* name of the back end, such as "cpu" */
   /* The device of the runtime that runs its programs
    * (runtime/device/devices.def). */
   const char *device;
-  /* The architectures that a target may name, ended by NULL; all of them where
-   * it names none.  NULL: there is no choice. */
+  /* The architectures that a target may name, ended by NULL; a target without
+   * any has all of them.  NULL means that there is no choice. */
   const char *const *archs;
   bool is_skeleton; /* help and messages do not offer it */
   /* Libraries of this machine, or the runtime without them, compute matmuls and
@@ -107,7 +108,7 @@ const char *backend_target_help(Arena *arena);
 /* A back end and the architectures it compiles for. */
 typedef struct BuildTarget {
   const Backend *backend;
-  const char **archs; /* none: all that the back end has */
+  const char **archs; /* empty means all that the back end has */
   int n_archs;
 } BuildTarget;
 
@@ -120,12 +121,13 @@ typedef struct EntryPoint {
   EntryPointId id;  /* of the plain program: that of training */
   const char *name; /* for messages */
   const Graph *graph;
-  const InstructionList *instructions; /* of this graph */
+  const InstructionList *instructions; /* those of this graph */
   const BufferAssignment *assignment;
   int64_t batch;
 } EntryPoint;
 
-/* How long runs of nodes take in a paced program (DnnProgram.is_paced). */
+/* The times that runs of nodes take in a paced program (DnnProgram.is_paced).
+ */
 typedef struct Pacer {
   /* Returns the picoseconds that one run of a node takes, or setting its
    * results to zero. */
@@ -135,28 +137,28 @@ typedef struct Pacer {
 
 struct BuildOptions {
   const Backend *backend;
-  /* "plain_" while the modules of the plain program are compiled, else NULL:
-   * begins names of files and tables. */
+  /* The beginning of names of files and tables: "plain_" while the modules of
+   * the plain program are compiled, else NULL. */
   const char *part;
-  const char *const *archs; /* of BuildTarget */
+  const char *const *archs; /* as in BuildTarget */
   int n_archs;
   const char *out_dir;   /* the bundle; made or replaced */
-  const char *cache_dir; /* NULL: no cache */
+  const char *cache_dir; /* NULL means no cache */
   const char *cc;        /* absolute path of the C compiler */
   bool keep_source;
   bool is_quick; /* kernels are compiled quickly and run slowly */
   int jobs, ranks;
-  const EntryPoint *plain; /* see DnnPlain in runtime/program.h; or NULL */
-  const Pacer *pacer;      /* NULL: the program computes */
+  const EntryPoint *plain; /* DnnPlain of runtime/program.h, or NULL */
+  const Pacer *pacer;      /* NULL means that the program computes */
   const char *plan_text, *model_hash, *plan_hash;
   /* Runtime library (an archive) as linked into this dnnc. */
   const void *runtime_archive;
   size_t runtime_bytes;
   const char *program_header; /* text of runtime/program.h */
   const char *model_dir;      /* folder of the model file */
-  const char *machine;        /* of codegen: compiler and processor */
+  const char *machine;        /* compiler and processor of this machine */
   void (*progress)(void *user, int done, int total);
-  int64_t compile_limit_s; /* of one compiler; 0: none */
+  int64_t compile_limit_s; /* limit of one compiler; 0 means none */
   /* Returns whether the build must stop; may be NULL.  Once it returns true,
    * compilers are ended, unfinished folders are removed and the build fails.  A
    * compiler that is a library runs on in threads of its own, so the process
@@ -184,14 +186,16 @@ Status codegen_build(Module *module, const Model *model, const Plan *plan,
 /* A collective that a program starts. */
 typedef struct ProgramMessage {
   DnnCollective collective;
-  int64_t elements; /* of all parts */
+  int64_t elements; /* sum over all parts */
   Name path;
 } ProgramMessage;
 
 typedef struct ProgramMessages {
-  VEC(ProgramMessage) list; /* in the order of their starts, on every rank */
-  /* The first one that does not end before it starts again, or is waited for
-   * without a start; NULL: none.  One sentence. */
+  /* All of them in the order of their starts, on every rank. */
+  VEC(ProgramMessage)
+  list;
+  /* One sentence about the first collective that does not end before it starts
+   * again, or is waited for without a start.  NULL means that there is none. */
   const char *fault;
 } ProgramMessages;
 

@@ -17,10 +17,10 @@ typedef struct Launch {
   uint64_t key;
   int64_t pace;
   VEC(int64_t) buffers;
-  VEC(int64_t) advances; /* as in DnnInstr: n_loops a buffer */
+  VEC(int64_t) advances; /* as in DnnInstr: n_loops for each buffer */
   VEC(int64_t) numbers;
   VEC(int64_t) checks; /* triples of offset, elements and dtype */
-  VEC(int64_t) values; /* as in DnnInstr */
+  VEC(int64_t) values; /* those of DnnInstr */
   VEC(DnnRankOffset) rank_offsets;
   DnnGemm gemm;
   DnnConv conv;
@@ -43,11 +43,12 @@ typedef struct KernelSet {
 
 /* The kernel of all nodes with one kernel key, lowered and emitted once. */
 typedef struct KernelKind {
-  int kernel;        /* -1: there is none */
-  const Nest *nest;  /* NULL: none, or an override */
-  NestNumber number; /* of an override; its split is empty: none */
+  int kernel;       /* -1 means that there is none */
+  const Nest *nest; /* NULL means none, or an override */
+  /* That of an override; its split is empty if it has none. */
+  NestNumber number;
   const int64_t *sizes;
-  int n_sizes; /* as in KernelText */
+  int n_sizes; /* those of KernelText */
 } KernelKind;
 
 /* ---- kernel_set.c ---- */
@@ -79,7 +80,7 @@ typedef struct ValueRow {
   Name path;
   DnnValueKind kind;
   int phase;
-  Role role; /* of a leaf */
+  Role role; /* role of a leaf */
   bool has_infinity;
   DType dtype;
   VEC(int32_t) inputs;

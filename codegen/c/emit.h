@@ -9,7 +9,7 @@
 /* prelude.c: text before the kernels of every file. */
 extern const char c_prelude[];
 
-/* ---- types.c ---- */
+/* ---- types.c: dtypes as C types and literals ---- */
 
 /* Returns text such as "uint16_t" for bf16. */
 const char *c_storage(DType dtype);

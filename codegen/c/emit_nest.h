@@ -18,19 +18,20 @@ typedef struct CEmit {
   Text *out;
   const Nest *nest;
   Arena *arena;
-  bool is_column;     /* see emit.c */
+  bool is_column;     /* the shape "columns", see emit.c */
   bool splits_stages; /* units run in order, stages are split into parts */
   bool is_parallel;
   int64_t chunk, n_chunks, n_units;
-  bool takes_sizes;   /* as run-time numbers; else they are constants */
-  VEC(int64_t) sizes; /* of c_size */
+  bool takes_sizes;   /* sizes are run-time numbers, else constants */
+  VEC(int64_t) sizes; /* the sizes for c_size */
   /* These fields describe the stage that is being emitted. */
   const NestStage *stage;
-  bool *needed; /* by expression */
-  int *depths;  /* by expression: how many loops of the order must be open */
-  int n_order;  /* loops from the outside in; the last carries the vector */
+  bool *needed; /* whether an expression is needed, by expression */
+  /* Number of loops of the order that must be open, by expression. */
+  int *depths;
+  int n_order; /* loops from the outside in; the last carries the vector */
   int order[MAX_LOOPS];
-  int64_t block; /* of c_sum_block */
+  int64_t block; /* iterations of a block, as c_sum_block returns them */
   int indent;
 } CEmit;
 

@@ -19,9 +19,10 @@ typedef struct Shape {
   int64_t t_q, t_k, d_k, d_v;
   bool is_causal;
   bool has_unit_heads; /* an element of a head is next to the one before */
-  AxisList split; /* of causal queries, whose positions depend on the rank */
+  /* Split of causal queries, whose positions depend on the rank. */
+  AxisList split;
   double scale;
-  DType dtype; /* of all but lse, which is f32 */
+  DType dtype; /* dtype of all but lse, which is f32 */
 } Shape;
 
 /* Queries and keys of a block. */
@@ -36,7 +37,7 @@ typedef struct BlockRows {
  * queries before those of this rank to a position, `$` is the name of the
  * dtype. */
 typedef struct AttentionText {
-  int threads; /* of a block */
+  int threads; /* threads of a block */
   BlockRows (*rows)(const Shape *shape, bool is_grad);
   void (*sizes)(Text *text, const Shape *shape, bool is_grad);
   const char *helpers;     /* before all kernels, once */
@@ -48,8 +49,8 @@ typedef struct AttentionText {
   const char *shared;    /* the shared memory of a gradient */
   const char *query;     /* dq of the queries of a block */
   const char *key_begin; /* loads the keys of a block, clears dk and dv */
-  const char
-      *key_loop; /* adds what the queries of a head from q_first on give */
+  /* Adds what the queries of a head from q_first on give. */
+  const char *key_loop;
   const char *key_end; /* stores dk and dv */
 } AttentionText;
 

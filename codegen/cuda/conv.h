@@ -24,30 +24,31 @@ typedef struct Walk {
   /* A digit moves in the image by so many elements, or places in y and x. */
   int64_t image[3];
   int64_t other[3]; /* elements of the result (rows) or of B (terms) */
-  int order[3];     /* of the digits, the one that changes fastest first */
+  int order[3]; /* order of the digits, the one that changes fastest first */
 } Walk;
 
 /* The rows of a strided input gradient that differ by multiples of the stride
  * meet the same taps of the window: they are a phase, a convolution without
  * stride.  All else has one phase. */
 typedef struct RowPhase {
-  int64_t rows[2], taps[2]; /* in y and x */
+  int64_t rows[2], taps[2]; /* numbers in y and x */
   int64_t base[2];          /* where in the image row 0 meets tap 0 */
   int64_t b_at, c_at;       /* element of tap 0 in B, of row 0 in the result */
   int64_t n_rows, first_tile;
 } RowPhase;
 
-/* How threads load a tile, where n is how many elements each of them has. */
+/* The ways in which threads load a tile, where n is how many elements each of
+ * them has. */
 typedef enum TileLayout {
   TILE_along_sum,  /* neighbours along the sum, by four terms of one row */
   TILE_along_rows, /* neighbours along rows or columns, four terms of one */
-  TILE_by_four,    /* the same, by four rows or columns */
+  TILE_by_four,    /* along rows or columns, four at a time */
   TILE_one_term    /* neighbours along the sum, one term of n columns */
 } TileLayout;
 
 typedef struct Tile {
-  int rows, columns; /* of a thread; 16 x 16 threads have a tile */
-  int terms;         /* of a step */
+  int rows, columns; /* tile of a thread; 16 x 16 threads have a tile */
+  int terms;         /* terms of a step */
 } Tile;
 
 typedef struct Product {

@@ -33,11 +33,13 @@ typedef struct Emit {
   Mapping mapping;
   const char *index; /* type of indices: "int" or "long long" */
   const NestStage *stage;
-  int n_loops;       /* of nest and stage together */
+  int n_loops;       /* loops of nest and stage together */
   int first_varying; /* loops from here on change inside the body */
-  int vector_loop;   /* walked four at a time by vector loads; -1: none */
+  /* The loop that is walked four at a time by vector loads; -1 means none. */
+  int vector_loop;
   bool *is_needed, *varies; /* [exprs] */
-  bool takes_turns;         /* in a loop that all threads go through together */
+  /* The stage is in a loop that all threads go through together. */
+  bool takes_turns;
 } Emit;
 
 /* ---- map.c ---- */

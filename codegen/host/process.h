@@ -9,7 +9,8 @@
 #include "support/support.h"
 
 typedef struct Process {
-  pid_t pid; /* also of its process group; 0: has ended */
+  /* The process and its process group; 0 means that it has ended. */
+  pid_t pid;
   int64_t started_ns;
 } Process;
 
@@ -18,7 +19,7 @@ typedef struct ProcessBounds {
   bool (*is_stopped)(void *user); /* Returns whether the process is to be ended;
                                      may be NULL. */
   void *user;
-  int64_t limit_s; /* 0: none */
+  int64_t limit_s; /* 0 means no limit */
 } ProcessBounds;
 
 typedef enum ProcessEndKind {

@@ -14,7 +14,7 @@
 /* base + sum stride[l] * loop l + factor * clamp(expr, 0, limit). */
 typedef struct Coord {
   int64_t base, stride[MAX_LOOPS];
-  int64_t expr; /* -1: none */
+  int64_t expr; /* -1 means none */
   int64_t factor, limit;
 } Coord;
 
@@ -30,17 +30,18 @@ typedef struct Lower {
   Arena *arena;
   const Mesh *mesh;
   const Node *node;
-  const Type **input_types; /* of the node's inputs */
+  const Type **input_types; /* types of the node's inputs */
   Nest *nest;
   /* Loops in scope: the outer ones, then the inner ones of the last stage. */
   int n_loops;
   int64_t extent[MAX_LOOPS];
-  /* Stages whose inner loops have equal extents share a number, from 1, and
-   * may share expressions; 0: the expression depends on no inner loop. */
+  /* The number that stages whose inner loops have equal extents share, from 1;
+   * they may share expressions. 0 means that the expression depends on no inner
+   * loop. */
   int space, n_spaces;
   VEC(int) expr_space;
   VEC(int) stage_space;
-  int n_guards; /* of the loads that are being built */
+  int n_guards; /* guards of the loads that are being built */
   NestGuard guards[3];
 } Lower;
 

@@ -58,7 +58,8 @@ typedef struct NestGuard {
  * elements. */
 typedef struct NestIndex {
   int64_t base;
-  int64_t stride[MAX_LOOPS]; /* by loop: outer first, then inner */
+  /* Strides by loop: outer loops first, then inner ones. */
+  int64_t stride[MAX_LOOPS];
   int n_dynamic;
   NestTerm dynamic[4];
   /* Bounds of a window: the element is inside iff every guard holds; outside a
@@ -104,8 +105,9 @@ typedef struct NestStmt {
   NestStmtKind kind;
   int target; /* buffer or reduction */
   NestReduce reduce;
-  DType dtype; /* of the reduction: f32 sums are f32, scalars of losses f64 */
-  int expr;    /* root */
+  /* Dtype of the reduction: f32 sums are f32, scalars of losses f64. */
+  DType dtype;
+  int expr; /* root */
   NestIndex *at;
 } NestStmt;
 
@@ -133,8 +135,8 @@ typedef struct Nest {
   int n_outer;
   NestLoop outer[MAX_LOOPS];
   VEC(NestStage) stages;
-  VEC(int) steps;          /* stages as they run; empty: each once, in order */
-  VEC(NestExpr) exprs;     /* arguments precede users */
+  VEC(int) steps;      /* stages as they run; empty means each once, in order */
+  VEC(NestExpr) exprs; /* arguments precede users */
   VEC(NestBuffer) buffers; /* inputs of the node, then results */
   int n_reductions;
   int n_numbers;
