@@ -31,11 +31,11 @@ typedef struct Conversion {
   Module *module;
   const TensorMap *map;
   const Checkpoint *from;
-  int side;       /* of the map that `from` has: 0 the left one */
+  int side;       /* side of the map that `from` has; 0 is the left one */
   bool takes_raw; /* parameters themselves, also where averages are stored */
   int n_averages; /* tensors that were read in place of their parameters */
   VEC(StoredTensor) tensors;
-  VEC(Made) made; /* of the same index */
+  VEC(Made) made; /* what was made, by index of the group */
   Text misfits;   /* a line for each: missing, extra, differs, twice */
   int n_misfits;
 } Conversion;
@@ -46,7 +46,8 @@ typedef struct Conversion {
 typedef struct RuleValues {
   int n_letters;
   Name letters[MAP_MAX_LETTERS];
-  const MapRange *ranges[MAP_MAX_LETTERS]; /* NULL: numbers that were found */
+  /* NULL means numbers that were found. */
+  const MapRange *ranges[MAP_MAX_LETTERS];
   int64_t n;
   int64_t (*rows)[MAP_MAX_LETTERS]; /* of a list the place */
 } RuleValues;
@@ -72,9 +73,9 @@ void conversion_plan(Conversion *conversion);
 /* Reads tensor `index` for tensor_files_write. */
 typedef struct Mover {
   const Conversion *conversion;
-  int current; /* tensor in `bytes`; -1: none */
+  int current; /* the tensor in `bytes`; -1 means none */
   unsigned char *bytes;
-  ValueReport values; /* of what was cast and moved so far */
+  ValueReport values; /* values that were cast and moved so far */
 } Mover;
 TensorReader mover_read; /* user: Mover */
 void mover_close(Mover *mover);

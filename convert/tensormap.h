@@ -35,7 +35,8 @@
 
 enum { MAP_MAX_FACTORS = 16, MAP_MAX_LETTERS = 4, MAP_MAX_VALUES = 4096 };
 
-/* Dims merged into one, the slowest first; none: a dim of size 1. */
+/* The dims that are merged into one, the slowest first; none means a dim of
+ * size 1. */
 typedef struct MapPart {
   int n;
   Name factors[MAP_MAX_FACTORS];
@@ -67,9 +68,9 @@ typedef struct MapSide {
 typedef struct MapRange {
   Name letter;
   bool is_interval;
-  int64_t first, last; /* of an interval, both included */
+  int64_t first, last; /* ends of an interval, both included */
   int n;
-  Name *words; /* of a list */
+  Name *words; /* words of a list */
   Span span;
 } MapRange;
 
@@ -79,9 +80,9 @@ typedef struct MapRule {
   MapSide side[2];
   int joined; /* which side is the one term; 0 where both are */
   int split_dim;
-  int n_ranges; /* of its `for` */
+  int n_ranges; /* ranges of its `for` */
   MapRange *ranges;
-  int either, alternative; /* -1: outside of an `either` */
+  int either, alternative; /* -1 means outside of an `either` */
   Span span;
 } MapRule;
 
@@ -142,8 +143,8 @@ bool pattern_drops(const char *pattern, const char *name);
 
 typedef struct MapBinding {
   Name letter;
-  int64_t value; /* of a list the place */
-  Name word;     /* of a list, or NULL */
+  int64_t value; /* the value; for a list its place */
+  Name word;     /* the word of a list, or NULL */
 } MapBinding;
 /* Returns the name with values for the letters; one that is not bound stays. */
 const char *pattern_fill(Arena *arena, const char *pattern,
