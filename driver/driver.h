@@ -36,9 +36,9 @@ typedef enum DataFiles {
 /* A pass over the graph of an entry point has run. */
 typedef struct WatchedPass {
   const char *entry_point;
-  int row; /* of passes.def */
+  int row; /* row of passes.def */
   const Graph *graph;
-  double seconds; /* of CPU time */
+  double seconds; /* CPU time */
 } WatchedPass;
 
 /* Functions that see a compilation on its way; each may be NULL.  The plain
@@ -52,13 +52,14 @@ typedef struct CompileWatch {
 
 typedef struct CompileOptions {
   Purpose purpose;
-  const char *path; /* of the model file */
+  const char *path; /* path of the model file */
   /* Where imports are looked for that are not beside it: the folder of the
    * models that come with dnnc; or NULL. */
   const char *library;
   const char *net; /* instead of the one that the model trains; or NULL */
   Predicting predicting;
-  const char *value; /* path of the value to predict; NULL: the net's result */
+  /* Path of the value to predict; NULL means the net's result. */
+  const char *value;
   const Override *overrides; /* NAME=VALUE */
   int n_overrides;
   bool is_checked;    /* check computed indices too */
@@ -70,10 +71,10 @@ typedef struct CompileOptions {
 
   const char *plan;     /* path of the plan file, or NULL */
   const char *cluster;  /* path of the cluster file, or NULL */
-  int64_t ranks;        /* 0: as the plan says */
-  int64_t microbatches; /* 0: as the plan says */
-  int64_t bucket_bytes; /* 0: as the plan says */
-  const char *target;   /* NULL: that of the cluster, or cpu */
+  int64_t ranks;        /* 0 means as the plan says */
+  int64_t microbatches; /* 0 means as the plan says */
+  int64_t bucket_bytes; /* 0 means as the plan says */
+  const char *target;   /* NULL means that of the cluster, or cpu */
 
   DataFiles data_files;
   const char *data_folder; /* where to look first, or NULL */
@@ -84,7 +85,8 @@ typedef struct CompileOptions {
   const char *const *disabled; /* passes */
   int n_disabled;
   CompileWatch watch;
-  int n_more_steps; /* that driver_verify makes to compare their losses */
+  /* Further steps that driver_verify makes to compare their losses. */
+  int n_more_steps;
 } CompileOptions;
 
 /* ---- what comes out ---- */
@@ -100,15 +102,16 @@ const EntryPointInfo *entry_point_info(EntryPointId id);
 typedef struct Compilation {
   Module *module;
   const CompileOptions *options;
-  const char *model_folder; /* of the model file, absolute */
+  const char *model_folder; /* absolute folder of the model file */
   const Model *model;
-  const Pins *pins;       /* with those of the options; NULL: no plan is read */
+  /* Pins with those of the options; NULL means that no plan is read. */
+  const Pins *pins;
   PlanReader *plans;      /* NULL like `pins` */
-  const Plan *plan;       /* NULL: one rank, one micro-batch */
-  const Cluster *cluster; /* NULL: the options name none */
+  const Plan *plan;       /* NULL means one rank and one micro-batch */
+  const Cluster *cluster; /* NULL means that the options name none */
   bool is_trial;          /* nobody reads its warnings */
   BuildTarget target;
-  int ranks; /* of the bundle */
+  int ranks; /* ranks of the bundle */
   int n_entry_points;
   EntryPoint entry_points[N_ENTRY_POINTS];
   EntryPoint plain; /* DnnPlain of runtime/program.h; without a graph: none */
@@ -117,16 +120,16 @@ typedef struct Compilation {
   char model_hash[33];
 } Compilation;
 
-/* How far a model is compiled. */
+/* The point up to which a model is compiled. */
 typedef enum Station {
   STATION_ordered, /* training: its final graph and list of instructions */
   STATION_packed,  /* all entry points, in the arena of a rank */
-  STATION_program  /* what a bundle has, and whether it fits */
+  STATION_program  /* station with what a bundle has, and whether it fits */
 } Station;
 
 typedef enum CompileResult {
   COMPILE_done,
-  COMPILE_mistake, /* in the diagnostics */
+  COMPILE_mistake, /* a mistake that is in the diagnostics */
   COMPILE_no_plan  /* the program does not fit the plan's memory, as they say */
 } CompileResult;
 

@@ -12,11 +12,11 @@
  * Those of a class follow each other without a gap, so they add up to a step.
  */
 typedef struct StreamSpan {
-  int instruction; /* of the list; a wait: the start of what ends it */
+  int instruction; /* index in the list; of a wait, the start of what ends it */
   CostTerm part;
   bool is_wait;
   Ps begin, end;
-  Ps taken; /* of it, by transfers: counted as interference */
+  Ps taken; /* part of it that transfers take: counted as interference */
 } StreamSpan;
 
 /* A transfer while it is the first in its queue. */
@@ -27,13 +27,13 @@ typedef struct QueueSpan {
 
 typedef struct PricedClass {
   VEC(StreamSpan) stream;
-  VEC(QueueSpan) queues; /* in the order of their ends */
+  VEC(QueueSpan) queues; /* spans in the order of their ends */
 } PricedClass;
 
 /* The node of an instruction, and the one of the entry point that it belongs
  * to: inside the loop of a scan that is the scan. */
 typedef struct PricedNode {
-  const Graph *graph; /* NULL: the instruction has no node */
+  const Graph *graph; /* NULL means that the instruction has no node */
   const Node *node;
   int id, outer;
 } PricedNode;
@@ -41,26 +41,28 @@ typedef struct PricedNode {
 typedef struct Priced {
   const Compilation *c;
   const Cluster *cluster; /* after --what-if */
-  ClusterSlice slice;     /* of it: the ranks */
+  ClusterSlice slice;     /* its ranks, as a part of the cluster */
   CostModel model;
-  const EntryPoint *step; /* of training */
+  const EntryPoint *step; /* the training step */
   Bytes peak;             /* the arena of a rank */
-  Bytes pinned;           /* what the plan allows; 0: nothing is said */
-  Bytes memory;           /* of the least device, or less if the plan says so */
+  Bytes pinned; /* memory that the plan allows; 0 means that it says nothing */
+  Bytes memory; /* memory of the least device, or less if the plan says so */
   Price price;
   /* With spans only: */
-  PricedNode *nodes; /* by instruction */
-  int n_classes;     /* of ranks, as in the price */
+  PricedNode *nodes; /* costs of nodes, by instruction */
+  int n_classes;     /* classes of ranks, as in the price */
   PricedClass *classes;
 } Priced;
 
 /* The machines, and what else decides a price. */
 typedef struct PriceRequest {
-  const Cluster *cluster; /* changed; NULL: that of the compilation */
-  int64_t first_rank;     /* of the cluster, that runs rank 0 */
-  const Profile *profile; /* or NULL */
-  const Curves *curves;   /* of the cluster; NULL: its file names them */
-  uint32_t without;       /* a bit for each term that is left out */
+  /* A changed cluster; NULL means that of the compilation. */
+  const Cluster *cluster;
+  int64_t first_rank;     /* the rank of the cluster that runs rank 0 */
+  const Profile *profile; /* measured launches, or NULL */
+  /* Curves of the cluster; NULL means those that its file names. */
+  const Curves *curves;
+  uint32_t without; /* a bit for each term that is left out */
   bool wants_spans;
 } PriceRequest;
 

@@ -14,12 +14,14 @@ typedef struct VerifyReport {
   /* `equal` is not_checked where all that was compared is equal and something
    * could not be compared. */
   Answer equal, placement_ok, hang_free, messages_match, memory_ok;
-  double max_rel_error; /* in f64, relative to the largest element of its
-                           tensor, or to 1e-3 if that is larger */
-  double loss_error;    /* of losses alone, those of `n_more_steps` too */
-  double limit;         /* up to which it counts as equal */
+  /* Largest error in f64, relative to the largest element of its tensor, or to
+   * 1e-3 if that is larger. */
+  double max_rel_error;
+  double loss_error; /* error of losses alone, those of `n_more_steps` too */
+  double limit;      /* up to which it counts as equal */
   /* The greatest limit of an output that f64 tells less of, because terms
-   * cancel in what it is computed from, and its path; NULL: none. */
+   * cancel in what it is computed from, and its path.  NULL means that there is
+   * none. */
   double widest_limit;
   const char *widest_path;
   int ranks;
@@ -27,26 +29,29 @@ typedef struct VerifyReport {
   int n_compared; /* outputs, each on every rank, in each run */
   /* Outputs that differ. */
   int n_f64_different, n_exact_different;
-  int64_t n_collectives; /* that were played */
-  int64_t batch_shards;  /* of ranks and micro-batches */
+  int64_t n_collectives; /* collectives that were played */
+  int64_t batch_shards;  /* shards over ranks and micro-batches */
   int64_t contents;      /* how many of them are different in a step */
-  double clip;           /* set below the first gradient norm; 0: as it is */
-  const char *steps;     /* that were played, as a list */
-  /* Dims with their new sizes, as a list, and large ones that keep theirs;
-   * NULL: none. */
+  /* Clip below the first gradient norm; 0 means that of the model. */
+  double clip;
+  const char *steps; /* list of the steps that were played */
+  /* Dims with their new sizes, as a list, and large ones that keep theirs. NULL
+   * means none. */
   const char *sizes, *kept_sizes;
   bool has_single_elements; /* dims of many shards have one element a shard */
   /* Runs of equal blocks that were played as three, as a list; or NULL. */
   const char *repeats;
-  /* Entry points of the program that were not played; NULL: none. */
+  /* Entry points of the program that were not played.  NULL means none. */
   const char *not_played;
-  /* The first output that could not be compared, and why; NULL: none. */
+  /* The first output that could not be compared, and why.  NULL means none. */
   const char *not_compared;
-  /* The first difference, in the order of the steps; NULL: there is none. */
+  /* The first difference, in the order of the steps.  NULL means that there is
+   * none. */
   const char *numbers, *step, *kind, *path;
   int rank;
   int64_t element;
-  const char *placement_fault, *memory_fault, *message_fault; /* or NULL */
+  /* First faults; NULL means none. */
+  const char *placement_fault, *memory_fault, *message_fault;
 } VerifyReport;
 
 /* Compiles the loaded model and plays gradients, a training step, an

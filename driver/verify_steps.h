@@ -20,7 +20,7 @@
 typedef struct VerifyStep {
   const char *name;
   const Graph *played, *reference;
-  const BufferAssignment *assignment; /* of the played one */
+  const BufferAssignment *assignment; /* that of the played graph */
   const PlayProgram *program;
   int64_t batch_shards;
   bool has_gradients; /* they are compared, and nothing is updated */
@@ -36,14 +36,15 @@ typedef struct StepList {
 
 typedef struct VerifySteps {
   StepList gradients, program;
-  const Resizing *resizing; /* of all graphs; NULL: they have their sizes */
+  /* New sizes of all graphs; NULL means that they keep theirs. */
+  const Resizing *resizing;
   bool has_single_elements; /* many shards of a dim have one element each */
   const char *not_played;   /* entry points, as a list; or NULL */
   /* Runs of equal blocks that are played as three. */
   int n_repeats;
   Repeat repeats[MOST_REPEATS];
   /* The first node by which the whole program is no unrolling of them, so that
-   * all blocks are played; NULL: there is none. */
+   * all blocks are played.  NULL means that there is none. */
   const char *other_block;
 } VerifySteps;
 
@@ -62,9 +63,9 @@ CompileResult verify_compile(Compilation *c, Module *module, bool is_draft,
 typedef struct VerifyInputs {
   const Model *model;
   const Numbers *numbers;
-  const Resizing *resizing; /* or NULL */
+  const Resizing *resizing; /* new sizes, or NULL */
   int step;
-  int64_t shards; /* of the batch */
+  int64_t shards; /* shards of the batch */
 } VerifyInputs;
 
 /* Returns how many different shards of the batch a step has. */
@@ -90,13 +91,14 @@ typedef struct VerifyRun {
   Arena *arena; /* all that it makes is there */
   int ranks;
   Numbers numbers;
-  VerifyReport report;    /* of this run */
+  VerifyReport report;    /* report of this run */
   Stored stored, initial; /* now, and when the run began */
   /* In f64: a run of the references alone, whose parameters are others in their
    * last bits.  By how much an output changes is what f64 can tell of it. */
   struct VerifyRun *shaken;
-  bool is_shaken;         /* it is one */
-  Tensor *first_outputs;  /* of the reference in the first training step */
+  bool is_shaken; /* it is one */
+  /* Outputs of the reference in the first training step. */
+  Tensor *first_outputs;
   Map *written;           /* persistent buffers, by path, that the ranks have */
   PlayMessages *messages; /* gets those of all steps; or NULL */
 } VerifyRun;
