@@ -23,7 +23,7 @@ typedef struct Budget {
   int depth;
 } Budget;
 
-/* Whether Model.predict is made. */
+/* The choice whether Model.predict is made. */
 typedef enum Predicting {
   PREDICTING_none,
   PREDICTING_maybe, /* where the net allows it; nothing is said else */
@@ -39,11 +39,12 @@ typedef bool EvalSampleCounter(void *user, const Model *model,
 
 typedef struct FrontendOptions {
   SourceLoader *load;
-  EvalSampleCounter *count_eval_samples; /* NULL: no evaluation remainder */
-  const char *(*why)(
-      void *user); /* Returns why the last load failed; may be NULL. */
+  /* NULL means no evaluation remainder. */
+  EvalSampleCounter *count_eval_samples;
+  /* Returns why the last load failed; may be NULL. */
+  const char *(*why)(void *user);
   void *user;
-  const char *path; /* of the model */
+  const char *path; /* path of the model */
   const char *net;  /* --net or NULL */
   Predicting predicting;
   const char *value; /* predicted instead of the net's result; or NULL */
@@ -52,16 +53,16 @@ typedef struct FrontendOptions {
   Budget budget;
   const Source *plan; /* a plan file instead of the model's own blocks */
   bool checked;       /* an index out of range makes NaN */
-  bool check_only;    /* accept what is not compiled yet (bf16), and read no
-                         plan */
+  /* Accept what is not compiled yet (bf16), and read no plan. */
+  bool check_only;
 } FrontendOptions;
 
 /* Reads plans of a loaded model. */
 typedef struct PlanReader PlanReader;
 
 typedef struct LoadedModel {
-  Model *model;      /* NULL after an error */
-  Pins *pins;        /* of the plan; NULL: the options want none */
+  Model *model; /* NULL after an error */
+  Pins *pins;   /* pins of the plan; NULL means that the options want none */
   PlanReader *plans; /* NULL like `pins` */
 } LoadedModel;
 
@@ -69,7 +70,7 @@ typedef struct LoadedModel {
 LoadedModel frontend_load(Module *module, const FrontendOptions *options);
 /* Where a plan is read from. */
 typedef struct PlanSource {
-  const Source *file; /* NULL: the blocks of the model */
+  const Source *file; /* the plan file; NULL means the blocks of the model */
   /* Lines of the file that are left out, wherever one of these spans holds
    * their first character. */
   const Span *without;

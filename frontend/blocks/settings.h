@@ -10,9 +10,9 @@
 /* One setting: of the command line, else of the file, else absent. */
 typedef struct SettingRef {
   bool is_given;
-  const Expr *value;    /* of the file; NULL: of the command line */
-  const char *text;     /* as given on the command line, or NULL */
-  const Source *source; /* likewise */
+  const Expr *value; /* the value in the file; NULL means on the command line */
+  const char *text;  /* text on the command line, or NULL */
+  const Source *source; /* source on the command line, or NULL */
   Span span;
 } SettingRef;
 

@@ -19,47 +19,49 @@ typedef struct Frame Frame;
 typedef struct Local {
   Name name;
   ExprValue val;
-  Span span;                  /* that assigned the value */
-  Name state_path;            /* of a state; else NULL */
-  const TypeExpr *state_type; /* likewise: as it is declared */
+  Span span;       /* place of the statement that assigned the value */
+  Name state_path; /* path of a state; NULL means no state */
+  const TypeExpr *state_type; /* type of the state as it is declared */
   bool is_unknown;            /* nothing has this name, which was reported */
 } Local;
 
 typedef struct Size { /* a dim name with a size in one layer */
   Name name;
   int64_t size;
-  Span span;   /* that gave the size */
+  Span span;   /* place of what gave the size */
   Name caller; /* generic: its name at the caller; else NULL */
   Span caller_span;
 } Size;
 
 struct Frame {
   Frame *caller;
-  const Callable *callable; /* NULL: an expression of a block */
-  const Callable *net;      /* that it is part of; NULL: outside of nets */
-  int net_run;              /* which run of it */
-  bool is_level;            /* counts for the depth of layers */
-  bool has_states;          /* some of its locals are states */
+  const Callable *callable; /* NULL means an expression of a block */
+  /* The net that it is part of; NULL means outside of nets. */
+  const Callable *net;
+  int net_run;     /* which run of it */
+  bool is_level;   /* counts for the depth of layers */
+  bool has_states; /* some of its locals are states */
   Map *labels;
   Name prefix;         /* path of the layer call; "" for a net */
-  const char *indices; /* of the enclosing repeats: "[2][5]" */
+  const char *indices; /* indices of the enclosing repeats: "[2][5]" */
   VEC(Local) locals;
   Map *places; /* name -> place, of locals beyond the first; or NULL */
   VEC(Size) sizes;
   VEC(Name) unsized; /* dims reported to have no size */
   ExprValue result;
   Span result_span;
-  const Type *mask_type; /* in the condition of `mask`: its dims are values */
+  /* The type whose dims are values in the condition of `mask`. */
+  const Type *mask_type;
   const Expr *mask_expr;
 };
 
 typedef struct Param {
-  const Name *place; /* in the statement that declares it */
+  const Name *place; /* name in the statement that declares it */
   Span span;
   const Type *type;
   ExprValue val;
   const Callable *net;
-  int net_run; /* that declared it last */
+  int net_run; /* run of the net that declared it last */
   const DimNames *stands_for;
 } Param;
 
@@ -71,8 +73,8 @@ typedef struct StateWrite { /* what the next step reads of a state */
 /* The values that one execution of an annotated statement or layer made. */
 typedef struct PinnedPaths {
   const Annotation *annotation; /* shard, remat or keep */
-  VEC(Name) paths;              /* of nodes, or of inputs */
-  VEC(Name) named; /* of these: what the statement itself computes and names */
+  VEC(Name) paths;              /* paths of nodes, or of inputs */
+  VEC(Name) named; /* those that the statement itself computes and names */
 } PinnedPaths;
 
 /* A scalar that each batch divides and an entire evaluation must divide once.
@@ -84,7 +86,7 @@ typedef struct Ratio {
 /* Sums over a batch from which a metric of classes is computed. */
 enum { MOST_COUNTS = 3 };
 typedef struct MetricCounts {
-  int n; /* 0: it is a scalar of the graph */
+  int n; /* 0 means a scalar of the graph */
   ExprValue parts[MOST_COUNTS];
   ClassAverage average;
   int64_t single;
@@ -106,32 +108,35 @@ struct Elab {
   Graph *graph;
   int epoch;
   bool is_training;
-  bool has_batch_rows; /* another batch size: states with the batch dim are
-                          inputs */
-  Name batch_dim;      /* with `batch`, if not 0, its size */
+  /* Another batch size: states with the batch dim are inputs. */
+  bool has_batch_rows;
+  Name batch_dim; /* with `batch`, if not 0, its size */
   int64_t batch;
   const Elab *reference; /* the training one: it decides the parameters */
   Frame *frame, *unused_frames;
   int depth, nesting, n_frozen, n_net_runs;
-  Map *params;                  /* path -> Param */
-  Map *data;                    /* path -> address of a ExprValue */
-  Map *limits;                  /* path of a data field -> DataLimits */
-  VEC(ExprValue) extra_losses;  /* of add_loss */
-  VEC(StateWrite) state_writes; /* in the order of the first assignments */
-  Map *written_states;          /* path -> 1 + its place in state_writes */
+  Map *params;                 /* path -> Param */
+  Map *data;                   /* path -> address of a ExprValue */
+  Map *limits;                 /* path of a data field -> DataLimits */
+  VEC(ExprValue) extra_losses; /* those of add_loss */
+  /* Writes in the order of the first assignments. */
+  VEC(StateWrite)
+  state_writes;
+  Map *written_states; /* path -> 1 + its place in state_writes */
   VEC(NetCall) net_calls;
   VEC(PathAlias) aliases;
   VEC(PinnedPaths) pinned;
   VEC(const Expr *) origins; /* expression that made a node, by node id */
-  const Callable *first_net; /* that was called */
-  const Expr *metric;        /* that is elaborated now, or NULL */
-  MetricCounts counts;       /* of that metric */
-  VEC(Ratio) ratios;         /* by node, ascending */
+  const Callable *first_net; /* the first net that was called */
+  const Expr *metric;        /* the metric that is elaborated now, or NULL */
+  MetricCounts counts;       /* counts of that metric */
+  VEC(Ratio) ratios;         /* ratios by node, ascending */
   const Expr *at;            /* whose nodes are appended now */
   const Expr *statement;     /* the last call that was a statement */
-  Name dtypes[N_DTYPES];     /* interned; NULL: not yet */
+  Name dtypes[N_DTYPES];     /* interned names; NULL means not yet */
   Value step, seed;
-  struct Scan *scan;   /* whose body is elaborated now; NULL: none */
+  /* The scan whose body is elaborated now; NULL means none. */
+  struct Scan *scan;
   struct Watch *watch; /* records values by path (predict.c), or NULL */
 };
 

@@ -16,7 +16,8 @@ typedef enum FormalParamKind {
 } FormalParamKind;
 
 typedef struct DimArg {
-  int n; /* -1: not given */
+  /* Number of arguments; -1 means that the parameter is not given. */
+  int n;
   Name *names;
   Span *spans;
 } DimArg;
@@ -27,7 +28,7 @@ typedef struct BuiltinCall {
   const Expr *x;
   ExprValue args[MOST_FORMAL_PARAMS];
   DimArg dims[MOST_FORMAL_PARAMS];
-  const Expr *exprs[MOST_FORMAL_PARAMS]; /* NULL: the default */
+  const Expr *exprs[MOST_FORMAL_PARAMS]; /* NULL means the default */
 } BuiltinCall;
 
 typedef ExprValue BuiltinFn(BuiltinCall *call);
@@ -43,7 +44,8 @@ typedef struct Builtin {
   } params[MOST_FORMAL_PARAMS];
   int n_mapped; /* leading formal parameters over whose lists the call maps */
   BuiltinFn *function;
-  Op op; /* of a pointwise one and of those that share a function */
+  /* Operator of a pointwise one and of those that share a function. */
+  Op op;
 } Builtin;
 
 /* Reads a dim name or a list of distinct ones.  Returns false after a message.

@@ -11,10 +11,10 @@
 typedef struct Global { /* a dim or const at file level */
   Name name;
   bool is_dim, is_main;
-  const Expr *value; /* NULL: the command line must give it */
+  const Expr *value; /* NULL means that the command line must give it */
   Span span;
   bool is_number_bool; /* the file has a boolean; 1 and 0 may replace it */
-  int epoch;           /* of the Elab for which `val` holds */
+  int epoch;           /* epoch of the Elab for which `val` holds */
   bool is_busy;
   ExprValue val;
 } Global;
@@ -22,27 +22,28 @@ typedef struct Global { /* a dim or const at file level */
 typedef struct Callable { /* a layer or a net */
   const Item *item;
   bool is_net, is_main;
-  int order;   /* in which they were read */
+  int order;   /* order in which they were read */
   Map *labels; /* place -> Name; made at the first call */
 } Callable;
 
 /* NAME=VALUE that replaces a setting of a block. */
 typedef struct SettingOverride {
   const char *block, *name; /* "train", "steps" */
-  const char *text;         /* of the value */
+  const char *text;         /* text of the value */
   const Source *source;     /* the value alone */
 } SettingOverride;
 
 /* A field of a data block, which expressions of `train` read as BLOCK.FIELD. */
 typedef struct FieldDecl {
-  Name name, path;      /* "x", "text.x" */
-  const TypeExpr *type; /* NULL: it lacks one, and nothing else has its name */
-  const char *help;     /* then: what the message advises */
+  Name name, path; /* "x", "text.x" */
+  /* NULL means that it lacks one, and nothing else has its name. */
+  const TypeExpr *type;
+  const char *help; /* then: what the message advises */
   Span span;
 } FieldDecl;
 
 typedef struct DataDecl { /* a data block as expressions see it */
-  Name name;              /* NULL: it lacks one */
+  Name name;              /* NULL means that it lacks one */
   Span span;
   VEC(FieldDecl) fields;
 } DataDecl;
@@ -60,8 +61,8 @@ typedef struct Program {
   int n_callables;
   Map *read_names;          /* Names that occur in any expression or type */
   Map *builtins;            /* Name -> Builtin */
-  VEC(const Item *) blocks; /* of the main file */
-  VEC(const Item *) plans;  /* likewise */
+  VEC(const Item *) blocks; /* blocks of the main file */
+  VEC(const Item *) plans;  /* plans of the main file */
   VEC(Name) lost_blocks;    /* names of blocks whose kind is unknown */
   VEC(DataDecl) data;       /* registered before elaboration */
   VEC(SettingOverride) overrides;

@@ -10,7 +10,7 @@
 typedef struct Scan Scan;
 
 typedef struct Placeholder {
-  Value outer; /* in the enclosing graph; of a carry the initial one */
+  Value outer; /* value in the enclosing graph; of a carry the initial one */
   Value inner; /* the input of the body */
   Name name;
   Span span;
@@ -19,12 +19,12 @@ typedef struct Placeholder {
 struct Scan {
   const Stmt *stmt;
   Name dim;
-  int64_t steps;         /* 0: not known yet */
-  const char *forbidden; /* that was reported last, or NULL */
-  int64_t unroll;        /* iterations in one pass of the loop; 0: not given */
-  int n_nodes, n_inputs; /* of the graph before the body */
+  int64_t steps;         /* 0 means not known yet */
+  const char *forbidden; /* the name that was reported last, or NULL */
+  int64_t unroll; /* iterations in one pass of the loop; 0 means not given */
+  int n_nodes, n_inputs; /* sizes of the graph before the body */
   VEC(Placeholder) carries, slices;
-  VEC(Local) locals; /* of the frame before the body */
+  VEC(Local) locals; /* locals of the frame before the body */
   ExprValue result;
   int n_results;
   Scan *around; /* the scan that encloses it, or NULL */

@@ -19,7 +19,7 @@ typedef enum ExprValueKind {
   EXPR_VALUE_string,
   EXPR_VALUE_list,
   EXPR_VALUE_tensor,
-  EXPR_VALUE_gate /* of route */
+  EXPR_VALUE_gate /* a gate, which route makes */
 } ExprValueKind;
 
 typedef struct Gate Gate; /* operators/experts.c */
@@ -36,9 +36,10 @@ typedef struct ExprValue {
     Value tensor;
     const Gate *gate;
   };
-  /* tensor: all its dims in the order of the result type that a layer or net
-   * declares for it, which files have; NULL: none is declared.  Operators make
-   * new values, so it is lost with the first of them. */
+  /* All dims of a tensor in the order of the result type that a layer or net
+   * declares for it, which files have.  NULL means that none is
+   * declared.  Operators make new values, so it is lost with the first of them.
+   */
   const Name *order;
 } ExprValue;
 

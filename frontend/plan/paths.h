@@ -13,7 +13,7 @@ typedef struct PathReader {
   Elab *e;
   const Model *model;
   const Graph *graph;
-  PlanPaths *paths; /* of the graph */
+  PlanPaths *paths; /* paths of the graph */
 } PathReader;
 
 /* Appends all paths that this expression means; false after a message. */

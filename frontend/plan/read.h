@@ -14,9 +14,9 @@ typedef struct PinReader {
   const Model *model;
   const Graph *graph;
   const Elab *walk; /* which made it */
-  bool is_file;     /* of a plan; else the model's own blocks are read */
+  bool is_file; /* the blocks are those of a plan file, not the model's own */
   PathReader paths;
-  VEC(const Item *) blocks; /* of plans, in order */
+  VEC(const Item *) blocks; /* blocks of plans, in order */
   Pins *pins;
   Map *parameters; /* path -> GraphInput; NULL until a line needs it */
 } PinReader;

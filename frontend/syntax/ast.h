@@ -29,8 +29,8 @@ typedef enum ExprKind {
   EXPR_range,  /* a .. b */
 } ExprKind;
 
-typedef struct Arg { /* of a call, a type pin, an annotation */
-  Name name;         /* or NULL */
+typedef struct Arg { /* place of a call, a type pin, an annotation */
+  Name name;         /* name, or NULL */
   Expr *value;
   Span span, name_span;
 } Arg;
@@ -89,14 +89,15 @@ struct Expr {
     Sub *data;
     int n;
   } subs;
-  int serial; /* unique in the file: operands before their operator, left to
-                 right, top to bottom */
-  int height; /* of the tree from here down, at most the nesting limit, so
-                 that recursion over a tree is safe.  The left operand of an
-                 operator does not count, nor does the operand before a bracket:
-                 a sum may have any number of terms, a value any number of
-                 brackets, and whoever walks one walks expr_chain or along `a`.
-               */
+  /* Unique in the file: operands before their operator, left to right, top to
+   * bottom. */
+  int serial;
+  /* The height of the tree from here down, at most the nesting limit, so that
+   * recursion over a tree is safe.  The left operand of an operator does not
+   * count, nor does the operand before a bracket: a sum may have any number of
+   * terms, a value any number of brackets, and whoever walks one walks
+   * expr_chain or along `a`. */
+  int height;
 };
 
 typedef struct ExprList {
@@ -113,12 +114,12 @@ typedef struct NameList {
 
 typedef struct TypeDim {
   Name name;  /* NULL for "..." */
-  Expr *size; /* or NULL */
+  Expr *size; /* size, or NULL */
   Span span;
 } TypeDim;
 
 typedef struct TypeExpr {
-  Name dtype; /* or NULL */
+  Name dtype; /* dtype, or NULL */
   TypeDim *dims;
   int n_dims;
   Span span;
@@ -126,8 +127,8 @@ typedef struct TypeExpr {
 
 typedef struct FormalParam {
   Name name;
-  TypeExpr *type; /* or NULL */
-  Expr *init;     /* or NULL */
+  TypeExpr *type; /* type, or NULL */
+  Expr *init;     /* initial value, or NULL */
   Span span;
 } FormalParam;
 typedef struct FormalParamList {
@@ -195,8 +196,8 @@ typedef struct Setting { /* inside a block */
 } Setting;
 
 typedef enum PinKind {
-  PIN_shard_names, /* exprs over axes */
-  PIN_shard_paths, /* exprs : places */
+  PIN_shard_names, /* a line `shard H, F over tensor`: dims by name */
+  PIN_shard_paths, /* a line `shard PATH: B over data`: dims of a value */
   PIN_replicate,
   PIN_stage,
   PIN_cut,
@@ -208,7 +209,7 @@ typedef enum PinKind {
 } PinKind;
 
 typedef struct Place {
-  Name dim; /* NULL: partial */
+  Name dim; /* NULL means partial */
   NameList axes;
   Span span;
 } Place;
@@ -222,7 +223,7 @@ typedef struct Pin {
   int n_places;
   int64_t stage;
   Name name;
-  Expr *value; /* of set; `on` of stage and place */
+  Expr *value; /* value of `set`; `on` of stage and place */
   ArgList as;
 } Pin;
 
@@ -238,14 +239,15 @@ typedef enum ItemKind {
 
 typedef struct Binding { /* of dim and const */
   Name name;
-  Expr *value; /* or NULL */
+  Expr *value; /* value, or NULL */
   Span span;
 } Binding;
 
 typedef struct Item {
   ItemKind kind;
   Span span, name_span;
-  Name name;  /* of layer, net, plan, block label; import: the file */
+  /* Name of a layer, net, plan or block label; the file of an import. */
+  Name name;
   Name block; /* block: "data", "train", ... */
   AnnotationList annotations;
   Binding *bindings;
@@ -253,7 +255,7 @@ typedef struct Item {
   NameList generics_in, generics_out;
   bool has_generics;
   FormalParamList params;
-  TypeList result; /* n = 0: none declared */
+  TypeList result; /* result; n = 0 means that none is declared */
   StmtList body;
   Setting *settings;
   int n_settings;

@@ -40,7 +40,7 @@ typedef VEC(Item) ItemVec;
 typedef struct Number {
   int64_t integer;
   double real;
-  Name spelling; /* of a number with a unit */
+  Name spelling; /* spelling of a number with a unit */
 } Number;
 
 typedef struct Generics {
@@ -53,7 +53,7 @@ typedef struct Generics {
 typedef struct Token {
   int kind;
   Span span;
-  bool is_first; /* of its line */
+  bool is_first; /* the token is the first of its line */
   bool is_wrong; /* reported: the grammar need not say so again */
   Name name;     /* names and strings */
   Number number;
@@ -70,7 +70,7 @@ typedef struct Parser {
   Diags *diags;
   const Source *source;
   void *scanner;
-  uint32_t offset;  /* of the scanner */
+  uint32_t offset;  /* offset of the scanner */
   bool expr_only;   /* parses one expression, not a file */
   bool has_started; /* the token that says which was given */
   bool stop;        /* nothing but the end of the file comes any more */
@@ -78,7 +78,7 @@ typedef struct Parser {
   Bracket open[MOST_NESTING];
   int n_open, n_braces;
   int n_round;     /* ( and [ open inside the innermost brace */
-  int plan_brace;  /* n_braces inside the plan's block, 0: in none */
+  int plan_brace;  /* n_braces inside the plan's block; 0 means in none */
   bool plan_head;  /* between `plan` and its brace */
   bool line_start; /* the next token is the first of its line */
 
@@ -86,9 +86,9 @@ typedef struct Parser {
   const char *end_text; /* how the user wrote the last END */
   int last;             /* kind of the last token read, also skipped ones */
   int before;           /* and of the one before that */
-  uint32_t last_end;    /* of the last token but END */
+  uint32_t last_end;    /* end of the last token but END */
   int before_end;       /* kind of the token before the last END */
-  int first_kind;       /* of the first token of the statement */
+  int first_kind;       /* kind of the first token of the statement */
   bool brace_is_late;   /* and was reported: it stands on the next line */
   bool has_closed;      /* the last `}` closed a brace ... */
   int old_plan_brace;   /* ... before which plan_brace was this */
@@ -105,7 +105,7 @@ typedef struct Parser {
   uint32_t reopened;  /* end of the `}` that was last read again */
   int floor;          /* n_braces around the wrong statement */
 
-  Bracket popped;  /* by the last ) or ] */
+  Bracket popped;  /* the bracket that the last ) or ] closed */
   Bracket dropped; /* the innermost open one that this token forgets */
 
   int serial;
