@@ -8,10 +8,11 @@
 
 typedef struct Adjoint {
   Graph *graph;
-  int n_forward;     /* nodes of the graph when the walk began */
-  bool *is_wanted;   /* [n_forward]: set for inputs, then adjoint_spread */
-  int *first;        /* [n_forward]: number of the node's first result */
-  Value *cotangents; /* by first[node] + result; VALUE_NONE: none */
+  int n_forward;   /* nodes of the graph when the walk began */
+  bool *is_wanted; /* [n_forward]: set for inputs, then adjoint_spread */
+  int *first;      /* [n_forward]: number of the node's first result */
+  /* Cotangents by first[node] + result; VALUE_NONE means none. */
+  Value *cotangents;
 } Adjoint;
 
 Adjoint adjoint_begin(Arena *scratch, Graph *graph);

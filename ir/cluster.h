@@ -60,8 +60,9 @@ const DeviceFieldInfo *device_field_info(DeviceField field);
 
 typedef struct ClusterDevice {
   Name name;
-  const char *target;              /* a row of backends.def, "cpu" or "cuda" */
-  int64_t values[N_DEVICE_FIELDS]; /* 0: the device lacks it, or unknown */
+  const char *target; /* a row of backends.def, "cpu" or "cuda" */
+  /* Constants; 0 means that the device lacks it, or it is unknown. */
+  int64_t values[N_DEVICE_FIELDS];
 } ClusterDevice;
 
 /* Returns the FLOP/s of matmuls in this dtype.  Returns 0 if the device
@@ -81,7 +82,8 @@ typedef struct DeviceConstant {
 
 typedef struct DevicePreset {
   const char *name, *target;
-  const char *driver_name; /* as the device's driver calls it; "": no device */
+  /* Name that the device's driver has for it; "" means no device. */
+  const char *driver_name;
   const char *what;
 } DevicePreset;
 
@@ -120,7 +122,7 @@ typedef struct LinkKindInfo {
 const LinkKindInfo *link_kind_info(LinkKind kind);
 bool link_kind_find(const char *name, LinkKind *out);
 
-typedef struct LinkRatio { /* in lowest terms, at least 1 */
+typedef struct LinkRatio { /* a fraction in lowest terms, at least 1 */
   int64_t num, den;
 } LinkRatio;
 
@@ -128,8 +130,8 @@ typedef struct Level {
   Name name;
   int64_t count; /* members of a unit */
   Bytes link;    /* one link of a member, one direction, a second */
-  int64_t links; /* of a member */
-  Ps latency;    /* of one message */
+  int64_t links; /* links of a member */
+  Ps latency;    /* latency of one message */
   LinkKind kind;
   LinkRatio oversubscription;
 } Level;
@@ -148,11 +150,13 @@ Bytes level_bandwidth(const Level *level, Pattern pattern, int64_t n,
 /* ---- cluster.c ---- */
 
 typedef struct ClusterGroup {
-  Name name; /* NULL: the cluster has no groups, this stands for all of it */
+  /* NULL means that the cluster has no groups, and this stands for all of it.
+   */
+  Name name;
   const ClusterDevice *device;
   int n_levels;
   Level *levels;  /* from the inside out */
-  bool is_island; /* see docs/cluster.md */
+  bool is_island; /* an island, see docs/cluster.md */
   Span span;      /* where it names its device */
 } ClusterGroup;
 
@@ -173,7 +177,7 @@ typedef struct Cluster {
 } Cluster;
 
 enum {
-  MAX_LEVELS = 16, /* of a group, and of those that join */
+  MAX_LEVELS = 16, /* levels of a group, and of those that join groups */
   MAX_CLUSTER_RANKS = 2147483647
 };
 
@@ -190,8 +194,8 @@ const Level *cluster_level_between(const Cluster *cluster, int64_t a,
 
 /* ---- slice.c ---- */
 
-/* How many members of the units of a level take part.  Units of which no rank
- * takes part do not count. */
+/* The number of members of the units of a level that take part.  Units of which
+ * no rank takes part do not count. */
 typedef struct LevelShare {
   const Level *level;
   int64_t least, most;

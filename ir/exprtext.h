@@ -21,7 +21,7 @@ typedef struct ExprDims {
 /* Names that a formula may read; assignments add to them or replace. */
 typedef struct ExprScope {
   Graph *graph;
-  DType dtype; /* of literals */
+  DType dtype; /* dtype of literals */
   int n, n_groups;
   ExprName names[32];
   ExprDims groups[2];

@@ -52,11 +52,10 @@ typedef struct Node {
   const Value *inputs;
   const Type *const *types; /* one a result */
   const Attr *attrs;        /* sorted by key */
-  Graph *body;              /* region (fused, scan) or NULL; closed: it sees
-                               only its own inputs (ROLE_arg, one for each
-                               input of this node, in order) and its outputs
-                               (ROLE_result) are this node's results; scan.c
-                               says how a scan's differ */
+  /* Region (fused, scan) or NULL; closed: it sees only its own inputs
+   * (ROLE_arg, one for each input of this node, in order) and its outputs
+   * (ROLE_result) are this node's results; scan.c says how a scan's differ. */
+  Graph *body;
   Span span;
   Name path; /* "block[3].attn.q"; "" if none */
 } Node;
@@ -67,15 +66,17 @@ typedef struct GraphInput {
   Init init; /* param, state, moment */
   bool is_frozen;
   bool has_decay; /* param: a dot, conv or gather reads it (language.md 8) */
-  /* param: dims, as bits by index, that the first dot or conv to read it
-   * contracts, and those that it batches; contracts 0: it is no matrix */
+  /* dims of a parameter, as bits by index, that the first dot or conv to read
+   * it contracts, and those that it batches; contracts is 0 if it is no matrix
+   */
   uint16_t contracts, batches;
   Value value; /* the `input` node */
 } GraphInput;
 
 typedef struct GraphOutput {
   Role role;
-  Name path; /* of the persistent buffer it replaces, or its own name */
+  /* Path of the persistent buffer that it replaces, or its own name. */
+  Name path;
   Value value;
 } GraphOutput;
 
@@ -86,16 +87,17 @@ struct Graph {
   VEC(Node *) nodes; /* node i has id i */
   VEC(GraphInput) inputs;
   VEC(GraphOutput) outputs;
-  /* The hash of a region, computed when it had so many nodes and outputs (0:
-   * never). */
+  /* The hash of a region, computed when it had so many nodes and outputs (0
+   * means never). */
   uint64_t hash;
   int hashed_nodes, hashed_outputs;
-  /* A region that shares its nodes with an equal one: the paths of its own,
-   * by node.  NULL: those that the nodes say. */
+  /* The paths, by node, of a region that shares its nodes with an equal
+   * one.  NULL means those that the nodes say. */
   const Name *paths;
-  uint64_t ops[(N_OPS + 63) / 64]; /* of its nodes: bit `op` */
-  size_t node_bytes; /* of its nodes: see node_copy_bytes; a body that a pass
-                        replaced counts as it was */
+  uint64_t ops[(N_OPS + 63) / 64]; /* operators of its nodes: bit `op` */
+  /* Bytes of its nodes, see node_copy_bytes; a body that a pass replaced counts
+   * as it was. */
+  size_t node_bytes;
   /* Defaults for nodes that are appended; passes set them as they walk. */
   Phase phase;
   Span span;
@@ -151,8 +153,8 @@ static inline bool graph_has_op(const Graph *graph, Op op) {
 /* Returns whether two nodes are equal but for path and span. */
 bool node_equal(const Node *a, const Node *b);
 const GraphInput *graph_find_input(const Graph *graph, Role role, Name path);
-/* The same where many are looked for: the index holds what the graph had when
- * it was made, in `arena`. */
+/* A look-up of many inputs: the index holds what the graph had when it was
+ * made, in `arena`. */
 typedef struct InputIndex {
   const Graph *graph;
   Map *by_path[N_ROLES];

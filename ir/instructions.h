@@ -46,23 +46,25 @@ typedef enum QueueKind {
  * different queues run at the same time. */
 typedef struct InstructionQueue {
   QueueKind kind;
-  AxisList axes; /* of its process group; 0: it serves all groups */
+  /* Axes of its process group; empty means that it serves all groups. */
+  AxisList axes;
 } InstructionQueue;
 
 /* Nodes are those of the list's graph; inside the loop of a scan, those of the
  * body of that scan. */
 typedef struct Instruction {
   InstructionKind kind;
-  int node;       /* run, start, clear: this node.  wait: the first reader, or
-                     the collective itself, for which nobody has waited before
-                     the end.  loop: the scan; -1: micro-batches.  end: -1 */
+  /* The node that runs, starts or is cleared.  For a wait, the first reader, or
+   * the collective itself, for which nobody has waited before the end.  For a
+   * loop, the scan, or -1 for micro-batches.  For an end, -1. */
+  int node;
   int collective; /* wait: what has to end; else -1 */
   int queue;      /* start: index in `queues`; else -1 */
   int64_t trips;  /* loop: how often it runs, at least once */
 } Instruction;
 
 typedef struct InstructionList {
-  const Graph *graph; /* of the entry point */
+  const Graph *graph; /* graph of the entry point */
   VEC(Instruction) instructions;
   VEC(InstructionQueue) queues;
 } InstructionList;

@@ -66,11 +66,12 @@ typedef enum ArgumentRange {
 
 /* An argument of an optimizer or a schedule.  A pair has two values. */
 typedef struct FormulaArgument {
-  const char *name; /* NULL: none */
+  const char *name; /* NULL means none */
   ArgumentRange range;
-  const char *init; /* text of the default; NULL: required */
+  /* Text of the default; NULL means that the argument is required. */
+  const char *init;
   int n_values;
-  const char *value_names[2]; /* in formulas */
+  const char *value_names[2]; /* names of values in formulas */
   double values[2];           /* the default */
 } FormulaArgument;
 
@@ -111,13 +112,15 @@ void schedule_print(Text *out, const ScheduleInfo *info);
 /* A learning rate: a number (RATE_constant) or the call of a schedule. */
 typedef struct Rate {
   RateKind kind;
-  double values[MOST_ARGUMENTS]; /* in the order of the row's arguments */
+  /* Values in the order of the row's arguments. */
+  double values[MOST_ARGUMENTS];
 } Rate;
 
 typedef struct OptimizerCall {
   Name name; /* a row of ir/optimizers.def */
   Rate lr;
-  double values[MOST_ARGUMENTS][2]; /* in the order of the row's arguments */
+  /* Values in the order of the row's arguments. */
+  double values[MOST_ARGUMENTS][2];
   double decay;
   bool decay_all;
   Span span;
@@ -150,7 +153,7 @@ typedef struct Precision {
   const char **f32_paths; /* operators, layers, paths and "loss" */
   Span *f32_spans;
   int n_f32_paths;
-  double loss_scale; /* 1: none; -1: dynamic */
+  double loss_scale; /* 1 means none, -1 a dynamic one */
   Span span;
 } Precision;
 
@@ -193,9 +196,11 @@ typedef struct SampleSettings {
 #include "support/model_facts.def"
 } SampleSettings;
 
-typedef struct Block { /* one block of the program, for `check` */
-  Name path;           /* "block[3]"; folded: "block[0..11]" */
-  int count;           /* blocks it stands for; the figures are of one */
+/* The figures of one block of a model, such as a layer of the net, which `dnnc
+ * check` prints. */
+typedef struct Block {
+  Name path; /* "block[3]"; folded: "block[0..11]" */
+  int count; /* blocks it stands for; the figures are of one */
   int64_t parameters, state;
   double flops_forward;    /* node_contraction_flops */
   double activation_bytes; /* saved for the backward pass */
@@ -203,8 +208,8 @@ typedef struct Block { /* one block of the program, for `check` */
 
 typedef struct Model {
   Module *module;
-  Name name;        /* of the net */
-  const char *path; /* of the file */
+  Name name;        /* name of the net */
+  const char *path; /* path of the file */
   /* Forward graphs.  `train`: training = true, outputs one loss.  `eval`:
    * training = false, outputs loss and metrics.  `eval_remainder`: eval with
    * the batch dim set to what the last batch holds; NULL if nothing remains or
@@ -221,8 +226,8 @@ typedef struct Model {
   SampleSettings sample_settings;
   int n_data;
   DataBlock *data;
-  int64_t items_per_sample; /* product of the first field's other dims where
-                               integer tokens, else 1 */
+  /* Product of the first field's other dims where integer tokens, else 1. */
+  int64_t items_per_sample;
   bool items_are_tokens;
 } Model;
 
@@ -240,7 +245,8 @@ int model_fold_blocks(Names *names, Block *blocks, int n);
 
 /* ---- weights.c ---- */
 
-/* Fills in has_decay, contracts and batches of the parameters. */
+/* Sets the fields has_decay, contracts and batches of every input of the graph
+ * that is a parameter (GraphInput). */
 void weights_mark(Graph *graph, Arena *arena);
 
 #endif

@@ -39,7 +39,7 @@ typedef enum AttrKind {
 
 typedef struct Attr {
   AttrKey key;
-  int n; /* of a list; 1 otherwise */
+  int n; /* length of a list; 1 otherwise */
   union {
     Name name; /* also TEXT: interned */
     const Name *names;
@@ -84,18 +84,19 @@ typedef enum PwClass {
 
 typedef enum Linearity {
   LINEAR_no,
-  LINEAR_each,  /* in each operand alone: mul, dot, conv */
-  LINEAR_all,   /* in all operands together: add, sub */
-  LINEAR_first, /* in the first only: div, scatter_add, mul by a mask */
+  LINEAR_each,  /* linear in each operand alone: mul, dot, conv */
+  LINEAR_all,   /* linear in all operands together: add, sub */
+  LINEAR_first, /* linear in the first only: div, scatter_add, mul by a mask */
 } Linearity;
 
 /* The operator and operands of a node that may not exist yet, for the rules. */
 typedef struct OpCall {
   Op op;
   int n_inputs;
-  const Type *const *types; /* of the inputs */
+  const Type *const *types; /* types of the inputs */
   const Attrs *attrs;       /* unsorted */
-  const char *called; /* what the program calls it; NULL: by its own name */
+  /* Name that the program calls it by; NULL means its own name. */
+  const char *called;
 } OpCall;
 
 /* Fills out_types (room for 8) in the arena and returns the number of results;
@@ -139,19 +140,19 @@ typedef enum OpFlag {
 typedef struct OpInfo {
   const char *name;
   OpClass class;
-  unsigned flags;             /* of OpFlag */
-  int min_inputs, max_inputs; /* max -1: any number */
+  unsigned flags;             /* set of OpFlag */
+  int min_inputs, max_inputs; /* a max of -1 means any number */
   bool is_pointwise;
   PwClass pw_class;
   const char *value, *derivative[3]; /* pointwise: texts of the row */
   double flops;                      /* pointwise: an element */
   Linearity linear;
-  const char
-      *sharding; /* "over:sum", "over:replicate", "dim:sum space:replicate" */
+  /* "over:sum", "over:replicate", "dim:sum space:replicate". */
+  const char *sharding;
   InferRule *infer;
-  GradRule *grad; /* NULL: not differentiable (gradient stops) */
+  GradRule *grad; /* NULL means not differentiable (gradient stops) */
   CostRule *cost;
-  DecomposeRule *decompose; /* NULL: lowered as it is */
+  DecomposeRule *decompose; /* NULL means that it is lowered as it is */
 } OpInfo;
 
 extern const OpInfo op_infos[N_OPS];

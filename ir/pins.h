@@ -13,7 +13,7 @@
 
 typedef struct PinAxis {
   Name name;
-  int64_t size; /* 0: auto */
+  int64_t size; /* 0 means auto */
   Span span;
 } PinAxis;
 
@@ -21,7 +21,8 @@ typedef struct PinAxis {
 typedef struct PinNumber {
   bool is_set;
   int64_t value;
-  Span span; /* of the line; no source: the command line says it */
+  /* Place of the line; without a source the command line says it. */
+  Span span;
 } PinNumber;
 
 /* The names of a caller that stand for one dim of a generic layer. */
@@ -35,7 +36,7 @@ typedef struct DimNames {
 typedef struct PinTensor {
   Name path;
   const Type *type;
-  const DimNames *stands_for; /* by dim */
+  const DimNames *stands_for; /* names by dim */
 } PinTensor;
 
 /* A pin about paths, or an annotation. */
@@ -50,15 +51,16 @@ typedef struct PathPin {
 
 typedef struct Pins {
   Name model;
-  bool is_given;     /* something was written that asks for a plan */
-  Span block_span;   /* of the first block of lines; no source: there is none */
-  Span mesh_span;    /* of the block; no source: there is none */
-  VEC(PinAxis) axes; /* of the block; without one, "data" for all ranks */
+  bool is_given; /* something was written that asks for a plan */
+  /* Place of the first block of lines; without a source there is none. */
+  Span block_span;
+  Span mesh_span;    /* place of the block; without a source there is none */
+  VEC(PinAxis) axes; /* axes of the block; without one, "data" for all ranks */
   Span data_span;    /* where a line first names this "data" */
   PinNumber ranks, microbatches, bucket_bytes, prefetch_bytes, memory_bytes;
   PinNumber zero;
   PlanShard zero_over;  /* no axes: the line names none */
-  const char *schedule; /* its word; NULL: open */
+  const char *schedule; /* word of the schedule; NULL means open */
   Span schedule_span;
   PlanAttention attention;
   Span attention_span;
@@ -67,9 +69,10 @@ typedef struct Pins {
   VEC(PathPin) of_paths; /* a later one wins, and any over `shards` */
   /* The model, which pins are about. */
   bool has_train;
-  const PlanPaths *paths; /* NULL: no pin names a path */
-  Name batch_dim;         /* or NULL */
-  int64_t batch;          /* its size in training; 0: there is no training */
+  const PlanPaths *paths; /* NULL means that no pin names a path */
+  Name batch_dim;         /* dim of the batch, or NULL */
+  /* Size of the batch in training; 0 means that there is no training. */
+  int64_t batch;
   VEC(PinTensor) tensors;
 } Pins;
 

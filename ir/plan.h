@@ -55,7 +55,7 @@ typedef struct PlanPin {
 typedef struct PlanReached {
   int n;
   Name dims[MAX_RANK];
-  const PlanShard *lines[MAX_RANK]; /* of `shards` */
+  const PlanShard *lines[MAX_RANK]; /* lines of `shards`, by dim */
   bool is_batch[MAX_RANK];          /* stands for the batch dim */
 } PlanReached;
 
@@ -103,9 +103,9 @@ typedef struct Plan {
   const char *schedule;   /* its word, or NULL: one stage has no timeline */
   PlanAttention attention;
   Span attention_span;
-  bool reduces_bf16;    /* sums of values between ranks are sent in bf16 */
-  bool replicates_data; /* each rank computes the batch in full; parameters stay
-                           where they are */
+  bool reduces_bf16; /* sums of values between ranks are sent in bf16 */
+  /* Each rank computes the batch in full; parameters stay where they are. */
+  bool replicates_data;
   Span memory_span;
 } Plan;
 

@@ -82,7 +82,7 @@ const PlanNodes *plan_paths_nodes_of(const PlanPaths *paths, Name path);
 typedef struct PathTree PathTree;
 
 typedef struct PathMatch {
-  int number;    /* of the path */
+  int number;    /* number of the path */
   bool is_exact; /* else the path goes on below the pattern */
 } PathMatch;
 typedef VEC(PathMatch) PathMatches;

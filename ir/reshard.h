@@ -30,8 +30,8 @@ typedef struct ReshardStep {
   /* all_to_all: the same axes in the order in which they shard `to_dim`. */
   AxisList to_axes;
   int from_dim, to_dim; /* indices of dims that lose and gain axes, or -1 */
-  int64_t bytes;        /* that a rank sends in a training step */
-  const Type *type;     /* of the value after the step */
+  int64_t bytes;        /* bytes that a rank sends in a training step */
+  const Type *type;     /* type of the value after the step */
 } ReshardStep;
 
 /* Remembers the chains of one mesh by placements, sizes and bytes of the

@@ -33,7 +33,7 @@ typedef struct ReshardMove {
   AxisSet group;
   AxisList axes, to_axes;
   int from_dim, to_dim;
-  int64_t elements; /* that a rank sends */
+  int64_t elements; /* elements that a rank sends */
   Placement after;
 } ReshardMove;
 

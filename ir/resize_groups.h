@@ -12,9 +12,9 @@ enum { MOST_SHARD_COUNTS = 8, MOST_FACTORS = 4 };
 typedef struct SizedDim {
   Name name;
   int64_t size, least; /* least: of the new size */
-  int parent;          /* of the tree that is its group */
+  int parent;          /* parent in the tree that is its group */
   bool is_shards;      /* it counts the shards of a dim that was split */
-  bool is_factor;      /* of a product */
+  bool is_factor;      /* a factor of a product */
   bool is_of_many;     /* it has the elements of one of many shards */
   int n_counts;
   int64_t counts[MOST_SHARD_COUNTS]; /* into which the dim is sharded */
@@ -22,8 +22,9 @@ typedef struct SizedDim {
 
 /* By the root of a group. */
 typedef struct SizeGroup {
-  int64_t divisor; /* of sizes and offsets: the unknown at the old sizes */
-  int64_t factor;  /* the unknown; 0: not known yet */
+  /* Divisor of sizes and offsets: the unknown at the old sizes. */
+  int64_t divisor;
+  int64_t factor; /* the unknown; 0 means not known yet */
   bool is_fixed, is_derived;
   bool is_slid; /* derived, by a window */
 } SizeGroup;
@@ -43,11 +44,11 @@ struct Resizing {
   bool keeps_windows, allows_one_element;
   Map *by_name; /* Name -> the first dim of this name, plus 1, as a pointer */
   VEC(SizedDim) dims;
-  VEC(int) next; /* of the same name; -1 */
+  VEC(int) next; /* next dim of the same name; -1 means none */
   VEC(SizeGroup) groups;
   VEC(SizeProduct) products;
   VEC(SizeWindow) windows;
-  VEC(int64_t) integers; /* that constants have */
+  VEC(int64_t) integers; /* integers that constants have */
 };
 
 static inline int size_group(const Resizing *r, int dim) {

@@ -21,13 +21,13 @@ typedef struct ShardCall {
 
 ShardCall shard_call(const Graph *graph, const Node *node);
 
-/* How an operator treats a dim that is sharded. */
+/* The ways in which an operator treats a dim that is sharded. */
 typedef enum ShardTreatment {
   SHARD_pass,      /* results that have the dim are sharded too */
   SHARD_replicate, /* it may not be sharded */
-  SHARD_sum,       /* results are partial sums, */
-  SHARD_max,       /* maxima */
-  SHARD_min,       /* or minima */
+  SHARD_sum,       /* results are partial sums over the ranks */
+  SHARD_max,       /* results are partial maxima */
+  SHARD_min,       /* results are partial minima */
   /* The operator works on a range of global positions: it reads 0 outside the
    * range and leaves a partial sum, or it makes only those elements of the
    * result. */
@@ -38,8 +38,8 @@ typedef enum ShardTreatment {
 
 /* An iteration dim: one that an operand or a result has. */
 typedef struct ShardDim {
-  Name name;        /* in operands; of a dim that only results have, there */
-  Name result_name; /* NULL: no result has it */
+  Name name; /* name in operands; of a dim that only results have, there */
+  Name result_name; /* NULL means that no result has it */
   ShardTreatment treatment;
   int64_t even_size; /* 0, or the number of shards must divide it */
 } ShardDim;

@@ -1,7 +1,7 @@
 /*
- * strategies.h -- declares the ways to compute an operator on a mesh: which
- * dims its ranks share out, and the placements of operands and results that
- * follow.
+ * strategies.h -- declares the strategies of an operator, which are the ways to
+ * divide its work among the ranks of a mesh.  A strategy says which dims are
+ * sharded over which mesh axes, and so how operands and results are placed.
  */
 #ifndef IR_STRATEGIES_H
 #define IR_STRATEGIES_H
@@ -10,7 +10,7 @@
 
 /* An iteration dim and the axes that shard it, outermost first. */
 typedef struct DimAxes {
-  Name dim; /* as in ShardDim.name */
+  Name dim; /* dim as in ShardDim.name */
   AxisList axes;
 } DimAxes;
 
@@ -18,9 +18,9 @@ typedef struct Strategy {
   const Type *const *inputs, *const *results; /* placed */
   const DimAxes *dims;                        /* those that are sharded */
   int n_dims;
-  /* Axes over which operand `partial_input` (-1: every operand) comes as a
-   * partial sum, so that the results of a linear operator are partial sums too;
-   * 0 where none does. */
+  /* The axes over which operand `partial_input` (-1 means every operand) comes
+   * as a partial sum, so that the results of a linear operator are partial sums
+   * too; empty where none does. */
   AxisSet partial;
   int partial_input;
   /* Axes of dims whose ranges of global positions the operator must know

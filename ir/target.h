@@ -10,7 +10,7 @@
 typedef struct Target Target;
 struct Target {
   const char *name;    /* "cpu", "cuda" */
-  int alignment_bytes; /* of every buffer in the arena */
+  int alignment_bytes; /* alignment of every buffer in the arena */
   /* Returns whether the operator has a kernel of its own on this target; else
    * `decompose` writes it in simpler ones. */
   bool (*has_kernel)(const Target *target, const Graph *graph, int id);

@@ -33,7 +33,7 @@ typedef struct Tokens {
   uint32_t at;
   Token token; /* the next one */
   bool failed;
-  int depth; /* of the bodies that are open */
+  int depth; /* number of bodies that are open */
 } Tokens;
 
 /* Begins at the first word.  A text over 4 GiB is a mistake. */

@@ -15,13 +15,15 @@ typedef enum WorkClass {
 
 typedef struct Work {
   WorkClass class;
-  DType dtype; /* in which a contraction multiplies; of others that of the first
-                  operand, of the first result where there is none */
+  /* Dtype in which a contraction multiplies; of others that of the first
+   * operand, or of the first result where there is no operand. */
+  DType dtype;
   /* A contraction is `batch` products of [m, k] and [k, n]; others have 0.
    * Attention is two products: k is the sum of both. */
   int64_t batch, m, n, k;
-  bool has_unaligned_rows; /* a matmul: those of an operand or of the result are
-                              no multiple of 16 bytes */
+  /* A matmul: those of an operand or of the result are no multiple of 16 bytes.
+   */
+  bool has_unaligned_rows;
   double flops;
   double padding; /* those of them that multiply a convolution's padding */
   int64_t read, written; /* bytes */
@@ -32,7 +34,8 @@ typedef struct WorkCall {
   const Node *node;           /* operator, attributes, body */
   const Type *const *inputs;  /* local sizes */
   const Type *const *results; /* local sizes */
-  const Mesh *mesh;           /* of the body's types; NULL: they are local */
+  /* Mesh of the body's types; NULL means that they are local. */
+  const Mesh *mesh;
 } WorkCall;
 
 const char *work_class_name(WorkClass class);

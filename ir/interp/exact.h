@@ -119,7 +119,7 @@ uint64_t residue_inverse(uint64_t a);
 static inline uint64_t exact_e(ExactNumber a) {
   return a.e & ~EXACT_FROM_LOG;
 }
-static inline bool exact_is_infinite(ExactNumber a) { /* or NaN */
+static inline bool exact_is_infinite(ExactNumber a) { /* a number, or NaN */
   return exact_e(a) >= EXACT_MINUS_INF;
 }
 static inline bool exact_is_nan(ExactNumber a) {

@@ -55,8 +55,8 @@ int64_t type_stride(const Type *type, Name dim);
 
 /* Finds tiles of DOT_TILE rows whose factors are equal. */
 typedef struct DotTiles {
-  const char *factors; /* of all rows, tile by tile */
-  size_t row_bytes;    /* of the factors of a row */
+  const char *factors; /* factors of all rows, tile by tile */
+  size_t row_bytes;    /* bytes of the factors of a row */
   int64_t n_slots;     /* a power of 2 */
   int64_t *slots;      /* the first row of a tile, plus 1 */
 } DotTiles;
@@ -75,8 +75,9 @@ struct InterpCall {
   Tensor *results; /* zeroed */
   Arena *arena;    /* scratch */
   const Numbers *numbers;
-  const MeshPlace *place; /* whose shards the tensors are; NULL: logical */
-  struct Run *run;        /* for bodies: interp.c */
+  /* The place whose shards the tensors are; NULL means logical tensors. */
+  const MeshPlace *place;
+  struct Run *run; /* for bodies: interp.c */
 };
 
 /* Returns the global position of the first element along dim `d` of result 0.

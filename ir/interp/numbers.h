@@ -18,8 +18,9 @@ typedef void InterpKernel(const InterpCall *call);
 
 typedef struct Numbers {
   InterpNumber number;
-  bool has_second_prime; /* INTERP_exact: modulo 2^61 - 31, not 2^61 - 1 */
-  uint64_t seed;         /* of the hashes of INTERP_exact; else unused */
+  /* INTERP_exact computes modulo 2^61 - 31, not 2^61 - 1. */
+  bool has_second_prime;
+  uint64_t seed; /* seed of the hashes of INTERP_exact, else unused */
   /* Gives the function for a call in place of that of its row, or NULL: other
    * arithmetic over the cells of INTERP_exact, such as that of tests/count. */
   InterpKernel *(*kernel)(const InterpCall *call);

@@ -17,14 +17,19 @@
 /* Where the values of a graph lie, in bytes of a rank's arena; a body's offsets
  * count from the workspace of its scan.  All arrays are the caller's. */
 typedef struct PlayLayout {
-  const int64_t *offset, *bytes; /* by value: first_value[node] + result */
-  const int *first_value;        /* by node */
-  const int64_t *workspace;      /* by node: of a library or a scan; -1: none */
+  /* Place by value: first_value[node] + result. */
+  const int64_t *offset, *bytes;
+  const int *first_value; /* first value of each node */
+  /* Workspace of a library or a scan, by node; -1 means none. */
+  const int64_t *workspace;
   const int64_t *workspace_bytes;
-  const bool *is_view; /* by node: the result shows the bytes of its input */
-  const int *outside;  /* by value, in a body: the scan's input whose bytes it
-                          has, or the number of inputs plus its result; -1 */
-  const struct PlayLayout *const *bodies; /* by node; NULL: no scan */
+  /* Whether the result shows the bytes of its input, by node. */
+  const bool *is_view;
+  /* In a body, by value: the scan's input whose bytes it has, or the number of
+   * inputs plus its result; -1 means neither. */
+  const int *outside;
+  /* Layouts of bodies, by node; NULL means no scan. */
+  const struct PlayLayout *const *bodies;
   int64_t persistent_bytes, arena_bytes;
 } PlayLayout;
 
@@ -37,22 +42,24 @@ PlayProgram *play_program(Arena *arena, const Graph *graph,
 typedef struct PlayMessage {
   const Node *node;
   const Mesh *mesh;
-  int64_t bytes; /* of the parts of a rank: of operand or result, the larger */
+  /* Bytes of the parts of a rank: of operand or result, the larger. */
+  int64_t bytes;
 } PlayMessage;
 
 typedef struct PlayMessages {
   Arena *arena;
-  VEC(PlayMessage) list; /* in the order in which they start */
+  VEC(PlayMessage) list; /* messages in the order in which they start */
 } PlayMessages;
 
-/* All ranks with their arenas.  What a program leaves in persistent buffers is
- * there for the next one. */
+/* The state of all ranks that are played in one process: an arena for each of
+ * them.  Programs are played one after the other, and each finds in the
+ * persistent buffers what the one before has left there. */
 typedef struct Player Player;
 typedef struct PlayOptions {
   const Numbers *numbers;
-  int ranks;              /* those of every graph with a mesh of ranks */
-  int64_t arena_bytes;    /* of the largest program */
-  uint64_t seed;          /* of poison, and of when collectives take effect */
+  int ranks;           /* those of every graph with a mesh of ranks */
+  int64_t arena_bytes; /* arena of the largest program */
+  uint64_t seed;       /* seed of poison, and of when collectives take effect */
   PlayMessages *messages; /* gets all that are played; or NULL */
 } PlayOptions;
 Player *player_create(Arena *arena, const PlayOptions *options);
@@ -73,9 +80,10 @@ void player_run(Player *player);
 Tensor player_read(Player *player, int output, int rank, Arena *arena);
 
 typedef struct PlayDifference {
-  double error;    /* as of NumbersDifference; 0: all replicas are equal */
+  /* Error as in NumbersDifference; 0 means that all replicas are equal. */
+  double error;
   int rank;        /* the first that has it */
-  int64_t element; /* of the logical tensor */
+  int64_t element; /* element of the logical tensor */
 } PlayDifference;
 /* Compares what each rank holds of an output with a logical tensor. */
 PlayDifference player_compare(Player *player, int output, const Tensor *wanted,

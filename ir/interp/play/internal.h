@@ -19,7 +19,7 @@ typedef struct RankClasses {
   int id, n;
   const int *of_rank;             /* the class of a rank */
   const int *first;               /* the first rank of a class */
-  const struct RankClasses *next; /* of the same hash */
+  const struct RankClasses *next; /* next class of the same hash */
 } RankClasses;
 
 /* The numbers that the ranks hold of a value: an array for each class. */
@@ -28,9 +28,9 @@ typedef struct Shards {
   DType dtype;
   int n_users;
   int64_t n;           /* elements that a rank holds */
-  size_t size_bytes;   /* of an element */
+  size_t size_bytes;   /* bytes of an element */
   unsigned char *data; /* element i of a class: number class * n + i */
-  int capacity;        /* of `data`: the index of its size */
+  int capacity;        /* index of the size of `data` */
   struct Shards *next; /* unused, of this capacity */
 } Shards;
 
@@ -59,8 +59,10 @@ struct PlayProgram {
 typedef struct Frame {
   const Graph *graph, *local;
   const PlayLayout *layout;
-  int *stamp;   /* by value: what its bytes are stamped with */
-  int *waiting; /* by value: the collective to wait for, plus 1; 0: none */
+  /* The number of the write that each value belongs to, by value.  The bytes of
+   * the value must carry this number when they are read. */
+  int *stamp;
+  int *waiting; /* the collective to wait for, plus 1, by value; 0 means none */
   const struct Frame *enclosing;
   int scan; /* its node in the enclosing graph */
   int64_t iteration;
@@ -80,16 +82,16 @@ struct Player {
   PlayOptions options;
   VEC(Extent) extents;              /* ascending, none over another */
   Shards *unused[SHARD_CAPACITIES]; /* lists, by capacity */
-  Map *classes;                     /* by hash */
+  Map *classes;                     /* classes by hash */
   Map *joined, *grouped; /* memos of classes_join and classes_of_members */
   int n_classes;
-  int *stamps; /* by byte: which write it was; equal on all ranks */
+  int *stamps; /* number of the write of each byte; equal on all ranks */
   int last_stamp;
   uint64_t n_random; /* poisons made so far */
   int64_t touched_bytes, n_collectives;
   const char *memory_fault, *message_fault;
   const PlayProgram *program;
-  /* By set of axes of the program; NULL: not made yet. */
+  /* Groups by set of axes of the program.  NULL means not made yet. */
   PlayGroups **groups;
   const RankClasses **of_axes;
   Frame frame;
