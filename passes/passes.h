@@ -14,21 +14,24 @@ typedef struct PassContext {
   Module *module;     /* results live in its arena */
   Arena *scratch;     /* freed after the pass */
   const Model *model; /* settings of train; NULL for a bare graph */
-  const Plan *plan;   /* NULL: one rank */
+  const Plan *plan;   /* NULL means one rank */
   const Target *target;
   bool is_training; /* the graph will be differentiated and updated */
   bool is_trial; /* nobody reads warnings: those that take long are left out */
   bool keeps_gradients; /* the update leaves them among the outputs */
-  bool is_decode; /* the graph runs once for every token, and what depends on
-                     weights alone is stored: see weight_precompute.c */
-  int level;      /* -O; set by passes_run */
+  /* The graph runs once for every token, and what depends on weights alone is
+   * stored: see weight_precompute.c. */
+  bool is_decode;
+  int level; /* -O; set by passes_run */
 } PassContext;
 
 /* All that a pass makes of a graph. */
 typedef struct PassResult {
-  Graph *graph;       /* the next graph; of a pass NULL: it changes nothing */
-  Graph *decode_init; /* what a decode graph needs done once before its first
-                         token; NULL: nothing */
+  /* The next graph; NULL of a pass means that it changes nothing. */
+  Graph *graph;
+  /* Graph of what a decode graph needs done once before its first token; NULL
+   * means nothing. */
+  Graph *decode_init;
 } PassResult;
 
 /* Is the function pass_NAME of a row of passes.def: one that returns the next
@@ -62,7 +65,7 @@ typedef struct PassInfo {
   PassPhase phase;
   int level; /* lowest -O level at which it runs */
   bool training_only;
-  bool walks_bodies;      /* of scans, after the graph */
+  bool walks_bodies;      /* the pass enters bodies of scans, after the graph */
   int only;               /* an Op without which it changes nothing, or -1 */
   const char *does, *why; /* does: "" in later rows of a pass */
 } PassInfo;
@@ -126,17 +129,18 @@ bool matmul_can_add(const Graph *graph, int id, const int *n_uses);
 
 /* Where each value of the final graph lives in a rank's arena. */
 typedef struct BufferAssignment {
-  int64_t *offset; /* [n_values]: bytes; values are numbered
-                      first_value[node] + result */
+  /* [n_values]: bytes; values are numbered first_value[node] + result. */
+  int64_t *offset;
   int64_t *bytes;
   int *first_value;   /* [n_nodes] */
   int64_t *workspace; /* [n_nodes]: offset of library scratch or -1 */
-  struct BufferAssignment *
-      *bodies;  /* [n_nodes]: of a scan its body's, whose offsets
-         count from the scan's workspace; else NULL */
-  int *outside; /* [n_values]: in a body, the scan's input whose bytes the value
-                   has, or the number of inputs plus its result; else -1 */
-  int64_t persistent_bytes; /* of the persistent buffers in use */
+  /* [n_nodes]: of a scan its body's, whose offsets count from the scan's
+   * workspace; else NULL. */
+  struct BufferAssignment **bodies;
+  /* [n_values]: in a body, the scan's input whose bytes the value has, or the
+   * number of inputs plus its result; else -1. */
+  int *outside;
+  int64_t persistent_bytes; /* bytes of the persistent buffers in use */
   int64_t arena_bytes;      /* highest byte this graph touches */
 } BufferAssignment;
 
@@ -152,9 +156,10 @@ typedef struct PersistentBuffer {
 typedef struct PersistentBuffers {
   VEC(PersistentBuffer) buffers;
   int64_t bytes;
-  Map *by_path[N_ROLES];    /* index in buffers, plus 1; NULL: none */
-  int64_t bytes_but_caches; /* caches come last: a graph that reads and fills
-                               none has its transient bytes there */
+  Map *by_path[N_ROLES]; /* index in buffers, plus 1; NULL means none */
+  /* Caches come last: a graph that reads and fills none has its transient bytes
+   * there. */
+  int64_t bytes_but_caches;
 } PersistentBuffers;
 
 void persistent_buffers_add(PersistentBuffers *layout, Arena *arena,

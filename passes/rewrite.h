@@ -12,11 +12,12 @@ typedef struct Rewrite {
   PassContext *ctx;
   const Graph *from;
   Graph *to;
-  /* By node, the values of `to` for result 0 and for those behind it (NULL:
-   * none yet); only rewrite_find and rewrite_set use them. */
+  /* The values of `to` by node: for result 0 and for those behind it (NULL
+   * means none yet).  Only rewrite_find and rewrite_set use them. */
   Value *first, **others;
-  int n_same; /* so many nodes of `to` are the first ones of `from`, and so are
-                 their values; -1: no longer known */
+  /* Number of nodes of `to` that are the first ones of `from`, and so are their
+   * values; -1 means no longer known. */
+  int n_same;
 } Rewrite;
 
 /* Begins to rewrite; `to` starts empty, with name and mesh of `from`. */
@@ -44,13 +45,15 @@ static inline void rewrite_set(Rewrite *rewrite, Value old, Value now) {
   else
     rewrite_set_other(rewrite, old, now);
 }
-/* Gives the nodes appended next the span, path and phase of old node `id`. */
+/* Sets the span, path and phase that nodes appended from now on get: those of
+ * old node `id`. */
 void rewrite_at(Rewrite *rewrite, int id);
 /* Returns the mapped inputs of node `id`, in scratch memory. */
 Value *rewrite_inputs(const Rewrite *rewrite, int id);
-/* The same to be read only, without an allocation for a few: in the node, if
- * nothing has changed, or in `few`. */
+/* The number of inputs up to which rewrite_read_inputs allocates nothing. */
 enum { REWRITE_FEW = 8 };
+/* Returns the mapped inputs of a node, to be read only: those in the node, if
+ * nothing has changed, or in `few`, else in scratch memory. */
 const Value *rewrite_read_inputs(const Rewrite *rewrite, int id,
                                  Value few[REWRITE_FEW]);
 /* Copies a node (an `input` with its registration) and maps its results. */

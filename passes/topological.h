@@ -10,7 +10,7 @@
 /* The items that are ready, the lowest key first, among equals the lowest id.
  */
 typedef struct ReadyHeap {
-  const int64_t *key; /* by id; NULL: the id */
+  const int64_t *key; /* key by id; NULL means the id */
   int *ids, n;
 } ReadyHeap;
 

@@ -20,7 +20,7 @@ typedef struct MemoryPeak {
   int64_t most[N_PEAK_KINDS];  /* each when it is largest itself */
   int64_t live;                /* the largest sum */
   int64_t packed;              /* transient bytes; more than `live` by holes */
-  int node;                    /* that runs when the sum is largest */
+  int node;                    /* the node that runs when the sum is largest */
 } MemoryPeak;
 
 /* Transient bytes that are in use from one node to another, both included. */

@@ -14,17 +14,19 @@
 /* A persistent buffer of ROLE_decode_cache. */
 typedef struct DecodeCache {
   Name path;
-  Value value;   /* of the net: the rows of all token positions; of a carry: its
-                    initial   value */
-  bool is_carry; /* of a scan: one value, that of the last iteration */
+  /* Rows of all token positions, a value of the net; of a carry its initial
+   * value. */
+  Value value;
+  bool is_carry; /* a carry of a scan: one value, that of the last iteration */
 } DecodeCache;
 
 typedef struct DecodeGraphs {
   Graph *step; /* the net for one token: T of size 1 */
   DecodeCache *caches;
   int n_caches;
-  bool has_carries; /* then `prefill` cannot fill the caches: its carries have
-                       run to the end of its window, after the last token */
+  /* Then `prefill` cannot fill the caches: its carries have run to the end of
+   * its window, after the last token. */
+  bool has_carries;
 } DecodeGraphs;
 
 /* Splits a forward net i32[B, T] -> [B, T, ...].  Returns false if the net does

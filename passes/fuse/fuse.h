@@ -13,14 +13,16 @@
 typedef struct Group {
   VEC(int) members;
   int64_t position;   /* ascends along the list of groups: see fuse_order.c */
-  int previous, next; /* in that list; -1 */
+  int previous, next; /* neighbours in that list; -1 means none */
   bool is_fusable;    /* its nodes may stand in a body */
   int merge_class;    /* groups merge only within: phase, micro-batch */
-  const Type *plain;  /* of a group without reductions and lookups: a type
-                         whose dims are its loops; else NULL */
-  int n_inputs;       /* at least its distinct inputs, free ones apart; of a
-                         single node that is not plain 0 */
-  double repeated;    /* of a plain group: see FuseSummary */
+  /* For a group without reductions and lookups, a type whose dims are its
+   * loops; else NULL. */
+  const Type *plain;
+  /* At least its distinct inputs, free ones apart; of a single node that is not
+   * plain 0. */
+  int n_inputs;
+  double repeated; /* cost of a plain group, see FuseSummary */
 } Group;
 
 /* Where a group stands in the list. */
@@ -35,12 +37,14 @@ typedef struct Fusion {
   Arena *arena; /* scratch */
   int n;        /* nodes, and groups: group i began as node i */
   Group *groups;
-  int *group_of;     /* by node; -1: not stored, every user has a copy */
-  bool *is_free;     /* costs nothing: copied into every body that uses it */
-  bool *is_clone;    /* by node, or NULL: a clone for its users, which must not
-                        merge with its producers */
-  int first, last;   /* of the list of groups in topological order; -1 */
-  int64_t *elements; /* by node: of its first result */
+  int *group_of; /* group by node; -1 means not stored: every user has a copy */
+  bool *is_free; /* costs nothing: copied into every body that uses it */
+  /* By node, or NULL: a clone for its users, which must not merge with its
+   * producers. */
+  bool *is_clone;
+  /* Ends of the list of groups in topological order; -1 means none. */
+  int first, last;
+  int64_t *elements; /* elements of its first result, by node */
   int *user_begin;   /* users of node i: users[user_begin[i]..[i + 1]) */
   int *users;
   bool *is_output;
@@ -48,7 +52,7 @@ typedef struct Fusion {
   /* Work space. */
   int *ids, *stage; /* [max_nodes] */
   Value *seen;      /* [max_inputs] */
-  VEC(int) stack;   /* of groups */
+  VEC(int) stack;   /* stack of groups */
   VEC(GroupPlace) places;
   int max_nodes, max_inputs;
 } Fusion;
@@ -59,9 +63,10 @@ typedef struct FuseSummary {
   Dim space[MAX_SPACE];  /* S */
   Name inner[MAX_SPACE]; /* R */
   bool is_row_like, has_reduction, has_lookup;
-  double repeated; /* operations on values that have fewer elements than the
-                      loops, which are done again for each of the others */
-  int n_inputs;    /* distinct values from outside, free ones apart */
+  /* Operations on values that have fewer elements than the loops, which are
+   * done again for each of the others. */
+  double repeated;
+  int n_inputs; /* distinct values from outside, free ones apart */
 } FuseSummary;
 
 /* ---- fuse_groups.c ---- */
@@ -111,8 +116,8 @@ Graph *fusion_clone(Fusion *fusion, bool **out_is_clone);
 /* The bodies of a graph so far. */
 typedef struct BodyShare {
   Module *module;
-  Module trial; /* of the body that is being built */
-  Map *known;   /* by hash: those that differ */
+  Module trial; /* module of the body that is being built */
+  Map *known;   /* bodies that differ, by hash */
 } BodyShare;
 
 BodyShare *body_share_begin(const Fusion *fusion);

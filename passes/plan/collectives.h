@@ -11,9 +11,9 @@
 typedef struct CollectiveKind {
   Op op;
   AxisSet axes;
-  Bytes sent;       /* by each rank */
-  int queue;        /* of the list */
-  int *transfer_of; /* by class: index into the transfers */
+  Bytes sent;       /* bytes that each rank sends */
+  int queue;        /* queue of the list */
+  int *transfer_of; /* index into the transfers, by class */
   int64_t n_starts; /* up to this place of the list */
 } CollectiveKind;
 
@@ -23,9 +23,11 @@ typedef struct Collectives {
   Arena *arena;
   const Mesh *mesh;
   const ClusterSlice *slice;
-  const CostModel *models;     /* by class */
-  int n_classes;               /* groups of the slice */
-  VEC(ProcessGroups *) groups; /* of each set of mesh axes that was asked for */
+  const CostModel *models; /* models by class */
+  int n_classes;           /* groups of the slice */
+  /* Groups of each set of mesh axes that was asked for. */
+  VEC(ProcessGroups *)
+  groups;
   VEC(CollectiveKind) kinds;
   VEC(SimTransfer) transfers;
 } Collectives;

@@ -36,16 +36,19 @@ int cost_term_find(const char *name);
 /* A device as its kernels reach it. */
 typedef struct DeviceRates {
   bool is_gpu;
-  int units;              /* multiprocessors, or cores of a rank */
-  double flops[N_DTYPES]; /* peak of products a second; 0: lacks the dtype */
-  double bandwidth;       /* peak, bytes a second */
-  double sustained, memory_share, attention, attention_grad; /* of peak */
-  double unaligned; /* of peak; 0: such products are as fast as others */
+  int units; /* multiprocessors, or cores of a rank */
+  /* Peak rate of products a second; 0 means that it lacks the dtype. */
+  double flops[N_DTYPES];
+  double bandwidth; /* peak, bytes a second */
+  /* Shares of peak. */
+  double sustained, memory_share, attention, attention_grad;
+  /* Share of peak; 0 means that such products are as fast as others. */
+  double unaligned;
   int64_t tile_k;
   Ps launch;
   Ps collective;        /* a transfer of nothing */
   double transport;     /* bytes a second that a rank's transport sends */
-  int64_t interference; /* of SIM_ONE */
+  int64_t interference; /* part of SIM_ONE */
 } DeviceRates;
 
 typedef enum Transport { TRANSPORT_mpi, TRANSPORT_nccl } Transport;
@@ -53,7 +56,7 @@ typedef enum Transport { TRANSPORT_mpi, TRANSPORT_nccl } Transport;
 typedef struct CostModel {
   DeviceRates rates;
   Transport transport;
-  int group;              /* of the cluster, whose devices these are */
+  int group;              /* group of the cluster, whose devices these are */
   uint32_t without;       /* bit of each CostTerm that is left out */
   const Profile *profile; /* what it has is not computed; or NULL */
   const Curves *curves;   /* else what they have is interpolated; or NULL */
@@ -69,7 +72,7 @@ bool cost_counts(const CostModel *model, CostTerm term);
  * has none. */
 bool cost_rates_of(const char *preset, DeviceRates *rates);
 
-/* How far steps are from those of published runs. */
+/* The distances of predicted steps from those of published runs. */
 typedef struct PriceErrors {
   double mean, largest;
   int runs;
@@ -92,7 +95,8 @@ void cost_share_machine(CostModel *model, const ClusterGroup *group,
 typedef struct LaunchCost {
   CostTerm part; /* what `time` is counted as */
   Ps launch, time;
-  bool is_measured; /* by the profile: `time` has what lies between launches */
+  /* Measured by the profile: `time` has what lies between launches. */
+  bool is_measured;
 } LaunchCost;
 
 /* ---- cost_group.c: levels ---- */
@@ -101,12 +105,12 @@ typedef struct LaunchCost {
  * same program, so the other groups transfer over a level at the same time. */
 typedef struct GroupLevel {
   const Level *level;
-  int link;              /* of programs of the simulator */
+  int link;              /* link of programs of the simulator */
   int64_t group_below;   /* ranks of the group in one member, at most */
   int64_t group_members; /* members of one unit with ranks of it, at most */
   int64_t hops;          /* members with ranks of it, less units with them */
   int64_t ranks_below;   /* all ranks in one member, at most */
-  int64_t members;       /* of a unit that have ranks, at most */
+  int64_t members;       /* members of a unit that have ranks, at most */
 } GroupLevel;
 
 /* Lists the levels that the process group of these ranks of a slice (in

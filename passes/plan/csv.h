@@ -18,7 +18,7 @@ typedef struct Csv {
   const Source *source;
   const char *what;   /* "profile", for messages */
   const char *header; /* the first line: names of columns */
-  int n_older;        /* so many of them an older table has; 0: it has all */
+  int n_older;        /* columns that an older table has; 0 means all */
   const char *help;   /* which command writes such a table */
 } Csv;
 

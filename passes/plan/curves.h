@@ -27,10 +27,12 @@ typedef struct LinkPoint {
   Op op;
   int ranks, nodes;
   Bytes bytes;
-  Ps ps;         /* after DNN_REST_NS without a collective */
-  Ps beside;     /* while the ranks compute; 0: not known */
-  int64_t taken; /* thousandths of the stream that it then takes */
-  Ps following;  /* right after another one; 0: not known */
+  Ps ps;     /* after DNN_REST_NS without a collective */
+  Ps beside; /* time while the ranks compute; 0 means not known */
+  /* The thousandths of the speed of computation that the transfer takes from it
+   * while ranks compute. */
+  int64_t taken;
+  Ps following; /* time right after another one; 0 means not known */
 } LinkPoint;
 
 typedef struct Curves {
@@ -60,7 +62,7 @@ Ps curves_kernel(const Curves *curves, Op op, const Work *work, int cores);
 
 /* Where the ranks of a process group are. */
 typedef enum LinkReach {
-  REACH_inside, /* in one machine */
+  REACH_inside, /* within one machine */
   REACH_between /* machines */
 } LinkReach;
 

@@ -1,5 +1,6 @@
 /*
- * price.h -- declares what one step of an instruction list costs on a cluster.
+ * price.h -- declares the price of a program: the time and the parts of one
+ * training step of its instruction list on the devices and links of a cluster.
  */
 #ifndef PASSES_PLAN_PRICE_H
 #define PASSES_PLAN_PRICE_H
@@ -11,27 +12,31 @@
  * theirs. */
 typedef struct PriceClass {
   const ClusterGroup *group;
-  const CostModel *model; /* of its devices */
+  const CostModel *model; /* model of its devices */
   int ranks;
-  Ps begin; /* of its last step, after the first class has begun its own */
+  /* Begin of its last step, after the first class has begun its own. */
+  Ps begin;
   Ps step;
   Ps parts[N_COST_PARTS];
-  Ps compute, exposed; /* of it: kernels run; the stream waits for transfers */
+  /* Parts of it: kernels run; the stream waits for transfers. */
+  Ps compute, exposed;
 } PriceClass;
 
 typedef struct Price {
-  Ps step;                /* of the slowest class */
-  Ps parts[N_COST_PARTS]; /* of the class that computes longest of those */
+  Ps step; /* step of the slowest class */
+  /* Parts of the class that computes longest of those. */
+  Ps parts[N_COST_PARTS];
   Ps compute, exposed;
-  Bytes sent; /* by a rank */
+  Bytes sent; /* bytes that a rank sends */
   int64_t n_launches, n_transfers;
-  /* How many launches the profile had, their time, and that of all launches, in
-   * the first class. */
+  /* The number of launches that the profile had, their time, and that of all
+   * launches, in the first class. */
   int64_t n_measured;
   Ps measured, launches;
   int n_classes, slowest; /* slowest: the class of `step` and `parts` */
   PriceClass *classes;
-  int n_actions, n_folded; /* of the first class: before and after folding */
+  /* Actions of the first class before and after folding. */
+  int n_actions, n_folded;
 } Price;
 
 /* Returns one run of a collective over these axes in which a rank sends so many

@@ -23,7 +23,7 @@ typedef struct ScheduleTimes {
 
 typedef struct ScheduleAction {
   int rank;
-  Span span; /* of its cell */
+  Span span; /* place of its cell */
   Ps duration;
 } ScheduleAction;
 
@@ -31,10 +31,10 @@ typedef struct ScheduleList {
   int n_ranks, n_stages, n_microbatches, n_actions;
   const ScheduleAction *actions; /* `id` of the simulator's launches */
   SimProgram program;            /* one class for each rank */
-  const int *senders;            /* by transfer: the action before it */
-  Ps *work;                      /* by rank */
-  int *peak_live; /* by rank: most micro-batches of stages between F and B, or
-                     W, at a time */
+  const int *senders; /* the action before each transfer, by transfer */
+  Ps *work;           /* work by rank */
+  /* Most micro-batches of stages between F and B, or W, at a time, by rank. */
+  int *peak_live;
 } ScheduleList;
 
 /* Reads a list.  Returns NULL, with messages, where the list cannot be run. */

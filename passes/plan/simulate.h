@@ -45,7 +45,8 @@ typedef struct SimClass {
   const SimAction *actions;
 } SimClass;
 
-/* How long a transfer keeps a link busy when it has the link for itself. */
+/* The time that a transfer keeps a link busy when it has the link for itself.
+ */
 typedef struct SimLoad {
   int link;
   Ps busy;
@@ -63,12 +64,14 @@ typedef struct SimTransfer {
   Ps sooner; /* at most `latency` */
   int n_loads;
   const SimLoad *loads;
-  int n_starts;   /* classes that start it */
-  int64_t takes;  /* of SIM_ONE: what it takes of the stream of each class that
-                     starts it while its bytes move */
-  int64_t beside; /* of SIM_ONE: its own rate while one of these classes runs a
-                     launch; 0: it is not slower then */
-  int term;       /* what the wait for it is counted as */
+  int n_starts; /* classes that start it */
+  /* The part of the stream of each class that starts it, which it takes while
+   * its bytes move; SIM_ONE is all of it. */
+  int64_t takes;
+  /* Its own rate while one of these classes runs a launch, in parts of SIM_ONE;
+   * 0 means that it is not slower then. */
+  int64_t beside;
+  int term; /* what the wait for it is counted as */
 } SimTransfer;
 
 typedef struct SimProgram {
@@ -86,7 +89,7 @@ typedef struct SimClassResult {
   Ps *compute;   /* [n_terms]: of the last step, as if nothing were taken */
   Ps *exposed;   /* [n_terms]: the stream waits for transfers */
   Ps *taken;     /* [n_terms]: launches take longer beside a transfer */
-  int waits_for; /* the transfer that never ends; -1: none */
+  int waits_for; /* the transfer that never ends; -1 means none */
   int waits_at;  /* index of that action */
 } SimClassResult;
 

@@ -12,23 +12,23 @@ typedef struct Under Under;
 /* A class that has come to a transfer, and what is behind it in its queue. */
 typedef struct Member {
   int class, queue;
-  int id, step; /* of its start */
+  int id, step; /* number and step of its start */
   Under *next;
 } Member;
 
 /* One run of a transfer. */
 struct Under {
   const SimTransfer *transfer;
-  int id, n_first; /* in so many queues it is the first */
-  int number;      /* in the key of a snapshot */
+  int id, n_first; /* number, and in how many queues it is the first */
+  int number;      /* number in the key of a snapshot */
   bool has_begun;
-  Ps begin, latency_left, left; /* of the time that it takes alone */
+  Ps begin, latency_left, left; /* parts of the time that it takes alone */
   Ps alone;                     /* its largest load */
   VEC(Member) members;
 };
 
 typedef struct SimQueue {
-  Under *first, *last; /* NULL: it is empty */
+  Under *first, *last; /* NULL means that it is empty */
 } SimQueue;
 
 /* The state before an iteration.  Two states with equal keys go on alike, and
@@ -36,13 +36,15 @@ typedef struct SimQueue {
 typedef struct Snapshot {
   VEC(int64_t) key;
   VEC(int64_t) counts; /* values of the counters */
-  VEC(int64_t) left;   /* of the loops around each class, in order */
+  /* Iterations left of the loops around each class, in order. */
+  VEC(int64_t)
+  left;
 } Snapshot;
 
 typedef struct SimLoop {
   int at; /* its action */
   int64_t left;
-  Snapshot *kept;       /* NULL: iterations are not compared */
+  Snapshot *kept;       /* NULL means that iterations are not compared */
   int64_t since, until; /* iterations since then; when to keep a later one */
 } SimLoop;
 
@@ -51,11 +53,12 @@ typedef struct Runner {
   SimQueue *queues;
   int at, step;
   VEC(SimLoop) loops; /* those around, the innermost last */
-  Ps left, begin;     /* of the launch that runs; of that or a wait */
-  Ps moved;           /* when it last had a transfer under way */
+  /* Time left of the launch that runs; begin of that or of a wait. */
+  Ps left, begin;
+  Ps moved; /* when it last had a transfer under way */
   bool is_running;
   int64_t *n_started, *n_waited; /* [n_transfers] */
-  int waits_for;                 /* or -1 */
+  int waits_for;                 /* the transfer, or -1 */
   int64_t waits_number;          /* it needs so many ends of it */
   Ps *totals;                    /* [N_TOTALS][n_terms], of all steps */
   Ps *before;                    /* those without the last step */
@@ -74,7 +77,7 @@ typedef struct Simulation {
   int64_t *n_ended;  /* [n_transfers] */
   VEC(Under *) open; /* come to, not begun */
   VEC(Under *) under_way;
-  VEC(Under *) ended; /* by the event at hand */
+  VEC(Under *) ended; /* transfers ended by the event at hand */
   VEC(Under *) unused;
   VEC(Snapshot *) unused_snapshots;
   VEC(int64_t *) counters; /* the time, and what only goes up */

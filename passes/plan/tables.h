@@ -25,8 +25,8 @@ typedef struct TransferSum {
   Op op;
   AxisSet axes;
   int64_t n;
-  Bytes sent;   /* by a rank */
-  Ps busy;      /* of the link that each keeps busy longest */
+  Bytes sent;   /* bytes that a rank sends */
+  Ps busy;      /* time of the link that each keeps busy longest */
   Ps latencies; /* before their first bytes */
 } TransferSum;
 

@@ -16,17 +16,19 @@ typedef struct Facts {
   bool is_contracted; /* a contraction reads it */
   bool is_gradient;   /* it is the gradient of a parameter, perhaps moved */
   bool is_stacked;    /* a scan stacks it rounded */
-  bool is_16bit; /* of a body's input and its carry: contractions alone read it
-                  */
-  bool crosses;  /* the backward pass reads what the forward pass made */
-  bool is_moved_rounded; /* an operator that moves elements reads it, and its
-                            result is rounded */
-  bool is_typed; /* an input all of whose readers are casts that the program
-                    wrote */
+  /* The input of a body and its carry may be stored in 16 bits: contractions
+   * alone read it. */
+  bool is_16bit;
+  bool crosses; /* the backward pass reads what the forward pass made */
+  /* An operator that moves elements reads it, and its result is rounded. */
+  bool is_moved_rounded;
+  /* An input all of whose readers are casts that the program wrote. */
+  bool is_typed;
   int n_readers;
-  Name reader;            /* path of the one there is */
-  DType rounded;          /* f32: not rounded */
-  Value in_f32, in_16bit; /* in the new graph; VALUE_NONE: not made yet */
+  Name reader;   /* path of the one there is */
+  DType rounded; /* f32: not rounded */
+  /* Values in the new graph; VALUE_NONE means not made yet. */
+  Value in_f32, in_16bit;
 } Facts;
 
 /* One graph, or the body of one scan. */
@@ -37,9 +39,12 @@ typedef struct Rounding {
   Facts **facts; /* [node][result] */
   bool *is_live, *is_listed;
   struct Rounding **bodies; /* [node], of scans */
-  struct Rounding *outer;   /* of a body: where its scan stands, */
-  int scan_id;              /* as this node, */
-  const Node *scan;         /* this one; NULL: no body */
+  /* For the body of a scan: the rounding of the graph in which the scan stands,
+   * the id of the scan there, and the scan.  NULL means that this is no body.
+   */
+  struct Rounding *outer;
+  int scan_id;
+  const Node *scan;
 } Rounding;
 
 Facts *precision_facts(const Rounding *r, Value value);

@@ -9,7 +9,7 @@
 #include "passes/rewrite.h"
 #include "passes/spmd/partition_trials.h"
 
-/* How ZeRO spreads a parameter. */
+/* The placement that ZeRO gives a parameter. */
 typedef struct ZeroShard ZeroShard;
 
 /* The strategies of operators so far. */
@@ -20,9 +20,9 @@ typedef struct Partition {
   PassContext *ctx;
   const Plan *plan;
   const Mesh *mesh;
-  Resharding *table; /* of the steps that can be appended */
-  Map *reduced;    /* value of the new graph -> node of its reduced value, plus
-                      1 */
+  Resharding *table; /* the table of the steps that can be appended */
+  /* Value of the new graph -> node of its reduced value, plus 1. */
+  Map *reduced;
   Map *resharded;  /* text of a value and a placement -> node, plus 1 */
   Map *zero;       /* path of a parameter -> ZeroShard */
   Map *parameters; /* path -> Type with its placement */
@@ -33,10 +33,12 @@ typedef struct Partition {
   /* By node of the old graph: readers[first_reader[id] .. first_reader[id + 1])
    * are the nodes that read its results. */
   int *first_reader, *readers;
-  const Name *shown;  /* by input of a scan's body: the path of the parameter
-                         that  it shows, or NULL; NULL: the graph is no body */
-  AxisList **targets; /* by node of the old graph, by dim of its result; NULL:
-                         nothing is completed, or the node has none */
+  /* Path of the parameter that each input of a scan's body shows, or NULL; NULL
+   * means that the graph is no body. */
+  const Name *shown;
+  /* Axes by node of the old graph and by dim of its result.  NULL means that
+   * nothing is completed, or that the node has none. */
+  AxisList **targets;
   PinTrial *trial;
 } Partition;
 

@@ -10,8 +10,8 @@
 
 /* A constraint as a run of the pass followed it. */
 typedef struct PinNote {
-  const Node *node;        /* of the old graph */
-  const Type *have, *want; /* of its operand, of its result */
+  const Node *node;        /* node of the old graph */
+  const Type *have, *want; /* types of its operand and of its result */
 } PinNote;
 
 /* A value as a run of the pass brought it from one placement to another, by
@@ -21,22 +21,27 @@ typedef struct ReshardNote {
   DType reduced; /* the dtype in which a sum is sent */
 } ReshardNote;
 
-/* How a run treats the constraints of a graph, and what it notes of them and
- * of the placements that it chose. */
+/* A run with its treatment of the constraints of a graph, and its notes of them
+ * and of the placements that it chose. */
 typedef struct PinTrial {
   bool completes;  /* values around them get the placements that they imply */
-  bool is_changed; /* by that, it is found */
+  bool is_changed; /* result of the run: a placement is another one by that */
   Span left_out;   /* the pin written here is not followed, or SPAN_NONE: */
-  const Map *instead; /* path -> Type that its values have in place of it; NULL:
-                         they stay as they are computed */
-  Map *notes; /* node -> PinNote, in the arena of the module; NULL: none */
-  VEC(ReshardNote) reshards; /* in the same arena, without slices */
+  /* path -> Type that its values have in place of it; NULL means that they stay
+   * as they are computed. */
+  const Map *instead;
+  /* PinNote of each node, in the arena of the module; NULL means that nothing
+   * is noted. */
+  Map *notes;
+  VEC(ReshardNote) reshards; /* reshardings in the same arena, without slices */
 } PinTrial;
 
-/* The bytes that a rank sends in a training step. */
+/* The cost by which placements are compared: the bytes that a rank sends in a
+ * training step. */
 typedef struct PlacementCost {
   int64_t bytes;
-  int64_t value_bytes; /* of the forward pass and of gradients of values */
+  /* The part of `bytes` for the forward pass and for gradients of values. */
+  int64_t value_bytes;
 } PlacementCost;
 
 /* ---- partition_pass.c ---- */

@@ -7,7 +7,7 @@
 
 #include "passes/rewrite.h"
 
-/* How the backward pass gets a value of the forward pass. */
+/* The ways in which the backward pass gets a value of the forward pass. */
 typedef enum Saving {
   SAVING_default, /* stored */
   SAVING_kept,    /* stored, because a line or the level of ZeRO says so */
@@ -27,15 +27,16 @@ typedef struct Remat {
   int n;
   int first_backward;    /* the first node of the backward pass, or n */
   bool keeps_parameters; /* gathered ones stay until the step ends */
-  Saving *saving;        /* by node */
-  bool *is_kept;         /* by node: a gather that need not be made again */
-  bool *is_stored; /* by node: follows from parameters and constants alone */
-  int *reader;    /* by node: the first backward reader of the clone, n: none */
-  int *place;     /* by node: the old node that its clone comes before */
-  int *anchor;    /* by place: what a value there waits for, or -1 ... */
+  Saving *saving;        /* saving by node */
+  bool *is_kept;         /* gathers that need not be made again, by node */
+  /* Nodes that follow from parameters and constants alone, by node. */
+  bool *is_stored;
+  int *reader; /* first backward reader of the clone, by node; n means none */
+  int *place;  /* the old node that the clone comes before, by node */
+  int *anchor; /* by place: what a value there waits for, or -1 ... */
   int first_data; /* ... then an input that micro-batches divide, or -1 */
   VEC(RematEvent) events;
-  int *first_event; /* by place, plus 1 */
+  int *first_event; /* first event by place, plus 1 */
 } Remat;
 
 /* ---- remat.c ---- */

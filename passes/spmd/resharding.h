@@ -44,7 +44,8 @@ Value merge_shards(Partition *p, Value value, int d, int64_t size);
 /* Moves dim `from` to place `to` of the storage order. */
 Value transpose_dim(Partition *p, Value value, int from, int to);
 /* Returns the value with dim `d` sharded further: each rank takes its shard of
- * what it holds.  `split` has the axes of the dim now and further ones. */
+ * what it holds.  `axes` are those of the new shards, and `split` is the axes
+ * that the dim has already, followed by `axes`. */
 Value shard_dim(Partition *p, Value value, int d, AxisList split,
                 AxisList axes);
 Name shards_name(const Partition *p, const Type *type, Name dim);

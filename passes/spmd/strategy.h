@@ -27,9 +27,9 @@ bool choose_strategy(Partition *p, int id, const Value *inputs,
 typedef struct StrategyQuestion {
   const Graph *graph; /* logical */
   const Node *node;
-  const Type *const *have, *const *rule; /* of the operands */
-  /* By operand: a parameter is stored over these axes of ZeRO; -1: it is none.
-   */
+  const Type *const *have, *const *rule; /* types of the operands */
+  /* The axes of ZeRO over which a parameter is stored, by operand.  -1 means
+   * that it is none. */
   const int *zero_axes;
 } StrategyQuestion;
 
