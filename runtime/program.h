@@ -29,12 +29,12 @@
 typedef uint8_t DnnDtype;
 
 typedef enum DnnRole {
-  DNN_PARAM,           /* trained; in checkpoints under its path */
-  DNN_STATE,           /* read and assigned, not trained; likewise */
-  DNN_OPTIMIZER_STATE, /* of the optimizer: "adamw.m/PATH"; not loaded by --load
-                        */
+  DNN_PARAM, /* trained; in checkpoints under its path */
+  DNN_STATE, /* read and assigned, not trained; in checkpoints likewise */
+  DNN_OPTIMIZER_STATE, /* state of the optimizer: "adamw.m/PATH"; not loaded by
+                          --load */
   DNN_EMA,             /* "ema/PATH" */
-  DNN_DECODE_CACHE,    /* of sampling; in no checkpoint */
+  DNN_DECODE_CACHE,    /* cache of sampling; in no checkpoint */
   DNN_DATA,       /* a field of a data block, filled before each execution */
   DNN_STEP,       /* i32 scalar: t, counted from 1 */
   DNN_SEED,       /* i64 scalar */
@@ -45,8 +45,9 @@ typedef enum DnnRole {
   DNN_RESULT,     /* what the net returns; read by sampling */
   DNN_LOSS_SCALE, /* loss scale */
   DNN_EPOCH,      /* i64 scalar: steps in an epoch */
-  DNN_BATCH_ROWS, /* of an entry point with another batch: part of the STATE of
-                that path, or its initial value; filled before each execution */
+  DNN_BATCH_ROWS, /* input of an entry point with another batch: part of the
+                     STATE of that path, or its initial value; filled before
+                     each execution */
 } DnnRole;
 
 /* A digit of the number of a rank in its mesh: (number / stride) % size. */
@@ -54,10 +55,10 @@ typedef struct DnnDigit {
   int32_t size, stride;
 } DnnDigit;
 
-/* How some axes divide a mesh into process groups.  The mesh has the ranks
- * [first, first + ranks), and a rank has the number rank - first in it.  Ranks
- * whose numbers differ in these digits only are one group.  The digits of a
- * rank, the most significant first, are its index in its group. */
+/* The division of a mesh into process groups by some axes.  The mesh has the
+ * ranks [first, first + ranks), and a rank has the number rank - first in
+ * it.  Ranks whose numbers differ in these digits only are one group.  The
+ * digits of a rank, the most significant first, are its index in its group. */
 typedef struct DnnGroup {
   int32_t first, ranks;
   int32_t size; /* members of a group: the product of the digits' sizes */
@@ -72,10 +73,10 @@ typedef struct DnnTensor {
   uint8_t rank;
   const char *dim[DNN_MAX_RANK];
   int64_t size[DNN_MAX_RANK]; /* logical; row-major */
-  /* Member i of a group holds shard i of the dim, of ceil(size / members)
-   * elements; NULL: the dim is replicated. */
+  /* The group that shards the dim: member i holds shard i, of ceil(size /
+   * members) elements.  NULL means that the dim is replicated. */
   const DnnGroup *split[DNN_MAX_RANK];
-  int64_t offset, bytes; /* of the local shard in the arena */
+  int64_t offset, bytes; /* place of the local shard in the arena */
   uint8_t init;          /* InitKind of support.h */
   double init_a;
 } DnnTensor;
@@ -120,13 +121,13 @@ typedef enum DnnOpcode {
  * Strides are in elements.  One of (a_i, a_k), of (b_k, b_j) is 1 and
  * c_j is 1 wherever a library is to be used; the fallback takes any. */
 typedef struct DnnGemm {
-  DnnDtype dtype, c_dtype; /* of a and b; of c: the same or f32 */
+  DnnDtype dtype, c_dtype; /* dtype of a and b; that of c: the same or f32 */
   uint8_t accumulate;
   int64_t m, n, k;
   int64_t a_i, a_k, b_k, b_j, c_i, c_j;
   int64_t batch[2]; /* counts, 1 where absent */
   int64_t a_batch[2], b_batch[2], c_batch[2];
-  int64_t scratch_bytes; /* of the fourth buffer; 0: none */
+  int64_t scratch_bytes; /* bytes of the fourth buffer; 0 means none */
 } DnnGemm;
 
 typedef enum DnnConvKind {
@@ -138,8 +139,9 @@ typedef enum DnnConvKind {
 /* Two slid dims; a one-dimensional convolution has size 1 in the first.
  * Strides in elements, of dims in the order named. */
 typedef struct DnnConv {
-  uint8_t kind;              /* DnnConvKind */
-  DnnDtype dtype, out_dtype; /* of the operands; of the result, or f32 */
+  uint8_t kind; /* DnnConvKind */
+  /* Dtype of the operands; that of the result, or f32. */
+  DnnDtype dtype, out_dtype;
   int64_t batch, groups, in_channels, out_channels; /* channels: in total */
   int64_t in[2], out[2], window[2], stride[2], pad[2], dilate[2];
   int64_t x_stride[4]; /* n c y x */
@@ -188,10 +190,11 @@ typedef struct DnnCollective {
   int32_t id;    /* equal on all ranks, unique in its entry point */
   int32_t peer;  /* BROADCAST, SEND, RECV: index in the group; PERMUTE: shift */
   int32_t n_parts;
-  const DnnGroup *group;  /* a row of DnnProgram.groups */
-  const int64_t *counts;  /* elements of each part */
-  const int32_t *targets; /* PERMUTE: the member to which each one sends, no
-                             member twice, -1: to none; NULL: by shift */
+  const DnnGroup *group; /* a row of DnnProgram.groups */
+  const int64_t *counts; /* elements of each part */
+  /* For PERMUTE, the member to which each one sends, no member twice, -1 to
+   * none; NULL means by shift. */
+  const int32_t *targets;
 } DnnCollective;
 
 /* A number that depends on the rank: for each launch numbers[number] is raised
@@ -203,9 +206,10 @@ typedef struct DnnRankOffset {
 } DnnRankOffset;
 
 typedef struct DnnInstr {
-  uint8_t op;    /* DnnOpcode */
-  uint8_t phase; /* 0 forward, 1 input gradient, 2 weight gradient, 3 update,
-                    4 communication */
+  uint8_t op; /* DnnOpcode */
+  /* 0 forward, 1 input gradient, 2 weight gradient, 3 update, 4 communication.
+   */
+  uint8_t phase;
   uint16_t n_buffers, n_numbers;
   /* A run of a node is one launch or several, such as a copy and a kernel.  At
    * the first: how many, launch_key() or clear_key() of ir.h, and, in a paced
@@ -216,19 +220,20 @@ typedef struct DnnInstr {
   int64_t pace;
   const int64_t *buffers; /* arena offsets in bytes */
   const int64_t *numbers;
-  const int64_t
-      *advances; /* in loops: bytes that a buffer moves with an iteration
-                    of each, outermost first, n_loops a buffer; or NULL */
+  /* In loops, the bytes that a buffer moves with an iteration of each,
+   * outermost first, n_loops for each buffer; or NULL. */
+  const int64_t *advances;
   const void *detail;
-  const char *path;          /* of the node, for messages and traces */
+  const char *path;          /* path of the node, for messages and traces */
   double flops, bytes_moved; /* estimates by the operator's cost rule */
   /* The floats that this instruction wrote: n_checks triples (offset,
    * elements, DnnDtype: f32, f16 or bf16), for finding the first value not
    * finite.  A loop checks what it stacked. */
   uint16_t n_checks;
   const int64_t *checks;
-  const int64_t *values;   /* in DnnProgram.plain: for each check its DnnValue
-                              and the buffer that moves with it, or -1 */
+  /* In DnnProgram.plain, the DnnValue of each check and the buffer that moves
+   * with it, or -1. */
+  const int64_t *values;
   uint16_t n_rank_offsets; /* OP_KERNEL: 0 almost always */
   uint16_t n_loops;        /* around it */
   const DnnRankOffset *rank_offsets;
@@ -244,12 +249,13 @@ typedef struct DnnEntryPoint {
   const char *name; /* for messages */
   int32_t n_instrs;
   const DnnInstr *instrs;
-  int64_t batch; /* samples that all ranks together take in one execution; of
-                    `predict` each rank takes as many */
+  /* Samples that all ranks together take in one execution; of `predict` each
+   * rank takes as many. */
+  int64_t batch;
   int64_t arena_bytes; /* highest that it touches, what persists included */
   int32_t n_tensors;
-  const DnnTensor *tensors; /* data, loss, norm, rate, metrics, result: those
-                               that are not persistent */
+  /* Data, loss, norm, rate, metrics, result: those that are not persistent. */
+  const DnnTensor *tensors;
 } DnnEntryPoint;
 
 #define DNN_MEMBER_TEXT(name)         const char *name;
@@ -329,15 +335,15 @@ typedef enum DnnValueKind {
 /* A value of the plain program, in which every operator stands alone, in
  * program order. */
 typedef struct DnnValue {
-  const char *path;     /* of the operator, or of the leaf */
+  const char *path;     /* path of the operator, or of the leaf */
   uint8_t kind;         /* DnnValueKind */
-  uint8_t phase;        /* as in DnnInstr */
-  uint8_t role;         /* of a leaf: DnnRole */
+  uint8_t phase;        /* phase as in DnnInstr */
+  uint8_t role;         /* DnnRole of a leaf */
   uint8_t has_infinity; /* a constant or initial value is infinite */
-  DnnDtype dtype;       /* of a leaf */
+  DnnDtype dtype;       /* dtype of a leaf */
   int32_t n_inputs;
   const int32_t *inputs;    /* the values that it is computed from */
-  int64_t offset, elements; /* of a leaf */
+  int64_t offset, elements; /* place of a leaf */
 } DnnValue;
 
 typedef struct DnnProgram DnnProgram;
@@ -345,8 +351,9 @@ typedef struct DnnProgram DnnProgram;
 /* The forward and backward pass of training without fusion: it is run to find
  * the first value that is not finite, whose path is the same at every -O. */
 typedef struct DnnPlain {
-  const DnnProgram *program; /* one entry point; the persistent tensors lie as
-                                in the program that trains */
+  /* One entry point; the persistent tensors lie as in the program that trains.
+   */
+  const DnnProgram *program;
   int32_t n_values;
   const DnnValue *values;
   int32_t loss; /* value */
@@ -361,7 +368,7 @@ struct DnnProgram {
   const char *model, *model_dir, *target; /* "chargpt", folder, "cpu" */
   const char *model_hash, *plan_hash, *compiler;
   int32_t world;       /* ranks */
-  int64_t arena_bytes; /* of all entry points but `predict` */
+  int64_t arena_bytes; /* bytes of all entry points but `predict` */
   int64_t persistent_bytes;
   int64_t parameters; /* elements */
   /* Those of all collectives, the plain program's included, without
@@ -380,8 +387,8 @@ struct DnnProgram {
   int32_t n_data;
   const DnnData *data;
   DnnSettings settings;
-  const DnnSample *sample; /* or NULL */
-  const DnnPlain *plain;   /* or NULL */
+  const DnnSample *sample; /* sampling, or NULL */
+  const DnnPlain *plain;   /* plain program, or NULL */
 };
 
 extern const DnnProgram dnn_program;

@@ -29,9 +29,9 @@ typedef struct StoredText {
 } StoredText;
 
 typedef struct StoredHeader {
-  StoredTensor *tensors; /* in order of `begin` */
+  StoredTensor *tensors; /* tensors in order of `begin` */
   int n_tensors;
-  StoredText *metadata; /* by key */
+  StoredText *metadata; /* texts by key */
   int n_metadata;
 } StoredHeader;
 
@@ -66,7 +66,7 @@ typedef struct SaveMark {
   uint64_t seed;
   bool has_save; /* older files have step and seed only */
   uint64_t save; /* depends on all that was saved */
-  int file;      /* from 1; 0: the index */
+  int file;      /* number from 1; 0 means the index */
   int n_files;
 } SaveMark;
 
@@ -114,9 +114,9 @@ typedef struct Checkpoint {
   const char *given; /* what was asked for: folder or file */
   StoredFile *files;
   int n_files;
-  StoredPlace *places; /* of all tensors, by name */
+  StoredPlace *places; /* places of all tensors, by name */
   int n_places;
-  const StoredIndex *index; /* or NULL */
+  const StoredIndex *index; /* index, or NULL */
   const char *index_name;
   bool is_own;   /* written by us: step, seed and hashes are there */
   bool has_save; /* and which save its files belong to */
@@ -233,8 +233,8 @@ enum { TENSOR_FILE_NAME = 64 };
   ((int64_t)5000000000) /* the size that other tools write */
 
 typedef struct TensorFiles TensorFiles;
-/* Gives bytes [at, at + n) of tensor `index`; a tensor is read from its first
- * byte to its last, one after the other. */
+/* Copies the bytes [at, at + n) of tensor number `index` to `to`.  It is called
+ * for one part of a tensor after the other, from the first byte to the last. */
 typedef Status TensorReader(void *user, int index, int64_t at, void *to,
                             int64_t n);
 /* Lays `n` tensors (begin and end are ignored) out in files of at most

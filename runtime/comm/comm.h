@@ -93,13 +93,15 @@ Status comm_for_device(Arena *arena, Comm *host, Device *device, Comm **out);
   Status comm_##name##_create(Arena *arena, Comm *host, Device *over,          \
                               Comm **out);
 #include "runtime/comm/transports.def"
-/* How ranks that are threads of this process are joined; all zero: at once. */
+/* The way in which ranks that are threads of this process are joined; all zero
+ * means at once. */
 typedef struct LocalOptions {
   uint64_t seed;
   /* A start returns only when all of its group have started (zero buffers). */
   bool rendezvous;
-  /* Links: a message takes latency + bytes / bandwidth; bandwidth 0: none.
-   * `link` (or NULL) says it for each pair of ranks. */
+  /* Links: a message takes latency + bytes / bandwidth; a bandwidth of 0 means
+   * that bytes take no time.  `link` (or NULL) says it for each pair of ranks.
+   */
   int64_t latency_ns;
   double bytes_per_ns;
   void (*link)(void *user, int from, int to, int64_t *latency_ns,

@@ -20,12 +20,12 @@ typedef struct Visit {
   const CommPart *parts;
   void *data, *all;
   int64_t value;
-  int64_t start_ns; /* by the clock of the rank */
+  int64_t start_ns; /* time by the clock of the rank */
 } Visit;
 
 typedef struct Meeting {
   MeetingKind kind;
-  const DnnCollective *what; /* of the first to come */
+  const DnnCollective *what; /* collective of the first to come */
   CommGroup group;
   int queue;
   int64_t bytes, value;

@@ -32,12 +32,13 @@ typedef struct Job {
   const DnnCollective *what;
   const CommPart *parts;
   bool is_done, is_stop;
-  const char *path; /* of the instruction that started it; NULL: the host */
+  /* Path of the instruction that started it; NULL means the host. */
+  const char *path;
   int32_t instr;
   DnnCollective own;
   CommPart own_part;
   int64_t own_count;
-  struct Job *next; /* of its queue or of the unused ones */
+  struct Job *next; /* next job of its queue, or of the unused ones */
 } Job;
 
 /* Sent along with a collective to the next of its group: both must have begun
@@ -71,8 +72,8 @@ typedef struct Slot {
   int n_requests;
   int64_t begin, slice, end; /* flat elements of the round */
   int64_t round;
-  int part;      /* of a move */
-  int64_t at, n; /* elements of each shard of that part; n = 0: none */
+  int part;      /* part of a move */
+  int64_t at, n; /* elements of each shard of that part; n = 0 means none */
 } Slot;
 
 /* A queue: its jobs, and the collective at work. */
@@ -87,7 +88,7 @@ typedef struct Work {
   int64_t item, n; /* bytes of an element, elements in all parts */
   int64_t step, n_rounds;
   int64_t n_scattered, n_gathered, n_finished; /* rounds of an all-reduce */
-  int part;   /* of a move: the chunk that is next */
+  int part;   /* part of a move: the chunk that is next */
   int64_t at; /* elements of each shard */
   Slot slots[MPI_N_SLOTS];
   Header header_in, header_out;
@@ -101,12 +102,12 @@ typedef struct Mpi {
   Api api;
   Dylib *dylib;
   RankPlace place;
-  Arena *arena; /* of jobs; only the main thread uses it */
+  Arena *arena; /* memory of jobs; only the main thread uses it */
   pthread_t thread;
   pthread_mutex_t mutex;
   pthread_cond_t to_thread, to_main;
   Work works[DNN_N_QUEUES];
-  Job *unused; /* of the main thread, as are: */
+  Job *unused; /* jobs of the main thread, as are: */
   Job **by_id; /* collectives that nobody has waited for yet */
   int32_t n_ids;
   Job *vote;
@@ -116,7 +117,7 @@ typedef struct Mpi {
   _Atomic bool main_waits;
   Status start_status;
   bool is_started;
-  int64_t chunk_bytes;   /* of a slot's buffer for one member */
+  int64_t chunk_bytes;   /* bytes of a slot's buffer for one member */
   int64_t message_bytes; /* the largest message */
   Peer *peers;           /* [W] */
   int n_peers;
@@ -128,11 +129,11 @@ typedef struct Mpi {
   int64_t ran_ns; /* time in which this thread was not kept from running */
   Silences silences;
   int64_t silent_since_ns; /* when the first of them was known; 0 */
-  bool has_ended_daemon;   /* that is, it will end after this rank */
+  bool has_ended_daemon;   /* the daemon will end after this rank */
   bool has_told;           /* the launcher where this rank is */
 } Mpi;
 
-/* How far a step of a collective came. */
+/* The result of a step of a collective. */
 typedef enum Progress {
   PROGRESS_none, /* its messages are on their way */
   PROGRESS_some,

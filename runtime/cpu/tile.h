@@ -10,7 +10,10 @@
 
 /* Blocks of A [TILE_M, TILE_K] and B [TILE_K, TILE_N] fit into the caches. */
 enum { TILE_K = 256, TILE_M = 96, TILE_N = 1024 };
-enum { TILE_MOST_ROWS = 12, TILE_MOST_COLUMNS = 32 }; /* of any kernel */
+enum {
+  TILE_MOST_ROWS = 12,
+  TILE_MOST_COLUMNS = 32
+}; /* the most of any kernel */
 
 /* Computes tile[rows][columns] = sum over k of a[k][rows] * b[k][columns]. */
 typedef void TileFn(int64_t k, const float *a, const float *b, float *tile);

@@ -59,7 +59,8 @@ enum {
   NCCL_IN_PROGRESS = 7,
 };
 
-/* Dtypes and reductions by the libraries' numbers; -1: not for that library. */
+/* Dtypes and reductions by the libraries' numbers; -1 means not for that
+ * library. */
 enum {
   LT_none = -1,
   NCCL_none = -1,
@@ -104,31 +105,32 @@ typedef struct CudaTimer CudaTimer;
 
 /* The needs of an instruction, computed when the device is opened. */
 typedef struct CudaPrepared {
-  CuFunction function; /* or NULL */
+  CuFunction function; /* function, or NULL */
   const DnnKernel *kernel;
   int64_t *words; /* arguments: addresses, then numbers */
   int n_addresses;
-  CudaProduct *product; /* or NULL */
+  CudaProduct *product; /* product, or NULL */
 } CudaPrepared;
 
 typedef struct CudaState {
   Arena *arena;
   CudaDriver driver;
   CublasLt lt;
-  LtHandle lt_handle; /* NULL: no cuBLASLt, and why */
+  LtHandle lt_handle; /* NULL means no cuBLASLt, and why */
   Status lt_status;
   int device;
   bool has_context;
   CuContext context;
   CuStream compute;
-  CuStream comm[DNN_N_QUEUES]; /* of a queue; these have the higher priority */
-  unsigned long long data;     /* address of the arena */
+  /* Streams of queues, which have the higher priority. */
+  CuStream comm[DNN_N_QUEUES];
+  unsigned long long data; /* address of the arena */
   CuModule *modules;
-  CuFunction *functions; /* of the kernels */
+  CuFunction *functions; /* functions of the kernels */
   CudaPrepared **entry_points;
   bool is_synchronous;  /* $DNN_CUDA_SYNC: wait after every launch */
   CudaProfile *profile; /* $DNN_CUDA_PROFILE, or NULL */
-  CudaTimer *timer;     /* of time_begin and time_end, once they were used */
+  CudaTimer *timer; /* timer of time_begin and time_end, once they were used */
   /* Is asked while waiting for the device since `since_ns`, and with 0 when the
    * wait is over; a lost rank ends it.  NULL on one rank. */
   Status (*poll)(void *user, int64_t since_ns);

@@ -12,10 +12,12 @@
 /* Where input files are looked for: in `folder`, the current directory, the
  * model's folder. */
 typedef struct InputSearch {
-  const char *folder, *model_dir; /* or NULL */
-  bool follows_links; /* also out of these folders, as what a person names */
-  /* A signalfd that ends long reads, or 0. The caller sets it to 0 once there
-   * is work that a stop must save. NULL: no signal ends a read. */
+  const char *folder, *model_dir; /* folders, or NULL */
+  /* Links are followed even out of these folders, because a person named the
+   * file. */
+  bool follows_links;
+  /* A signalfd that ends long reads, or 0.  The caller sets it to 0 once there
+   * is work that a stop must save.  NULL means that no signal ends a read. */
   const int *signals;
 } InputSearch;
 
@@ -76,10 +78,10 @@ typedef struct Packed Packed;
 /* Bytes of a file: on disk, or of a compressed one. */
 typedef struct InputFile {
   const char *path;
-  int fd;             /* -1: compressed */
+  int fd;             /* -1 means compressed */
   int64_t n;          /* bytes; of a compressed one what it announces */
-  Packed *packed;     /* NULL: not compressed */
-  const int *signals; /* as in InputSearch */
+  Packed *packed;     /* NULL means not compressed */
+  const int *signals; /* signals as in InputSearch */
 } InputFile;
 
 /* Returns how many bytes a file has, by its first `n`. */

@@ -6,7 +6,7 @@
 
 #include "runtime/data/data.h"
 
-/* How a number is stored in a file. */
+/* The form of a number in a file. */
 typedef struct NumberFormat {
   char kind;     /* b bool, u unsigned, i integer, f float, w bf16 */
   uint8_t bytes; /* 1, 2, 4 or 8 */

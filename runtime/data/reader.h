@@ -12,12 +12,14 @@ typedef struct Reader {
   uint8_t kind; /* SourceKind */
   InputFile file;
   int64_t header_bytes; /* before the first value */
-  NumberFormat format;  /* of a value in the file; 0 bytes: not read there */
-  double *numbers;      /* of a CSV file */
-  uint64_t key;         /* synthetic */
+  /* Form of a value in the file; 0 bytes mean that it is not read there. */
+  NumberFormat format;
+  double *numbers; /* numbers of a CSV file */
+  uint64_t key;    /* synthetic */
   int64_t below;
-  int64_t n;            /* values */
-  int64_t record_items; /* values of a record; 0: the file does not say */
+  int64_t n; /* values */
+  /* Values of a record; 0 means that the file does not say. */
+  int64_t record_items;
 } Reader;
 
 /* Opens a reader.  `is_stream` means that a sample may begin at any

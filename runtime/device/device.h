@@ -33,9 +33,10 @@ struct Device {
   void *(*address)(Device *device, int64_t offset);
   void (*close)(Device *device);
   const DnnProgram *program;
-  int cores; /* of the host, or multiprocessors, that one launch may use; set by
-                open */
-  int rank;  /* set before open; DnnRankOffset needs it */
+  /* Cores of the host, or multiprocessors, that one launch may use; set by
+   * open. */
+  int cores;
+  int rank; /* set before open; DnnRankOffset needs it */
   /* Address of the arena for the host, or NULL where it has none. */
   void *host_arena;
   bool is_zeroed; /* open has left zeros in the arena */

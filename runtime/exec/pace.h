@@ -8,9 +8,10 @@
 #include <stdint.h>
 
 typedef struct Pace {
-  int64_t origin_ns; /* of the system's clock; 0: nothing has run yet */
-  int64_t due_ps;    /* where the stream is, after the origin */
-  int64_t left_ns;   /* when the last step ended, by the system's clock */
+  /* Origin on the system's clock; 0 means that nothing has run yet. */
+  int64_t origin_ns;
+  int64_t due_ps;  /* where the stream is, after the origin */
+  int64_t left_ns; /* when the last step ended, by the system's clock */
 } Pace;
 
 /* Begins a step: what the host did since the last one takes its own time. */

@@ -17,11 +17,13 @@ enum {
 typedef struct LaunchOptions {
   const char *bundle; /* folder with rank-0000 ... */
   int ranks;
-  const char *const *arguments; /* of rank_main: --steps 10 --json ... */
+  /* Arguments of rank_main: --steps 10 --json ... */
+  const char *const *arguments;
   int n_arguments;
-  const char *save; /* folder of its checkpoints; NULL: nothing is saved */
-  /* Those of the program, with which the other files of the bundle must agree;
-   * NULL: they were written just now. */
+  /* Folder of its checkpoints; NULL means that nothing is saved. */
+  const char *save;
+  /* The hashes of the program, with which the other files of the bundle must
+   * agree.  NULL means that they were written just now. */
   const char *model_hash, *plan_hash;
   bool is_quiet;      /* no notes */
   bool keeps_nothing; /* a signal ends the ranks at once: nothing is saved */

@@ -9,13 +9,13 @@
 
 /* A number and where it is from. */
 typedef struct Fact {
-  int64_t value; /* 0: unknown */
+  int64_t value; /* 0 means unknown */
   const char *source;
 } Fact;
 
 typedef struct Machine {
   Fact cores, memory_bytes;
-  Fact nodes, ranks_per_node; /* of a job */
+  Fact nodes, ranks_per_node; /* facts of a job */
 } Machine;
 
 /* Reads files below `root` ("" but in tests) and the environment.  Invalid:

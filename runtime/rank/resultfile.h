@@ -10,8 +10,9 @@
 /* One tensor of the file: the first dim counts records. */
 typedef struct ResultArray {
   const char *name;
-  DnnDtype dtype; /* of what is handed in; bf16 becomes f32 but in
-                     safetensors */
+  /* Dtype of the numbers that are handed in; bf16 becomes f32 but in
+   * safetensors. */
+  DnnDtype dtype;
   uint8_t rank;
   int64_t size[DNN_MAX_RANK];
 } ResultArray;

@@ -16,7 +16,7 @@ typedef enum ExitCode {
   EXIT_mistake = 1,
   EXIT_machine = 3,
   EXIT_fault = 4,
-  EXIT_stopped = 143 /* as by SIGTERM */
+  EXIT_stopped = 143 /* the code of SIGTERM */
 } ExitCode;
 
 /* A request of one rank to all ranks; the greatest is carried out. */
@@ -36,7 +36,7 @@ typedef struct RunTexts { /* of an option that may be repeated */
 } RunTexts;
 
 #define RUN_FIELD_FLAG(field)  bool field;
-#define RUN_FIELD_TEXT(field)  const char *field; /* NULL: not given */
+#define RUN_FIELD_TEXT(field)  const char *field; /* NULL means not given */
 #define RUN_FIELD_INT(field)   int64_t field;
 #define RUN_FIELD_BYTES(field) int64_t field;
 #define RUN_FIELD_LIST(field)  RunTexts field;
@@ -77,31 +77,32 @@ typedef struct Run {
   FlightRecorder recorder;
   Exec *exec;
   Data *data;
-  StoredText *data_files; /* rank 0: what the data files are */
+  StoredText *data_files; /* texts about the data files, on rank 0 */
   int n_data_files;
   Saver *saver;
   Trace *trace;
   Profiler *profiler;
   const DnnEntryPoint *train, *eval, *eval_remainder, *prefill;
-  int signals;      /* a signalfd */
-  int read_signals; /* the same until a step is to be saved, then 0: a read that
-                     * ends early would lose the steps since the checkpoint */
+  int signals; /* a signalfd */
+  /* The signals, until a step is to be saved, then 0: a read that ends early
+   * would lose the steps since the checkpoint. */
+  int read_signals;
   uint64_t seed;
   int64_t total, last; /* steps of the schedule, and of this run */
   int64_t done;        /* steps made */
-  int64_t saved;       /* step of the newest checkpoint; -1: none */
+  int64_t saved;       /* step of the newest checkpoint; -1 means none */
   int64_t compared;    /* step after which replicas were compared; -1 */
-  int n_failed_saves;  /* in a row */
+  int n_failed_saves;  /* number of failures in a row */
   float loss, norm, rate;
-  float scale; /* dynamic loss scale after the last step; 0: none */
+  float scale; /* dynamic loss scale after the last step; 0 means none */
   bool has_norm, has_validation;
-  Figure *validation;     /* the loss of the last evaluation */
-  Figure *metrics;        /* likewise; [settings.n_metrics] */
-  int64_t evaluated;      /* at which step; -1: never */
+  Figure *validation; /* the loss of the last evaluation */
+  Figure *metrics;    /* metrics of the last evaluation, [settings.n_metrics] */
+  int64_t evaluated;  /* step of that evaluation; -1 means never */
   int64_t times[N_TIMES]; /* ns of the last steps */
   int64_t n_times;
   Stop stop;
-  bool has_signal_thread; /* by a thread that ends the process on a signal */
+  bool has_signal_thread; /* a thread ends the process on a signal */
   pthread_t signal_thread;
   const char *_Atomic leftover; /* a file to remove when a signal comes */
   int failure;        /* exit code, with STOP_failed in an evaluation */

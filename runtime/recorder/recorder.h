@@ -20,13 +20,15 @@ typedef struct RecorderEntry {
  * can only spoil a message. */
 typedef struct FlightRecorder {
   int rank, local_rank;
-  int alive_fd;  /* ends when the launcher is gone; -1: no launcher */
+  /* Descriptor that ends when the launcher is gone; -1 means no launcher. */
+  int alive_fd;
   int report_fd; /* to the launcher; -1 */
   _Atomic int64_t step;
   _Atomic int32_t instr;     /* index in its entry point */
   const char *_Atomic entry; /* name of the entry point */
   const char *_Atomic path;
-  _Atomic int64_t waits_since; /* monotonic ns; 0: waits for nothing */
+  /* Monotonic ns; 0 means that it waits for nothing. */
+  _Atomic int64_t waits_since;
   _Atomic int64_t deadline_ns; /* how long one wait may last */
   _Atomic uint32_t n;          /* entries written so far */
   RecorderEntry entries[RECORDER_ENTRIES];
