@@ -9,7 +9,7 @@
 /* ---- source.c, diag.c: the user's mistakes ---- */
 
 typedef struct Source {
-  const char *path; /* as shown in messages */
+  const char *path; /* path as shown in messages */
   const char *text; /* NUL-terminated */
   size_t n;
 } Source;

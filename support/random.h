@@ -82,7 +82,7 @@ typedef enum InitKind {
   INIT_uniform,      /* on (-a, a) */
   INIT_orthogonal,   /* a = set of dims, bits by index: rows of a matrix whose
                         columns are the rest; the fewer are orthonormal */
-  INIT_eye,          /* of two dims: 1 where their indices are equal */
+  INIT_eye,          /* matrix of two dims: 1 where their indices are equal */
 } InitKind;
 
 typedef struct Init {
