@@ -10,9 +10,11 @@
 typedef struct Child {
   const char *const *words; /* after the name of the program */
   int n_words;
-  const char *out, *err; /* files for its standard streams; NULL: /dev/null */
-  bool is_alone;         /* it is no rank of the job that this process is in */
-  int64_t limit_ms;      /* then it is ended; 0: it is not started */
+  /* Files for its standard streams; NULL means /dev/null. */
+  const char *out, *err;
+  bool is_alone; /* it is no rank of the job that this process is in */
+  /* Time after which it is ended; 0 means that it is not started. */
+  int64_t limit_ms;
   /* Is asked while the child runs; once it returns true, the child is ended. */
   bool (*is_stopped)(void);
 } Child;

@@ -13,14 +13,14 @@
 
 enum { MOST_FOLDED = 4 };
 
-/* One path, or all that differ in indices of repeats only:
- * "block[0..95].attn.dot[0]". */
+/* The time and memory of one path.  Paths that differ only in indices of
+ * repeats may share a row, such as "block[0..95].attn.dot[0]". */
 typedef struct PathRow {
   Name key; /* "block[*].attn.dot[0]" */
   int n_paths;
-  int n_indices; /* that are folded */
+  int n_indices; /* indices that are folded */
   int64_t least[MOST_FOLDED], most[MOST_FOLDED];
-  Ps parts[N_COST_PARTS], time; /* of a step; time: their sum */
+  Ps parts[N_COST_PARTS], time; /* parts of a step; time is their sum */
   Bytes persistent, at_peak;    /* at_peak: transient, when most is alive */
 } PathRow;
 
@@ -49,7 +49,7 @@ const char *path_text(Arena *arena, const PathRow *row);
 typedef struct TimelineBar {
   Ps begin, end;
   int n;
-  Phase phase;              /* that most of it belongs to */
+  Phase phase;              /* phase that most of it belongs to */
   const char *first, *last; /* paths */
   Ps parts[N_COST_PARTS];   /* waits: as what is waited for */
 } TimelineBar;
@@ -84,16 +84,19 @@ MemoryMoment *memory_over_time(Arena *arena, const Priced *priced, int *out_n);
 /* ---- plan_lines.c: what a line of the plan costs and buys ---- */
 
 typedef struct PlanLine {
-  VEC(Span) spans; /* none: of no line, as the batch takes open axes */
+  /* Places of the line; none means no line, as the batch takes open axes. */
+  VEC(Span)
+  spans;
   const char *text;
-  int64_t n_transfers; /* of a step, for which this line is the reason */
-  Bytes sent;          /* by them */
-  Ps busy, exposed;    /* in queues; waited for */
+  /* Transfers of a step for which this line is the reason. */
+  int64_t n_transfers;
+  Bytes sent;       /* bytes that they send */
+  Ps busy, exposed; /* time in queues; time that is waited for */
   bool is_tried, is_legal;
   const char *why; /* it is not: the first message */
   Ps step_without; /* the step and the arena if the line is left out */
   Bytes peak_without;
-  Ps step_change; /* by how much they are larger then */
+  Ps step_change; /* growth of step and peak if the line is left out */
   Bytes peak_change;
 } PlanLine;
 
@@ -120,7 +123,7 @@ typedef struct KindRow {
   bool is_persistent;
 } KindRow;
 
-/* How many values of a step have a dim of this name sharded so. */
+/* The number of values of a step that have a dim of this name sharded so. */
 typedef struct NameRow {
   Name dim;
   AxisList axes;
@@ -131,15 +134,16 @@ typedef struct NameRow {
 typedef struct ParameterRow {
   PathRow paths;
   const Type *type;
-  Bytes bytes; /* of one, on a rank */
+  Bytes bytes; /* bytes of one, on a rank */
 } ParameterRow;
 
 typedef struct Inspection {
   const Priced *priced;
   const char *plan;         /* the file */
-  double flops, peak_flops; /* of a step; of all ranks, a second */
+  double flops, peak_flops; /* FLOPs of a step; those of all ranks, a second */
   double mfu;               /* flops / (step * peak_flops) */
-  int64_t samples, items;   /* of a step; items: tokens where it has them */
+  /* Samples and items of a step; items are tokens where it has them. */
+  int64_t samples, items;
   bool has_tokens;
   VEC(KindRow) kinds;
   MemoryPeak peak;

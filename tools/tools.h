@@ -65,8 +65,8 @@ typedef struct CommandInfo {
 
 #define FIELD_FLAG(field)  bool field;
 #define FIELD_TEXT(field)  const char *field;
-#define FIELD_INT(field)   int64_t field; /* -1: not given */
-#define FIELD_BYTES(field) int64_t field; /* likewise */
+#define FIELD_INT(field)   int64_t field; /* -1 means not given */
+#define FIELD_BYTES(field) int64_t field; /* -1 means not given */
 #define FIELD_LIST(field)  VEC(const char *) field;
 
 typedef struct Options {

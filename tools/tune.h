@@ -16,13 +16,14 @@
 /* A plan whose kernels are measured. */
 typedef struct Probe {
   const char *what;     /* "B over 2 ranks, 2 micro-batches" */
-  const char *text;     /* of its plan file */
-  const char *override; /* of a dim of the model, "B=24", or NULL */
+  const char *text;     /* text of its plan file */
+  const char *override; /* override of a dim of the model, "B=24", or NULL */
   int ranks;
 } Probe;
 typedef VEC(Probe) Probes;
 
-/* Measured by one run of a probe, while cores were so far apart; 0: unknown. */
+/* The measurement by one run of a probe, while cores were so far apart; 0 means
+ * unknown. */
 typedef struct TuneTime {
   int64_t ps, apart_ns;
 } TuneTime;
@@ -35,7 +36,7 @@ typedef struct TuneRow {
 } TuneRow;
 
 typedef struct TuneTable {
-  const char *header, *ending; /* of its file's name: ".profile" */
+  const char *header, *ending; /* ending of its file's name: ".profile" */
   bool has_runs;               /* the last field is the number of runs */
   VEC(TuneRow) rows;
   Map *at; /* interned key -> index + 1 */
@@ -45,18 +46,18 @@ typedef struct TuneTable {
 typedef struct BuiltProbe {
   const char *bundle, *works; /* its folder; the file of its kernels' work */
   int steps;
-  int64_t took_ms;        /* by its last run */
+  int64_t took_ms;        /* time of its last run */
   VEC(int64_t) aparts_ns; /* core_distance_ns of each run */
 } BuiltProbe;
 
 typedef struct Tuning {
   Tool *tool;
   Arena *arena;
-  const char *name;           /* begins the names of all results */
-  const char *folder;         /* for temporary files */
-  int64_t until_ms;           /* of child_now_ms: the end of the budget */
-  int most_ranks;             /* that this machine has cores or GPUs for */
-  const Compilation *model;   /* loaded, not compiled */
+  const char *name;         /* begins the names of all results */
+  const char *folder;       /* for temporary files */
+  int64_t until_ms;         /* end of the budget, by child_now_ms */
+  int most_ranks;           /* ranks that this machine has cores or GPUs for */
+  const Compilation *model; /* loaded, not compiled */
   VEC(const char *) held_out; /* kernels of plans that no probe may be */
   TuneTable profile, kernels;
   VEC(BuiltProbe) built;
@@ -64,10 +65,11 @@ typedef struct Tuning {
   /* core_distance_ns: the least so far; while links were measured. */
   int64_t least_apart_ns, links_apart_ns;
   int64_t links_took_ms;
-  int64_t build_ms; /* the longest build of a probe; 0: none has ended */
-  bool is_late;     /* a child was ended because the budget was used up */
+  /* The longest build of a probe; 0 means that none has ended. */
+  int64_t build_ms;
+  bool is_late; /* a child was ended because the budget was used up */
   int n_measured, n_rejected;
-  int code; /* of writing the cluster, once there are kernels */
+  int code; /* exit code of writing the cluster, once there are kernels */
 } Tuning;
 
 /* ---- tune_state.c ---- */
@@ -88,7 +90,7 @@ void tune_build_words(const Tuning *tuning, Words *words);
 
 /* ---- tune_probes.c ---- */
 
-enum { TUNE_STEPS = 3 }; /* of a probe at first */
+enum { TUNE_STEPS = 3 }; /* steps of a probe at first */
 
 /* Returns the probes, the most important first. */
 Probes tune_probes(Tuning *tuning, int ranks);
