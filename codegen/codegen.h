@@ -126,8 +126,8 @@ typedef struct EntryPoint {
   int64_t batch;
 } EntryPoint;
 
-/* The times that runs of nodes take in a paced program (DnnProgram.is_paced).
- */
+/* The source of times for a paced program, which sleeps for the time of each
+ * node in place of computing it (DnnProgram.is_paced). */
 typedef struct Pacer {
   /* Returns the picoseconds that one run of a node takes, or setting its
    * results to zero. */

@@ -13,7 +13,7 @@ typedef struct Launch {
   DnnOpcode op;
   int phase, kernel; /* kernel: index into the set, or -1 */
   int n_loops;       /* around it */
-  int n_launches;    /* these three as in DnnInstr */
+  int n_launches;    /* launches, key and pace as in DnnInstr */
   uint64_t key;
   int64_t pace;
   VEC(int64_t) buffers;

@@ -24,7 +24,7 @@ typedef struct CEmit {
   int64_t chunk, n_chunks, n_units;
   bool takes_sizes;   /* sizes are run-time numbers, else constants */
   VEC(int64_t) sizes; /* the sizes for c_size */
-  /* These fields describe the stage that is being emitted. */
+  /* The stage that is being emitted; the fields from here on describe it. */
   const NestStage *stage;
   bool *needed; /* whether an expression is needed, by expression */
   /* Number of loops of the order that must be open, by expression. */

@@ -40,7 +40,7 @@ typedef struct AttentionText {
   int threads; /* threads of a block */
   BlockRows (*rows)(const Shape *shape, bool is_grad);
   void (*sizes)(Text *text, const Shape *shape, bool is_grad);
-  const char *helpers;     /* before all kernels, once */
+  const char *helpers;     /* text before all kernels, once */
   const char *begin, *end; /* around each kernel */
   const char *forward;     /* up to what it saves of a row: */
   const char *lse;         /* its maximum + log(sum), */

@@ -32,8 +32,8 @@ typedef struct Walk {
  * stride.  All else has one phase. */
 typedef struct RowPhase {
   int64_t rows[2], taps[2]; /* numbers in y and x */
-  int64_t base[2];          /* where in the image row 0 meets tap 0 */
-  int64_t b_at, c_at;       /* element of tap 0 in B, of row 0 in the result */
+  int64_t base[2];    /* the place in the image at which row 0 meets tap 0 */
+  int64_t b_at, c_at; /* element of tap 0 in B, of row 0 in the result */
   int64_t n_rows, first_tile;
 } RowPhase;
 
@@ -52,7 +52,7 @@ typedef struct Tile {
 } Tile;
 
 typedef struct Product {
-  DnnConv conv; /* without places that can be counted as one */
+  DnnConv conv; /* the convolution without places that can be counted as one */
   Walk rows, sum;
   int64_t size[2], image_stride[2];
   int64_t columns, b_column, c_column;

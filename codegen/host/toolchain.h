@@ -12,7 +12,7 @@ typedef struct CompileJob {
   const char *stem; /* files WORK/STEM.c and WORK/STEM.o */
   const char *text;
   const char *flags;  /* separated by blanks */
-  const char *key;    /* what else the object depends on; "" */
+  const char *key;    /* text of what else the object depends on; "" */
   const char *object; /* out: the path */
 } CompileJob;
 

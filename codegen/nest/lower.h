@@ -18,7 +18,7 @@ typedef struct Coord {
   int64_t factor, limit;
 } Coord;
 
-/* Which coordinate each dim name has. */
+/* The coordinates of dim names. */
 typedef struct Space {
   int n;
   Name name[2 * MAX_RANK];

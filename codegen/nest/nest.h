@@ -25,7 +25,7 @@
 #define MAX_LOOPS 12
 
 typedef struct NestLoop {
-  Name dim; /* for printing */
+  Name dim; /* name for printing */
   int64_t extent;
 } NestLoop;
 
