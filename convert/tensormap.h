@@ -78,7 +78,7 @@ typedef struct MapRange {
  * many parts; that dim is split_dim.  Otherwise split_dim is -1. */
 typedef struct MapRule {
   MapSide side[2];
-  int joined; /* which side is the one term; 0 where both are */
+  int joined; /* the side that is one term; 0 where both are */
   int split_dim;
   int n_ranges; /* ranges of its `for` */
   MapRange *ranges;
