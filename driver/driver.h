@@ -53,8 +53,8 @@ typedef struct CompileWatch {
 typedef struct CompileOptions {
   Purpose purpose;
   const char *path; /* path of the model file */
-  /* Where imports are looked for that are not beside it: the folder of the
-   * models that come with dnnc; or NULL. */
+  /* The folder in which imports are looked for that are not beside it: that of
+   * the models that come with dnnc; or NULL. */
   const char *library;
   const char *net; /* instead of the one that the model trains; or NULL */
   Predicting predicting;
@@ -77,7 +77,7 @@ typedef struct CompileOptions {
   const char *target;   /* NULL means that of the cluster, or cpu */
 
   DataFiles data_files;
-  const char *data_folder; /* where to look first, or NULL */
+  const char *data_folder; /* the folder to look in first, or NULL */
   bool follows_links;      /* out of the folders of model, data and run */
 
   int level;                   /* -O0..-O2 */
@@ -123,7 +123,7 @@ typedef struct Compilation {
 /* The point up to which a model is compiled. */
 typedef enum Station {
   STATION_ordered, /* training: its final graph and list of instructions */
-  STATION_packed,  /* all entry points, in the arena of a rank */
+  STATION_packed,  /* station with all entry points, in the arena of a rank */
   STATION_program  /* station with what a bundle has, and whether it fits */
 } Station;
 

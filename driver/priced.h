@@ -40,7 +40,7 @@ typedef struct PricedNode {
 
 typedef struct Priced {
   const Compilation *c;
-  const Cluster *cluster; /* after --what-if */
+  const Cluster *cluster; /* the cluster after --what-if */
   ClusterSlice slice;     /* its ranks, as a part of the cluster */
   CostModel model;
   const EntryPoint *step; /* the training step */
@@ -48,7 +48,8 @@ typedef struct Priced {
   Bytes pinned; /* memory that the plan allows; 0 means that it says nothing */
   Bytes memory; /* memory of the least device, or less if the plan says so */
   Price price;
-  /* With spans only: */
+  /* Nodes by instruction; these and the next fields are there with spans only.
+   */
   PricedNode *nodes; /* costs of nodes, by instruction */
   int n_classes;     /* classes of ranks, as in the price */
   PricedClass *classes;

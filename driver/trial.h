@@ -13,7 +13,7 @@
 #include "driver/priced.h"
 
 typedef struct Trial {
-  Module module; /* has the mistakes, and all memory of the trial */
+  Module module; /* module with the mistakes and all memory of the trial */
   Compilation c;
   Priced priced;
 } Trial;

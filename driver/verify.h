@@ -18,7 +18,7 @@ typedef struct VerifyReport {
    * 1e-3 if that is larger. */
   double max_rel_error;
   double loss_error; /* error of losses alone, those of `n_more_steps` too */
-  double limit;      /* up to which it counts as equal */
+  double limit;      /* limit up to which it counts as equal */
   /* The greatest limit of an output that f64 tells less of, because terms
    * cancel in what it is computed from, and its path.  NULL means that there is
    * none. */
@@ -31,7 +31,7 @@ typedef struct VerifyReport {
   int n_f64_different, n_exact_different;
   int64_t n_collectives; /* collectives that were played */
   int64_t batch_shards;  /* shards over ranks and micro-batches */
-  int64_t contents;      /* how many of them are different in a step */
+  int64_t contents;      /* number of them that are different in a step */
   /* Clip below the first gradient norm; 0 means that of the model. */
   double clip;
   const char *steps; /* list of the steps that were played */

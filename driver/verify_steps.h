@@ -23,7 +23,7 @@ typedef struct VerifyStep {
   const BufferAssignment *assignment; /* that of the played graph */
   const PlayProgram *program;
   int64_t batch_shards;
-  bool has_gradients; /* they are compared, and nothing is updated */
+  bool has_gradients; /* gradients are compared, and nothing is updated */
   bool is_resumed;    /* the run was saved and loaded before this step */
 } VerifyStep;
 
@@ -88,7 +88,7 @@ typedef struct Stored {
 typedef struct VerifyRun {
   const Compilation *c;
   const VerifySteps *steps;
-  Arena *arena; /* all that it makes is there */
+  Arena *arena; /* arena of all that it makes */
   int ranks;
   Numbers numbers;
   VerifyReport report;    /* report of this run */
@@ -96,7 +96,7 @@ typedef struct VerifyRun {
   /* In f64: a run of the references alone, whose parameters are others in their
    * last bits.  By how much an output changes is what f64 can tell of it. */
   struct VerifyRun *shaken;
-  bool is_shaken; /* it is one */
+  bool is_shaken; /* the run is one with changed parameters */
   /* Outputs of the reference in the first training step. */
   Tensor *first_outputs;
   Map *written;           /* persistent buffers, by path, that the ranks have */
