@@ -26,7 +26,7 @@ typedef struct Budget {
 /* The choice whether Model.predict is made. */
 typedef enum Predicting {
   PREDICTING_none,
-  PREDICTING_maybe, /* where the net allows it; nothing is said else */
+  PREDICTING_maybe, /* made where the net allows it; nothing is said else */
   PREDICTING_wanted /* what prevents it is a mistake */
 } Predicting;
 
@@ -68,7 +68,7 @@ typedef struct LoadedModel {
 
 /* Elaborates; mistakes become diags in module->diags. */
 LoadedModel frontend_load(Module *module, const FrontendOptions *options);
-/* Where a plan is read from. */
+/* The place that a plan is read from. */
 typedef struct PlanSource {
   const Source *file; /* the plan file; NULL means the blocks of the model */
   /* Lines of the file that are left out, wherever one of these spans holds

@@ -38,7 +38,7 @@ struct Frame {
   const Callable *callable; /* NULL means an expression of a block */
   /* The net that it is part of; NULL means outside of nets. */
   const Callable *net;
-  int net_run;     /* which run of it */
+  int net_run;     /* number of the run of it */
   bool is_level;   /* counts for the depth of layers */
   bool has_states; /* some of its locals are states */
   Map *labels;
@@ -65,7 +65,7 @@ typedef struct Param {
   const DimNames *stands_for;
 } Param;
 
-typedef struct StateWrite { /* what the next step reads of a state */
+typedef struct StateWrite { /* value of a state that the next step reads */
   Name path;
   ExprValue val;
 } StateWrite;
@@ -110,7 +110,7 @@ struct Elab {
   bool is_training;
   /* Another batch size: states with the batch dim are inputs. */
   bool has_batch_rows;
-  Name batch_dim; /* with `batch`, if not 0, its size */
+  Name batch_dim; /* dim of the batch, with `batch` as its size, if not 0 */
   int64_t batch;
   const Elab *reference; /* the training one: it decides the parameters */
   Frame *frame, *unused_frames;
@@ -131,7 +131,7 @@ struct Elab {
   const Expr *metric;        /* the metric that is elaborated now, or NULL */
   MetricCounts counts;       /* counts of that metric */
   VEC(Ratio) ratios;         /* ratios by node, ascending */
-  const Expr *at;            /* whose nodes are appended now */
+  const Expr *at;            /* the expression whose nodes are appended now */
   const Expr *statement;     /* the last call that was a statement */
   Name dtypes[N_DTYPES];     /* interned names; NULL means not yet */
   Value step, seed;

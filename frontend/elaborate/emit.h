@@ -22,8 +22,8 @@ bool elab_fits(DType dtype, ExprValue val);
 /* Returns a scalar of this dtype for a number that fits, and any other value
  * unchanged. */
 ExprValue elab_scalar(Elab *e, DType dtype, ExprValue val);
-/* Finds the dtype that a word of the language names.  Returns false, and
- * reports the word, if it names none. */
+/* Finds the dtype of this name in the language.  Returns false, and reports the
+ * name at `span`, if there is none. */
 bool elab_dtype(Elab *e, Name name, Span span, DType *out);
 ExprValue elab_cast(Elab *e, ExprValue val, DType dtype);
 /* Returns whether a value may be declared with this dtype.  A float that the

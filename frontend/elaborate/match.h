@@ -16,7 +16,7 @@ typedef enum FormalParamKind {
 } FormalParamKind;
 
 typedef struct DimArg {
-  /* Number of arguments; -1 means that the parameter is not given. */
+  /* Number of dim names; -1 means that the call does not give the argument. */
   int n;
   Name *names;
   Span *spans;

@@ -23,7 +23,7 @@ void predict_watch(Elab *e, const Callable *net);
 void predict_note_call(Elab *e, Name path, ExprValue val);
 void predict_note_value(Elab *e, Name path, ExprValue val);
 typedef struct PredictChoice {
-  const Callable *net; /* whose result it is */
+  const Callable *net; /* the net whose result it is */
   const char *value;   /* the net's result, or the value of this path; NULL */
   Name batch_dim;      /* dim of the batch, or NULL */
   bool says;           /* mistakes are reported */

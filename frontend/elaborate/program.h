@@ -38,7 +38,7 @@ typedef struct FieldDecl {
   Name name, path; /* "x", "text.x" */
   /* NULL means that it lacks one, and nothing else has its name. */
   const TypeExpr *type;
-  const char *help; /* then: what the message advises */
+  const char *help; /* the advice of the message then */
   Span span;
 } FieldDecl;
 

@@ -33,7 +33,7 @@ typedef struct SavingLines {
   Elab *e;
   const Graph *graph;
   const PathReader *paths;
-  Pins *pins;   /* to which lines are added */
+  Pins *pins;   /* pins to which lines are added */
   Map *inputs;  /* their paths; NULL until a line needs them, as is */
   Map *results; /* number of names + 1 -> the layers' results: see saving.c */
 } SavingLines;

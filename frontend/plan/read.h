@@ -13,7 +13,7 @@ typedef struct PinReader {
   Elab *e;
   const Model *model;
   const Graph *graph;
-  const Elab *walk; /* which made it */
+  const Elab *walk; /* the elaboration that made it */
   bool is_file; /* the blocks are those of a plan file, not the model's own */
   PathReader paths;
   VEC(const Item *) blocks; /* blocks of plans, in order */

@@ -73,7 +73,7 @@ typedef enum Operator {
 
 struct Expr {
   ExprKind kind;
-  Span span;    /* all of it */
+  Span span;    /* place of all of it */
   Span op_span; /* the operator, or the name after '.' or '!' */
   Name name;
   int64_t integer;
@@ -185,7 +185,7 @@ struct Stmt {
 
 /* ---- items ---- */
 
-typedef struct Setting { /* inside a block */
+typedef struct Setting { /* a setting inside a block */
   NameList path;         /* name, or name [name] before a nested block */
   TypeExpr *type;        /* name: type = value */
   Expr *value;           /* NULL for a nested block */

@@ -73,34 +73,35 @@ typedef struct Parser {
   uint32_t offset;  /* offset of the scanner */
   bool expr_only;   /* parses one expression, not a file */
   bool has_started; /* the token that says which was given */
-  bool stop;        /* nothing but the end of the file comes any more */
+  bool stop;        /* only the end of the file comes any more */
 
   Bracket open[MOST_NESTING];
   int n_open, n_braces;
   int n_round;     /* ( and [ open inside the innermost brace */
   int plan_brace;  /* n_braces inside the plan's block; 0 means in none */
-  bool plan_head;  /* between `plan` and its brace */
+  bool plan_head;  /* the parser is between `plan` and its brace */
   bool line_start; /* the next token is the first of its line */
 
   Token token;          /* the last one given to the grammar */
-  const char *end_text; /* how the user wrote the last END */
+  const char *end_text; /* text of the last END as the user wrote it */
   int last;             /* kind of the last token read, also skipped ones */
-  int before;           /* and of the one before that */
+  int before;           /* kind of the token before that */
   uint32_t last_end;    /* end of the last token but END */
   int before_end;       /* kind of the token before the last END */
   int first_kind;       /* kind of the first token of the statement */
-  bool brace_is_late;   /* and was reported: it stands on the next line */
-  bool has_closed;      /* the last `}` closed a brace ... */
-  int old_plan_brace;   /* ... before which plan_brace was this */
-  Token held[4];        /* read before the scanner continues, last first */
+  /* The brace stands on the next line, which was reported. */
+  bool brace_is_late;
+  bool has_closed;    /* the last `}` closed a brace ... */
+  int old_plan_brace; /* ... before which plan_brace was this */
+  Token held[4];      /* read before the scanner continues, last first */
   int n_held;
   uint32_t furthest;  /* end of the last token that was new */
   int n_idle;         /* tokens since then */
-  bool in_head;       /* between layer or net and its brace */
+  bool in_head;       /* the parser is between layer or net and its brace */
   bool opens_body;    /* the last token is that brace */
   bool is_closing;    /* braces are being closed for the user */
-  bool is_skipping;   /* to the end of the wrong statement */
-  bool to_item;       /* and on to the next item */
+  bool is_skipping;   /* tokens are skipped to the end of the wrong statement */
+  bool to_item;       /* tokens are skipped to the next item */
   uint32_t closes_at; /* the open ( and [ are known to close before */
   uint32_t reopened;  /* end of the `}` that was last read again */
   int floor;          /* n_braces around the wrong statement */
