@@ -19,7 +19,7 @@
 #include "ir/ir.h"
 
 typedef int64_t Ps;    /* picoseconds */
-typedef int64_t Bytes; /* also bytes per second */
+typedef int64_t Bytes; /* number of bytes, or of bytes per second */
 
 /* ---- quantity.c: quantities as text ---- */
 
@@ -116,7 +116,7 @@ typedef struct LinkKindInfo {
   LinkPort port;
   LinkCut cut;
   bool has_uplinks;
-  const char *rule; /* which transfers share which link */
+  const char *rule; /* rule that says which transfers share which link */
 } LinkKindInfo;
 
 const LinkKindInfo *link_kind_info(LinkKind kind);
@@ -129,7 +129,7 @@ typedef struct LinkRatio { /* a fraction in lowest terms, at least 1 */
 typedef struct Level {
   Name name;
   int64_t count; /* members of a unit */
-  Bytes link;    /* one link of a member, one direction, a second */
+  Bytes link;    /* rate of one link of a member in one direction, a second */
   int64_t links; /* links of a member */
   Ps latency;    /* latency of one message */
   LinkKind kind;
@@ -155,9 +155,9 @@ typedef struct ClusterGroup {
   Name name;
   const ClusterDevice *device;
   int n_levels;
-  Level *levels;  /* from the inside out */
+  Level *levels;  /* levels from the inside out */
   bool is_island; /* an island, see docs/cluster.md */
-  Span span;      /* where it names its device */
+  Span span;      /* place where it names its device */
 } ClusterGroup;
 
 /* A file of measured curves, which stands for constants of the presets. */
@@ -168,10 +168,10 @@ typedef struct MeasuredCurve {
 
 typedef struct Cluster {
   Name name;
-  int n_groups; /* at least 1 */
+  int n_groups; /* number of groups, at least 1 */
   ClusterGroup *groups;
   int n_joining;
-  Level *joining; /* whose first one has the groups as members */
+  Level *joining; /* level whose first one has the groups as members */
   int n_curves;
   MeasuredCurve *curves;
 } Cluster;
@@ -206,7 +206,8 @@ typedef struct LevelShare {
 typedef struct SliceGroup {
   const ClusterGroup *group;
   int64_t first, n; /* ranks of the slice */
-  int n_levels;     /* up to the first one with all of them in one unit */
+  /* Number of levels up to the first one with all of them in one unit. */
+  int n_levels;
   LevelShare *levels;
 } SliceGroup;
 
@@ -214,7 +215,7 @@ typedef struct ClusterSlice {
   const Cluster *cluster;
   int64_t first, n;
   int n_groups;
-  SliceGroup *groups; /* with ranks of the slice, in order */
+  SliceGroup *groups; /* groups with ranks of the slice, in order */
   int n_joining;      /* none where it lies in one group */
   LevelShare *joining;
   /* It has one group, and each level has equally many members in all units:

@@ -50,7 +50,7 @@ typedef struct Node {
   uint8_t n_attrs;
   int n_inputs, n_results;
   const Value *inputs;
-  const Type *const *types; /* one a result */
+  const Type *const *types; /* one type for each result */
   const Attr *attrs;        /* sorted by key */
   /* Region (fused, scan) or NULL; closed: it sees only its own inputs
    * (ROLE_arg, one for each input of this node, in order) and its outputs

@@ -56,9 +56,9 @@ typedef struct DataBlock {
 enum { MOST_ARGUMENTS = 4 };
 
 typedef enum ArgumentRange {
-  RANGE_number,   /* at least 0 */
-  RANGE_positive, /* above 0 */
-  RANGE_share,    /* at least 0 and below 1 */
+  RANGE_number,   /* a number of at least 0 */
+  RANGE_positive, /* a number above 0 */
+  RANGE_share,    /* a number of at least 0 and below 1 */
   RANGE_epochs,   /* a number of epochs above 0; formulas read it in steps */
   RANGE_flag,     /* true or false */
   RANGE_fixed     /* no call may give it */

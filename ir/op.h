@@ -41,7 +41,7 @@ typedef struct Attr {
   AttrKey key;
   int n; /* length of a list; 1 otherwise */
   union {
-    Name name; /* also TEXT: interned */
+    Name name; /* name, of a value of kind TEXT too: interned */
     const Name *names;
     int64_t integer;
     const int64_t *integers;

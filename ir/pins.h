@@ -56,7 +56,7 @@ typedef struct Pins {
   Span block_span;
   Span mesh_span;    /* place of the block; without a source there is none */
   VEC(PinAxis) axes; /* axes of the block; without one, "data" for all ranks */
-  Span data_span;    /* where a line first names this "data" */
+  Span data_span;    /* place where a line first names this "data" */
   PinNumber ranks, microbatches, bucket_bytes, prefetch_bytes, memory_bytes;
   PinNumber zero;
   PlanShard zero_over;  /* no axes: the line names none */

@@ -83,7 +83,7 @@ typedef struct PathTree PathTree;
 
 typedef struct PathMatch {
   int number;    /* number of the path */
-  bool is_exact; /* else the path goes on below the pattern */
+  bool is_exact; /* the path ends with the pattern, else it goes on below it */
 } PathMatch;
 typedef VEC(PathMatch) PathMatches;
 

@@ -24,7 +24,7 @@ typedef struct ReshardProblem {
   AxisSet live;         /* axes that may move */
   AxisSet reducible;    /* partial at first, not at the end */
   AxisSet zero_filled;  /* partial at the end, replicated at first */
-  AxisSet was_partial;  /* at first */
+  AxisSet was_partial;  /* axes over which it is partial at first */
   bool may_fill_beside; /* what is partial at first is a sum */
 } ReshardProblem;
 

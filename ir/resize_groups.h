@@ -17,7 +17,8 @@ typedef struct SizedDim {
   bool is_factor;      /* a factor of a product */
   bool is_of_many;     /* it has the elements of one of many shards */
   int n_counts;
-  int64_t counts[MOST_SHARD_COUNTS]; /* into which the dim is sharded */
+  /* Shard counts into which the dim is divided. */
+  int64_t counts[MOST_SHARD_COUNTS];
 } SizedDim;
 
 /* By the root of a group. */

@@ -77,7 +77,7 @@ struct InterpCall {
   const Numbers *numbers;
   /* The place whose shards the tensors are; NULL means logical tensors. */
   const MeshPlace *place;
-  struct Run *run; /* for bodies: interp.c */
+  struct Run *run; /* run of interp.c, for bodies */
 };
 
 /* Returns the global position of the first element along dim `d` of result 0.

@@ -78,7 +78,7 @@ typedef struct NumbersDifference {
   /* The largest difference relative to `largest`; in exact mode, and of
    * integers, 0 or 1.  Infinite where one side alone is NaN. */
   double error;
-  int64_t index; /* where it is (exact: the first one); -1 if error is 0 */
+  int64_t index; /* place of it (exact: the first one); -1 if error is 0 */
 } NumbersDifference;
 
 /* Returns the largest finite magnitude of n elements, at least `least`; in

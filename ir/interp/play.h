@@ -14,8 +14,9 @@
 
 #include "ir/interp/numbers.h"
 
-/* Where the values of a graph lie, in bytes of a rank's arena; a body's offsets
- * count from the workspace of its scan.  All arrays are the caller's. */
+/* The places of the values of a graph, in bytes of a rank's arena; a body's
+ * offsets count from the workspace of its scan.  All arrays are the caller's.
+ */
 typedef struct PlayLayout {
   /* Place by value: first_value[node] + result. */
   const int64_t *offset, *bytes;
