@@ -94,7 +94,8 @@ typedef struct PassOptions {
   int end;                 /* the first row that does not run; 0: all run */
   const char *const *disabled; /* as in pass_is_named */
   int n_disabled;
-  bool verify; /* between passes; a violation is our mistake */
+  /* Graphs are verified between passes; a violation is our mistake. */
+  bool verify;
   /* Called after each pass with the index of its row, the graph, which is there
    * until the call returns, and the seconds it took; or NULL. */
   void (*after)(void *user, int index, const Graph *graph, double seconds);
@@ -127,7 +128,7 @@ bool matmul_can_add(const Graph *graph, int id, const int *n_uses);
 
 /* ---- buffers/buffer_assignment.c (the last step before codegen) ---- */
 
-/* Where each value of the final graph lives in a rank's arena. */
+/* The places of values of the final graph in a rank's arena. */
 typedef struct BufferAssignment {
   /* [n_values]: bytes; values are numbered first_value[node] + result. */
   int64_t *offset;

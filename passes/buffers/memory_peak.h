@@ -16,7 +16,7 @@ const char *peak_kind_name(PeakKind kind);
 const char *peak_kind_words(PeakKind kind);
 
 typedef struct MemoryPeak {
-  int64_t bytes[N_PEAK_KINDS]; /* when the sum is largest */
+  int64_t bytes[N_PEAK_KINDS]; /* bytes when the sum is largest */
   int64_t most[N_PEAK_KINDS];  /* each when it is largest itself */
   int64_t live;                /* the largest sum */
   int64_t packed;              /* transient bytes; more than `live` by holes */

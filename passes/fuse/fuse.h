@@ -14,18 +14,18 @@ typedef struct Group {
   VEC(int) members;
   int64_t position;   /* ascends along the list of groups: see fuse_order.c */
   int previous, next; /* neighbours in that list; -1 means none */
-  bool is_fusable;    /* its nodes may stand in a body */
+  bool is_fusable;    /* the nodes of the group may stand in a body */
   int merge_class;    /* groups merge only within: phase, micro-batch */
   /* For a group without reductions and lookups, a type whose dims are its
    * loops; else NULL. */
   const Type *plain;
-  /* At least its distinct inputs, free ones apart; of a single node that is not
-   * plain 0. */
+  /* The least number of its distinct inputs, free ones apart; 0 of a single
+   * node that is not plain. */
   int n_inputs;
   double repeated; /* cost of a plain group, see FuseSummary */
 } Group;
 
-/* Where a group stands in the list. */
+/* The place of a group in the list. */
 typedef struct GroupPlace {
   int64_t position;
   int group;

@@ -14,7 +14,7 @@ typedef struct CollectiveKind {
   Bytes sent;       /* bytes that each rank sends */
   int queue;        /* queue of the list */
   int *transfer_of; /* index into the transfers, by class */
-  int64_t n_starts; /* up to this place of the list */
+  int64_t n_starts; /* number of starts up to this place of the list */
 } CollectiveKind;
 
 typedef struct ProcessGroups ProcessGroups;

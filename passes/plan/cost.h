@@ -56,10 +56,11 @@ typedef enum Transport { TRANSPORT_mpi, TRANSPORT_nccl } Transport;
 typedef struct CostModel {
   DeviceRates rates;
   Transport transport;
-  int group;              /* group of the cluster, whose devices these are */
-  uint32_t without;       /* bit of each CostTerm that is left out */
-  const Profile *profile; /* what it has is not computed; or NULL */
-  const Curves *curves;   /* else what they have is interpolated; or NULL */
+  int group;        /* group of the cluster, whose devices these are */
+  uint32_t without; /* bit of each CostTerm that is left out */
+  /* Measured launches, which are not computed; or NULL. */
+  const Profile *profile;
+  const Curves *curves; /* curves that give what the profile lacks; or NULL */
 } CostModel;
 _Static_assert(N_COST_TERMS <= 32, "a bit for each term");
 
@@ -93,7 +94,7 @@ void cost_share_machine(CostModel *model, const ClusterGroup *group,
                         int64_t ranks);
 
 typedef struct LaunchCost {
-  CostTerm part; /* what `time` is counted as */
+  CostTerm part; /* term as which `time` is counted */
   Ps launch, time;
   /* Measured by the profile: `time` has what lies between launches. */
   bool is_measured;
@@ -109,7 +110,7 @@ typedef struct GroupLevel {
   int64_t group_below;   /* ranks of the group in one member, at most */
   int64_t group_members; /* members of one unit with ranks of it, at most */
   int64_t hops;          /* members with ranks of it, less units with them */
-  int64_t ranks_below;   /* all ranks in one member, at most */
+  int64_t ranks_below;   /* most ranks in one member */
   int64_t members;       /* members of a unit that have ranks, at most */
 } GroupLevel;
 

@@ -8,7 +8,7 @@
 #include "support/support.h"
 
 typedef struct CsvCell {
-  const char *text; /* without quotes */
+  const char *text; /* text without quotes */
   Span span;
 } CsvCell;
 
@@ -19,7 +19,7 @@ typedef struct Csv {
   const char *what;   /* "profile", for messages */
   const char *header; /* the first line: names of columns */
   int n_older;        /* columns that an older table has; 0 means all */
-  const char *help;   /* which command writes such a table */
+  const char *help;   /* command that writes such a table */
 } Csv;
 
 /* Gets the cells of a line after the first, as many as the header has; "0" for

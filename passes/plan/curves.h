@@ -9,28 +9,29 @@
 #include "ir/cluster.h"
 #include "ir/work.h"
 
-/* One kernel: its work (ir/work.h) and how long it took a rank with so many
- * cores, what starting it takes included. */
+/* The measurement of one kernel: its work (ir/work.h) and how long it took a
+ * rank with so many cores, what starting it takes included. */
 typedef struct KernelPoint {
   Op op;
   DType dtype;
   int cores;
   int64_t batch, m, n, k;
-  double flops; /* without those on padding */
+  double flops; /* operations without those on padding */
   Bytes bytes;  /* read and written */
   Ps ps;
 } KernelPoint;
 
-/* One collective of a group of so many ranks on so many machines, of which each
- * rank sends `bytes`, while all groups of this size run it. */
+/* The measurement of one collective of a group of so many ranks on so many
+ * machines, of which each rank sends `bytes`, while all groups of this size run
+ * it. */
 typedef struct LinkPoint {
   Op op;
   int ranks, nodes;
   Bytes bytes;
-  Ps ps;     /* after DNN_REST_NS without a collective */
+  Ps ps;     /* time after DNN_REST_NS without a collective */
   Ps beside; /* time while the ranks compute; 0 means not known */
-  /* The thousandths of the speed of computation that the transfer takes from it
-   * while ranks compute. */
+  /* The slowdown of computation while the transfer runs, in thousandths of its
+   * speed. */
   int64_t taken;
   Ps following; /* time right after another one; 0 means not known */
 } LinkPoint;
@@ -60,7 +61,7 @@ bool curves_read(Arena *arena, Diags *diags, const Source *source,
  * Returns -1 if there are none. */
 Ps curves_kernel(const Curves *curves, Op op, const Work *work, int cores);
 
-/* Where the ranks of a process group are. */
+/* The places of the ranks of a process group. */
 typedef enum LinkReach {
   REACH_inside, /* within one machine */
   REACH_between /* machines */

@@ -22,10 +22,10 @@
 typedef enum SimKind {
   SIM_run,   /* computes */
   SIM_start, /* puts a transfer into a queue and goes on */
-  SIM_wait,  /* for the end of a run of a transfer: of those that this class has
-                started the last one, or the one `back` before it; where it
-                starts none, the next one */
-  SIM_loop,  /* what follows, up to its end, runs `trips` times */
+  SIM_wait,  /* A wait for the end of a run of a transfer: of those that this
+                class has started the last one, or the one `back` before it;
+                where it starts none, the next one. */
+  SIM_loop,  /* a loop: what follows, up to its end, runs `trips` times */
   SIM_end,
 } SimKind;
 
@@ -61,7 +61,7 @@ typedef struct SimLoad {
  * transfer it is `sooner` less, and in between it rises with the gap. */
 typedef struct SimTransfer {
   Ps latency;
-  Ps sooner; /* at most `latency` */
+  Ps sooner; /* reduction of the latency, at most `latency` */
   int n_loads;
   const SimLoad *loads;
   int n_starts; /* classes that start it */
@@ -71,7 +71,7 @@ typedef struct SimTransfer {
   /* Its own rate while one of these classes runs a launch, in parts of SIM_ONE;
    * 0 means that it is not slower then. */
   int64_t beside;
-  int term; /* what the wait for it is counted as */
+  int term; /* term as which the wait for it is counted */
 } SimTransfer;
 
 typedef struct SimProgram {

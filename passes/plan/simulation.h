@@ -23,7 +23,7 @@ struct Under {
   int number;      /* number in the key of a snapshot */
   bool has_begun;
   Ps begin, latency_left, left; /* parts of the time that it takes alone */
-  Ps alone;                     /* its largest load */
+  Ps alone;                     /* time of its largest load */
   VEC(Member) members;
 };
 
@@ -42,7 +42,7 @@ typedef struct Snapshot {
 } Snapshot;
 
 typedef struct SimLoop {
-  int at; /* its action */
+  int at; /* index of its action */
   int64_t left;
   Snapshot *kept;       /* NULL means that iterations are not compared */
   int64_t since, until; /* iterations since then; when to keep a later one */
@@ -55,13 +55,13 @@ typedef struct Runner {
   VEC(SimLoop) loops; /* those around, the innermost last */
   /* Time left of the launch that runs; begin of that or of a wait. */
   Ps left, begin;
-  Ps moved; /* when it last had a transfer under way */
+  Ps moved; /* time at which it last had a transfer under way */
   bool is_running;
   int64_t *n_started, *n_waited; /* [n_transfers] */
   int waits_for;                 /* the transfer, or -1 */
-  int64_t waits_number;          /* it needs so many ends of it */
+  int64_t waits_number;          /* number of ends that it waits for */
   Ps *totals;                    /* [N_TOTALS][n_terms], of all steps */
-  Ps *before;                    /* those without the last step */
+  Ps *before; /* parts of a step without those of the last one */
   Ps *step_ends;
 } Runner;
 

@@ -27,12 +27,12 @@ typedef struct TransferSum {
   int64_t n;
   Bytes sent;   /* bytes that a rank sends */
   Ps busy;      /* time of the link that each keeps busy longest */
-  Ps latencies; /* before their first bytes */
+  Ps latencies; /* time before their first bytes */
 } TransferSum;
 
 typedef struct PlanSum {
-  LaunchSum parts[N_COST_PARTS]; /* those of kernels */
-  Ps launch;                     /* between kernels */
+  LaunchSum parts[N_COST_PARTS]; /* parts of kernels */
+  Ps launch;                     /* time between kernels */
   VEC(TransferSum) transfers;
 } PlanSum;
 

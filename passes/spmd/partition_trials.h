@@ -30,8 +30,8 @@ typedef struct PinTrial {
   /* path -> Type that its values have in place of it; NULL means that they stay
    * as they are computed. */
   const Map *instead;
-  /* PinNote of each node, in the arena of the module; NULL means that nothing
-   * is noted. */
+  /* A map from each node with a constraint to its PinNote, in the arena of the
+   * module.  NULL means that nothing is noted. */
   Map *notes;
   VEC(ReshardNote) reshards; /* reshardings in the same arena, without slices */
 } PinTrial;

@@ -33,10 +33,9 @@ void report_uneven(Partition *p, const Dim *dim, int64_t shards, Span place);
 Diag *report_unsupported_shard(Partition *p, Name path, const Dim *dim,
                                Span place, bool is_kept);
 
-/* Returns the type of an operand for a strategy, with the axes of
- * micro-batches, which strategies leave out, placed as they are in
- * `have`.  `partial` holds the axes over which the rule of the node lets
- * operands be partial. */
+/* Returns the type `want` with the axes of micro-batches added to its dims as
+ * `have` has them, because strategies say nothing about these axes.  `partial`
+ * is the set of axes over which the operator takes partial operands. */
 const Type *with_microbatches(const Partition *p, const Type *have,
                               const Type *want, AxisSet partial);
 /* Returns whether the operator can be written for a range of indices. */

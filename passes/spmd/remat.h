@@ -16,9 +16,10 @@ typedef enum Saving {
 
 /* A node that is computed before an old node, and for which readers. */
 typedef struct RematEvent {
-  int id;        /* the old node that is computed */
-  bool is_clone; /* for the backward pass, else for all readers */
-  int next;      /* event at the same place, plus 1 */
+  int id; /* the old node that is computed */
+  /* The node is a clone for the backward pass, else it is for all readers. */
+  bool is_clone;
+  int next; /* event at the same place, plus 1 */
 } RematEvent;
 
 typedef struct Remat {

@@ -43,9 +43,9 @@ Value split_shards(Partition *p, Value value, int d, int64_t n);
 Value merge_shards(Partition *p, Value value, int d, int64_t size);
 /* Moves dim `from` to place `to` of the storage order. */
 Value transpose_dim(Partition *p, Value value, int from, int to);
-/* Returns the value with dim `d` sharded further: each rank takes its shard of
- * what it holds.  `axes` are those of the new shards, and `split` is the axes
- * that the dim has already, followed by `axes`. */
+/* Shards dim `d` of the value over further mesh axes, `axes`: each rank keeps
+ * its shard of what it has, and sends nothing.  `split` is the new list of axes
+ * of the dim: those that it had, then `axes`. */
 Value shard_dim(Partition *p, Value value, int d, AxisList split,
                 AxisList axes);
 Name shards_name(const Partition *p, const Type *type, Name dim);
