@@ -30,19 +30,19 @@ typedef uint8_t DnnDtype;
 
 typedef enum DnnRole {
   DNN_PARAM, /* trained; in checkpoints under its path */
-  DNN_STATE, /* read and assigned, not trained; in checkpoints likewise */
+  DNN_STATE, /* read and assigned, not trained; saved as parameters are */
   DNN_OPTIMIZER_STATE, /* state of the optimizer: "adamw.m/PATH"; not loaded by
                           --load */
   DNN_EMA,             /* "ema/PATH" */
   DNN_DECODE_CACHE,    /* cache of sampling; in no checkpoint */
-  DNN_DATA,       /* a field of a data block, filled before each execution */
-  DNN_STEP,       /* i32 scalar: t, counted from 1 */
-  DNN_SEED,       /* i64 scalar */
-  DNN_LOSS,       /* f32 scalar, mean over the batch, equal on all ranks */
-  DNN_NORM,       /* f32 scalar: global gradient norm before clipping */
-  DNN_RATE,       /* f32 scalar: learning rate of this step */
-  DNN_METRIC,     /* what a metric adds up over the batches of an evaluation */
-  DNN_RESULT,     /* what the net returns; read by sampling */
+  DNN_DATA,   /* a field of a data block, filled before each execution */
+  DNN_STEP,   /* i32 scalar: t, counted from 1 */
+  DNN_SEED,   /* i64 scalar */
+  DNN_LOSS,   /* f32 scalar, mean over the batch, equal on all ranks */
+  DNN_NORM,   /* f32 scalar: global gradient norm before clipping */
+  DNN_RATE,   /* f32 scalar: learning rate of this step */
+  DNN_METRIC, /* sum that a metric adds up over the batches of an evaluation */
+  DNN_RESULT, /* result of the net, which sampling reads */
   DNN_LOSS_SCALE, /* loss scale */
   DNN_EPOCH,      /* i64 scalar: steps in an epoch */
   DNN_BATCH_ROWS, /* input of an entry point with another batch: part of the
@@ -163,8 +163,8 @@ typedef enum DnnCollectiveKind {
                      in place */
   DNN_ALL_TO_ALL, /* shard i comes from member i, where it was our shard;
                      never in place */
-  DNN_BROADCAST,  /* all of it comes from member `peer`; may be in place */
-  DNN_SEND,       /* to member `peer`, which receives with the same id */
+  DNN_BROADCAST,  /* copies all from member `peer`; may be in place */
+  DNN_SEND,       /* sends to member `peer`, which receives with the same id */
   DNN_RECV,
   DNN_PERMUTE, /* member i sends to member i + peer, modulo the members, or to
                   member targets[i]; one to which nobody sends keeps its

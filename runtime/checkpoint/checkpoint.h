@@ -103,7 +103,7 @@ typedef struct StoredFile {
   StoredHeader header;
 } StoredFile;
 
-/* Where a tensor is. */
+/* The place of a tensor. */
 typedef struct StoredPlace {
   const StoredTensor *tensor;
   const StoredFile *file;
@@ -111,7 +111,7 @@ typedef struct StoredPlace {
 
 typedef struct Checkpoint {
   const char *path;  /* the folder, for messages */
-  const char *given; /* what was asked for: folder or file */
+  const char *given; /* the folder or file that was asked for */
   StoredFile *files;
   int n_files;
   StoredPlace *places; /* places of all tensors, by name */
@@ -119,7 +119,7 @@ typedef struct Checkpoint {
   const StoredIndex *index; /* index, or NULL */
   const char *index_name;
   bool is_own;   /* written by us: step, seed and hashes are there */
-  bool has_save; /* and which save its files belong to */
+  bool has_save; /* it is known which save its files belong to */
   int64_t step;
   uint64_t seed, save;
 } Checkpoint;
@@ -149,7 +149,7 @@ Status checkpoint_load(Arena *arena, const Checkpoint *checkpoint,
 /* The tensors that a program asks of a checkpoint. */
 typedef enum MatchKind {
   MATCH_full,   /* all parameters and states, and no others */
-  MATCH_part,   /* what both have in the same sizes; one at least */
+  MATCH_part,   /* tensors that both have in the same sizes; one at least */
   MATCH_resume, /* full, and all of the optimizer state */
 } MatchKind;
 /* Finds the newest complete checkpoint of a folder; warns of those that it
@@ -169,7 +169,7 @@ typedef struct ValueCount {
   const StoredTensor *tensor;
   int64_t n, at;
   double value;
-  DnnDtype dtype; /* into which it was read */
+  DnnDtype dtype; /* dtype into which it was read */
 } ValueCount;
 
 typedef struct ValueCounts {

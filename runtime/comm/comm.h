@@ -65,9 +65,10 @@ struct Comm {
    * instruction.  NULL means that the transport has no such clock. */
   void (*computed)(Comm *comm, const DnnInstr *instr);
   void (*close)(Comm *comm);
-  FlightRecorder *recorder; /* may be set after creation; or NULL */
-  CommEvents *events;       /* times of collectives, for traces; or NULL */
-  int64_t buffer_bytes;     /* what the transport allocated itself */
+  /* Recorder, which may be set after creation; or NULL. */
+  FlightRecorder *recorder;
+  CommEvents *events;   /* times of collectives, for traces; or NULL */
+  int64_t buffer_bytes; /* bytes that the transport allocated itself */
   void *state;
 };
 

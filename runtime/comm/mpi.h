@@ -13,9 +13,9 @@
 enum {
   MPI_SUCCESS = 0,
   MPI_LARGEST_CHUNK = 128 << 10,
-  MPI_LARGEST_HEADER = 4 << 10, /* what Open MPI adds to a message */
-  MPI_TICK_NS = 100000000,      /* how often lost ranks are looked for */
-  MPI_N_SLOTS = 4               /* rounds of a collective in flight */
+  MPI_LARGEST_HEADER = 4 << 10, /* bytes that Open MPI adds to a message */
+  MPI_TICK_NS = 100000000, /* interval at which lost ranks are looked for */
+  MPI_N_SLOTS = 4          /* rounds of a collective in flight */
 };
 
 typedef enum Phase { PHASE_scatter, PHASE_gather } Phase; /* < 4 */
@@ -59,7 +59,7 @@ typedef struct Peer {
   int rank;
   Heartbeat in, out;
   void *receive, *send;
-  int64_t heard_ns; /* on the clock `ran_ns` */
+  int64_t heard_ns; /* time on the clock `ran_ns` */
   bool is_heard;    /* once at least */
   bool is_silent;
 } Peer;
@@ -81,7 +81,7 @@ typedef struct Work {
   struct Mpi *mpi;
   DnnQueue queue;
   Job *first, *last; /* guarded by the mutex */
-  Job *job;          /* at work, or NULL */
+  Job *job;          /* job at work, or NULL */
   const DnnCollective *what;
   const CommPart *parts;
   CommGroup group;
@@ -124,18 +124,19 @@ typedef struct Mpi {
   unsigned char *is_peer;   /* [W] */
   unsigned char *is_wanted; /* [W], of the main thread until: */
   _Atomic bool has_wanted;
-  int64_t limit_ns; /* for all to join */
+  int64_t limit_ns; /* limit of the time for all to join */
   int64_t last_tick_ns, last_heartbeat_ns;
   int64_t ran_ns; /* time in which this thread was not kept from running */
   Silences silences;
-  int64_t silent_since_ns; /* when the first of them was known; 0 */
-  bool has_ended_daemon;   /* the daemon will end after this rank */
-  bool has_told;           /* the launcher where this rank is */
+  /* Time at which the first of them was known; 0 means none. */
+  int64_t silent_since_ns;
+  bool has_ended_daemon; /* the daemon will end after this rank */
+  bool has_told;         /* the launcher where this rank is */
 } Mpi;
 
 /* The result of a step of a collective. */
 typedef enum Progress {
-  PROGRESS_none, /* its messages are on their way */
+  PROGRESS_none, /* messages of the step are on their way */
   PROGRESS_some,
   PROGRESS_done
 } Progress;

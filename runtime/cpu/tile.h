@@ -38,7 +38,7 @@ void tile_multiply(TileKernel kernel, int64_t m, int64_t n, int64_t k,
                    const float *packed_a, const float *packed_b,
                    const TileSums *sums, bool adds);
 
-/* Where one thread packs A and B, and sums [TILE_M, TILE_N]. */
+/* The memory in which one thread packs A and B, and sums [TILE_M, TILE_N]. */
 typedef struct TileWork {
   float *a, *b, *sums;
 } TileWork;

@@ -9,12 +9,12 @@
 #include "runtime/tensor/tensor.h"
 #include "support/tables.h"
 
-/* Where input files are looked for: in `folder`, the current directory, the
- * model's folder. */
+/* The places in which input files are looked for: `folder`, the current
+ * directory, the model's folder. */
 typedef struct InputSearch {
   const char *folder, *model_dir; /* folders, or NULL */
-  /* Links are followed even out of these folders, because a person named the
-   * file. */
+  /* Permission to follow links that lead out of these folders, as for a file
+   * that a person names. */
   bool follows_links;
   /* A signalfd that ends long reads, or 0.  The caller sets it to 0 once there
    * is work that a stop must save.  NULL means that no signal ends a read. */

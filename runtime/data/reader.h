@@ -11,7 +11,7 @@
 typedef struct Reader {
   uint8_t kind; /* SourceKind */
   InputFile file;
-  int64_t header_bytes; /* before the first value */
+  int64_t header_bytes; /* bytes before the first value */
   /* Form of a value in the file; 0 bytes mean that it is not read there. */
   NumberFormat format;
   double *numbers; /* numbers of a CSV file */

@@ -36,7 +36,7 @@ struct Device {
   /* Cores of the host, or multiprocessors, that one launch may use; set by
    * open. */
   int cores;
-  int rank; /* set before open; DnnRankOffset needs it */
+  int rank; /* rank, which is set before open; DnnRankOffset needs it */
   /* Address of the arena for the host, or NULL where it has none. */
   void *host_arena;
   bool is_zeroed; /* open has left zeros in the arena */

@@ -10,8 +10,9 @@
 typedef struct Pace {
   /* Origin on the system's clock; 0 means that nothing has run yet. */
   int64_t origin_ns;
-  int64_t due_ps;  /* where the stream is, after the origin */
-  int64_t left_ns; /* when the last step ended, by the system's clock */
+  int64_t due_ps; /* place of the stream, after the origin */
+  /* Time at which the last step ended, by the system's clock. */
+  int64_t left_ns;
 } Pace;
 
 /* Begins a step: what the host did since the last one takes its own time. */

@@ -27,7 +27,7 @@ typedef struct LaunchOptions {
   const char *model_hash, *plan_hash;
   bool is_quiet;      /* no notes */
   bool keeps_nothing; /* a signal ends the ranks at once: nothing is saved */
-  int64_t start_timeout_s; /* until all ranks have joined */
+  int64_t start_timeout_s; /* limit of the time until all ranks have joined */
 } LaunchOptions;
 
 /* Returns the exit code: 0; 1 the user's mistake; 3 the machine failed or a

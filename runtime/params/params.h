@@ -36,8 +36,8 @@ typedef struct LogicalReader LogicalReader;
  * the others serve.  `comm` may be NULL where there is one rank. */
 LogicalReader *logical_reader_create(Arena *arena, const DnnProgram *program,
                                      Comm *comm, Device *device);
-/* Reads bytes [at, at + n) of a persistent tensor, in the order in which one
- * rank would store all of it; they must be complete elements.  Works on rank 0,
+/* Reads bytes [at, at + n) of the logical tensor, which is what one rank would
+ * store without a plan.  The bytes must be complete elements.  Works on rank 0,
  * or on any rank if the tensor is not sharded. */
 Status logical_read(LogicalReader *reader, const DnnTensor *tensor, int64_t at,
                     void *to, int64_t n);

@@ -105,8 +105,9 @@ typedef struct Run {
   bool has_signal_thread; /* a thread ends the process on a signal */
   pthread_t signal_thread;
   const char *_Atomic leftover; /* a file to remove when a signal comes */
-  int failure;        /* exit code, with STOP_failed in an evaluation */
-  int64_t poison_top; /* with $DNN_POISON: bytes of the arena in use */
+  int failure; /* exit code, with STOP_failed in an evaluation */
+  /* End of the bytes of the arena in use, with $DNN_POISON. */
+  int64_t poison_top;
 } Run;
 
 /* ---- run.c ---- */

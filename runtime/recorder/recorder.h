@@ -22,14 +22,14 @@ typedef struct FlightRecorder {
   int rank, local_rank;
   /* Descriptor that ends when the launcher is gone; -1 means no launcher. */
   int alive_fd;
-  int report_fd; /* to the launcher; -1 */
+  int report_fd; /* descriptor of the pipe to the launcher; -1 means none */
   _Atomic int64_t step;
   _Atomic int32_t instr;     /* index in its entry point */
   const char *_Atomic entry; /* name of the entry point */
   const char *_Atomic path;
   /* Monotonic ns; 0 means that it waits for nothing. */
   _Atomic int64_t waits_since;
-  _Atomic int64_t deadline_ns; /* how long one wait may last */
+  _Atomic int64_t deadline_ns; /* limit of the time of one wait */
   _Atomic uint32_t n;          /* entries written so far */
   RecorderEntry entries[RECORDER_ENTRIES];
 } FlightRecorder;
