@@ -8,11 +8,11 @@
 #include "support/support.h"
 
 typedef struct Child {
-  const char *const *words; /* after the name of the program */
+  const char *const *words; /* words after the name of the program */
   int n_words;
   /* Files for its standard streams; NULL means /dev/null. */
   const char *out, *err;
-  bool is_alone; /* it is no rank of the job that this process is in */
+  bool is_alone; /* the child is no rank of the job that this process is in */
   /* Time after which it is ended; 0 means that it is not started. */
   int64_t limit_ms;
   /* Is asked while the child runs; once it returns true, the child is ended. */
@@ -20,9 +20,9 @@ typedef struct Child {
 } Child;
 
 enum {
-  CHILD_late = -1,    /* it was ended after its limit */
-  CHILD_stopped = -2, /* it was ended because is_stopped said so */
-  CHILD_failed = -3   /* it could not be started, or a signal killed it */
+  CHILD_late = -1,    /* the child was ended after its limit */
+  CHILD_stopped = -2, /* the child was ended because is_stopped said so */
+  CHILD_failed = -3 /* the child could not be started, or a signal killed it */
 };
 
 /* Runs `program`, or dnnc itself (NULL), and waits for its end: its exit code,

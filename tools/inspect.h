@@ -93,7 +93,7 @@ typedef struct PlanLine {
   Bytes sent;       /* bytes that they send */
   Ps busy, exposed; /* time in queues; time that is waited for */
   bool is_tried, is_legal;
-  const char *why; /* it is not: the first message */
+  const char *why; /* first message, if it is not legal */
   Ps step_without; /* the step and the arena if the line is left out */
   Bytes peak_without;
   Ps step_change; /* growth of step and peak if the line is left out */

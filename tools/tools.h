@@ -206,7 +206,7 @@ void show_collectives(Text *out, const Compilation *c, bool is_json);
 /* The lines of the plan or the model that are the reason for a collective. */
 typedef struct CollectivePins {
   Span first;       /* no source: there is none, as the batch takes open axes */
-  const char *text; /* all of them */
+  const char *text; /* text of all of them */
 } CollectivePins;
 
 /* Passes rename a dim that stands twice in a type: "T~" is T. */

@@ -44,7 +44,8 @@ typedef struct TuneTable {
 
 /* A probe that can run. */
 typedef struct BuiltProbe {
-  const char *bundle, *works; /* its folder; the file of its kernels' work */
+  /* Names of its folder and of the file of its kernels' work. */
+  const char *bundle, *works;
   int steps;
   int64_t took_ms;        /* time of its last run */
   VEC(int64_t) aparts_ns; /* core_distance_ns of each run */
@@ -54,7 +55,7 @@ typedef struct Tuning {
   Tool *tool;
   Arena *arena;
   const char *name;         /* begins the names of all results */
-  const char *folder;       /* for temporary files */
+  const char *folder;       /* folder for temporary files */
   int64_t until_ms;         /* end of the budget, by child_now_ms */
   int most_ranks;           /* ranks that this machine has cores or GPUs for */
   const Compilation *model; /* loaded, not compiled */
