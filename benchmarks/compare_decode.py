@@ -143,7 +143,7 @@ def main():
                     "precision.compute=" + name, "sample.temperature=0", "-o",
                     bundle, "--quiet"], check=True)
     peer = Peer(w, dtype)
-    # As many bytes as a token needs of the weights: all but wpe.
+    # The bytes of the weights that a token needs: all but wpe.
     n_floats = sum(x.size for k, x in w.items() if k != "wpe")
     if name == "bf16":
         n_floats //= 2

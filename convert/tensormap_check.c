@@ -17,7 +17,7 @@ static bool has_factor(const MapPart *part, Name factor) {
   return false;
 }
 
-/* Whether the tensor has the factor in part `piece` of split_dim. */
+/* Returns whether the tensor has the factor in part `piece` of split_dim. */
 static bool term_has(const MapTerm *term, int split_dim, int piece,
                      Name factor) {
   for (int d = 0; d < term->rank; d++)

@@ -39,7 +39,7 @@ typedef struct Letter { /* from its brace to the one that ends it */
   int64_t added;
 } Letter;
 
-/* Whether `at`, an opening brace, begins a letter. */
+/* Returns whether `at`, an opening brace, begins a letter. */
 static bool read_letter(const char *at, Letter *out) {
   const char *end = at + 1;
   while (is_word(*end)) end++;

@@ -144,7 +144,7 @@ CompileResult driver_load(Module *module, const CompileOptions *options,
 const Plan *driver_close(const Compilation *c, const Pins *pins);
 /* Makes entry points from graphs, as far as the station. */
 CompileResult driver_compile(Compilation *c, Station station);
-/* Returns the same model to be compiled under another plan (NULL: on one rank),
+/* Returns the model to be compiled under another plan (NULL means one rank),
  * with mistakes in the diagnostics of `module`, which may be a copy of the
  * other one's.  Nobody watches it. */
 Compilation driver_replan(const Compilation *c, Module *module,

@@ -145,7 +145,7 @@ static void lines_collect(Lines *l) {
   }
 }
 
-/* Whether the text means this path and nothing else. */
+/* Returns whether the text means this path and nothing else. */
 static bool lines_mean(Lines *l, const char *text, Name path) {
   PathList found = {0};
   return plan_paths_find_text(l->paths, text, &found) && found.n == 1 &&

@@ -213,7 +213,7 @@ int text_distance(const char *a, const char *b) {
   return rows[n % 3][m];
 }
 
-/* Whether `part` is one of the words that '_' joins in `name`. */
+/* Returns whether `part` is one of the words that '_' joins in `name`. */
 static bool has_word(const char *name, const char *part) {
   size_t n = strlen(part);
   for (const char *at = name; (at = strstr(at, part)); at++)

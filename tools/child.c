@@ -86,7 +86,7 @@ static void pause_ms(int ms) {
   nanosleep(&time, NULL);
 }
 
-/* Whether it has ended before so much time is over. */
+/* Returns whether it has ended before so much time is over. */
 static bool ends_within(pid_t pid, int64_t ms) {
   int status;
   for (int64_t until = child_now_ms() + ms; child_now_ms() < until;) {

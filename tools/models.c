@@ -32,7 +32,8 @@ const char *tool_models_folder(Arena *arena) {
   return NULL;
 }
 
-/* As it can be written on a command line that is given here. */
+/* Returns the folder as it can be written on a command line that is given here.
+ */
 static const char *folder_from_here(Arena *arena) {
   static const char here[] = "models";
   char real[PATH_MAX];

@@ -2,8 +2,8 @@
 documents and tests; tools/phrases.list has them, with what to write instead.
 It also refuses
 
-  - comments that begin with 'What' or 'Of': such a beginning makes a sentence
-    without subject or verb;
+  - comments that begin with 'What', 'Of', 'As', 'The same' or 'Whether': such a
+    beginning makes a sentence without subject or verb;
   - examples in comments that are torn apart.  Indented lines are an example,
     which clang-format leaves as it is (CommentPragmas in .clang-format);
   - a page of Markdown whose sentences have more than 25 words on average.
@@ -22,7 +22,8 @@ QUOTES = (LIST, "docs/glossary.md", "tools/replay.renames", "CHANGELOG.md")
 FOLDERS = ("data/", "tests/reference/")
 BINARY = (".gz", ".npy", ".safetensors", ".bin", ".csv", ".bpe")
 # The beginning of a comment.
-BEGINNING = re.compile(r"(?m)(?:/\*|^[ \t]*(?:#|//)) ?(What|Of) [a-z]")
+BEGINNING = re.compile(r"(?m)(?:/\*|^[ \t]*(?:#|//)) ?"
+                       r"(What|Of|As|The same|Whether) [a-z]")
 # The text between two words: white space, and marks of comment lines.
 BETWEEN = r"(?:[ \t]|\n[ \t]*(?:\*|#|//)?)+"
 

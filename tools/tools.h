@@ -228,7 +228,7 @@ void show_entry_points(Text *out, const Compilation *c, bool is_json);
 /* Returns the FLOPs of the contractions that outputs need, on logical sizes
  * (command_check.c). */
 double graph_product_flops(const Graph *graph, Arena *arena);
-/* Returns the same without what a backward pass computes again by its
+/* Returns these FLOPs without what a backward pass computes again by its
  * operators. */
 double graph_model_flops(const Graph *graph, Arena *arena);
 /* Executes `dnnc check --parameters` (check_parameters.c).  Returns an exit

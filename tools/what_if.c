@@ -156,7 +156,7 @@ static bool change_levels(Tool *tool, const Change *change, Cluster *cluster,
 
 /* ---- devices ---- */
 
-/* Whether the change is about this field of a device. */
+/* Returns whether the change is about this field of a device. */
 static bool names_field(const char *name, const char *field) {
   size_t n = strlen("flops");
   if (strncmp(field, "flops_", n + 1) != 0) return !strcmp(name, field);

@@ -87,8 +87,8 @@ static bool is_f32_sum(const NestStmt *stmt) {
          stmt->dtype == DT_f32;
 }
 
-/* Whether the stage at hand adds up the rows of a sum, or the blocks of a
- * row. */
+/* Returns whether the stage at hand adds up the rows of a sum, or the blocks of
+ * a row. */
 static bool is_summed_by_rows(const CEmit *emit, const NestStmt *stmt) {
   enum { SHORTEST = 16 }; /* row that is worth a sum for each column */
   int n = emit->stage->n_inner;

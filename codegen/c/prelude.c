@@ -114,7 +114,8 @@ const char c_prelude[] =
     "static inline int64_t dnn_mod(int64_t a, int64_t b) {\n"
     "  return b == 0 ? 0 : a - dnn_floordiv(a, b) * b;\n"
     "}\n"
-    /* As dtype_integer: a value beyond the range becomes the end of it. */
+    /* Clamps as dtype_integer does: a value beyond the range becomes the end of
+     * it. */
     "#define DNN_INTEGER(name, type, least, most) \\\n"
     "static inline type dnn_integer_##name(double x) { \\\n"
     "  type near = x > (double)least ? (type)x : least; \\\n"

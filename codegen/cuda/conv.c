@@ -32,7 +32,7 @@ static int split_groups(const Product *product) {
 
 /* ---- in front of the loop ---- */
 
-/* As constants of an enum, or assigned. */
+/* Appends the phase, as constants of an enum or assigned. */
 static void add_phase(const ConvText *text, const RowPhase *phase,
                       const char *begin, const char *separator,
                       const char *end) {

@@ -54,8 +54,9 @@ bool accumulates_in_order(const Nest *nest, const NestStage *stage,
   return false;
 }
 
-/* Whether loops of a statement, from `n` of them in the order of falling
- * strides, can move by `distance`; each by less than its extent either way. */
+/* Returns whether loops of a statement, from `n` of them in the order of
+ * falling strides, can move by `distance`; each by less than its extent either
+ * way. */
 static bool can_move_by(const NestStage *stage, const int64_t *stride,
                         int64_t distance, bool *is_used) {
   int most = -1;

@@ -140,7 +140,8 @@ const char cuda_prelude[] =
     "DNN_TENSOR_CORES(f16)\n"
     "#define dnn_from_f32(x) (x)\n"
     "#define dnn_to_f32(x) (x)\n"
-    /* As dtype_integer: a value beyond the range becomes the end of it. */
+    /* Clamps as dtype_integer does: a value beyond the range becomes the end of
+     * it. */
     "#define DNN_INTEGER(name, type, least, most) \\\n"
     "DNN_FN type dnn_integer_##name(double x) { \\\n"
     "  type near = x > (double)(least) ? (type)x : least; \\\n"
@@ -158,7 +159,7 @@ const char cuda_prelude[] =
     "DNN_FN long long dnn_clamp_i64(long long i, long long limit) {\n"
     "  return i < 0 ? 0 : i < limit ? i : limit - 1;\n"
     "}\n"
-    /* As random_keep(random_stream(seed, stream), ...) of support.h. */
+    /* Computes random_keep(random_stream(seed, stream), ...) of support.h. */
     "DNN_FN int dnn_random_keep(long long seed, unsigned stream,\n"
     "                           long long step, long long index, double p) {\n"
     "  unsigned long long z = (unsigned long long)seed\n"

@@ -80,7 +80,7 @@ static ProcessEnd process_end(int state) {
   return (ProcessEnd){PROCESS_exited, WEXITSTATUS(state)};
 }
 
-/* Whether the process has ended; its pid is then 0. */
+/* Returns whether the process has ended; its pid is then 0. */
 static bool reap_process(Process *process, ProcessEnd *out_end,
                          int *out_error) {
   int state = 0;

@@ -189,7 +189,7 @@ static Status finish_job(Compiling *compiling, int index, ProcessEnd end) {
   return STATUS_OK;
 }
 
-/* As many jobs as may run at a time; after a failure none is started. */
+/* Starts as many jobs as may run at a time; after a failure none is started. */
 static void start_jobs(Compiling *compiling) {
   int limit = compiling->options->jobs > 0 ? compiling->options->jobs : 1;
   while (compiling->started < compiling->n_todo &&

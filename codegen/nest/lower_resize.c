@@ -288,7 +288,7 @@ static void lower_computed(Lower *lower, Resize *r) {
   store_resized(lower, r, i, sum);
 }
 
-/* The same weight as an expression; 0 for an i outside y. */
+/* Returns the weight as an expression; 0 for an i outside y. */
 static int computed_weight(Lower *lower, const Resize *r, int i, int j) {
   int weights[4], zero = lower_const(lower, r->dtype, 0), sum = -1;
   int first = computed_taps(lower, r, i, weights);

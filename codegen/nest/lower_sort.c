@@ -80,7 +80,8 @@ static int sort_test(Lower *lower, Op op, int a, int b) {
   return lower_pw(lower, op, DT_bool, a, b, -1);
 }
 
-/* Whether `a` comes before `b`: a NaN after every number, ties by index. */
+/* Returns whether `a` comes before `b`: a NaN after every number, ties by
+ * index. */
 static int sort_is_before(SortRow *row, SortElement a, SortElement b) {
   Lower *lower = row->lower;
   int is_less = sort_test(lower, OP_lt, a.key, b.key);

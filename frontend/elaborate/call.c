@@ -128,7 +128,7 @@ static bool names_dim(const Expr *x, Name dim) {
   return false;
 }
 
-/* Whether some `dot` or `conv` of the expression names the dim. */
+/* Returns whether some `dot` or `conv` of the expression names the dim. */
 static bool is_contracted(const Expr *x, Name dim) {
   bool found = false;
   for (; x && !found; x = x->a) {
@@ -601,7 +601,7 @@ static ExprValue call_layer(Elab *e, const Expr *x, const Callable *layer) {
   return call_run(e, &call, scope_path(e, x, layer->item->name));
 }
 
-/* The same arguments give the same nodes: loss and metrics share one net. */
+/* Returns equal nodes for equal arguments: loss and metrics share one net. */
 static ExprValue run_net(Elab *e, Call *call) {
   if (!e->first_net) e->first_net = call->callable;
   for (int i = 0; i < e->net_calls.n; i++) {

@@ -17,7 +17,7 @@ static const char *const block_kinds[] = {
     "data", "train",  "precision", "sample",   "mesh",
     "plan", "device", "cluster",   "measured", "certificate"};
 
-/* Whether a file was read or is being read: addresses of these. */
+/* The two marks of a file that was read or is being read: their addresses. */
 static const char being_read, was_read;
 
 /* ---- paths ---- */

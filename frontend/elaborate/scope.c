@@ -73,7 +73,7 @@ int64_t scope_size(Elab *e, Name name, Span use) {
   return val.kind == EXPR_VALUE_int ? val.integer : -1;
 }
 
-/* Whether the name was reported in this layer before. */
+/* Returns whether the name was reported in this layer before. */
 static bool was_reported(Elab *e, Name name) {
   for (int i = 0; i < e->frame->unsized.n; i++)
     if (e->frame->unsized.data[i] == name) return true;

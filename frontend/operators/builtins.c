@@ -18,7 +18,7 @@ static const struct {
 #include "frontend/operators/builtins.def"
 };
 
-/* Whether the operator is written with a symbol such as +. */
+/* Returns whether the operator is written with a symbol such as +. */
 static bool is_spelled(Op op) {
   for (int i = 0; i <= OPERATOR_neg; i++)
     if (operator_op((Operator)i) == op) return op != OP_neg;

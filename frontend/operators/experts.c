@@ -181,7 +181,7 @@ static const Gate *arg_gate(BuiltinCall *call, int i) {
   return NULL;
 }
 
-/* Whether the type lacks the dim; else reports it at `span`. */
+/* Returns whether the type lacks the dim; else reports it at `span`. */
 static bool gate_lacks(BuiltinCall *call, const Type *type, Name dim,
                        Span span) {
   if (type_find(type, dim) < 0) return true;

@@ -11,7 +11,7 @@
 
 enum { MOST_PAIRED = 1024 }; /* classes of a table of pairs */
 
-/* Whether the call is an entire metric, not part of an expression; else
+/* Returns whether the call is an entire metric, not part of an expression; else
  * reports. */
 static bool is_metric(BuiltinCall *call) {
   if (call->x == call->e->metric) return true;
@@ -27,7 +27,8 @@ ExprValue builtin_perplexity(BuiltinCall *call) {
   return loss_cross_entropy(call, 0, (ExprValue){.kind = EXPR_VALUE_none});
 }
 
-/* Whether i32 holds the number of labels and of classes; else reports it. */
+/* Returns whether i32 holds the number of labels and of classes; else reports
+ * it. */
 static bool metric_can_count(BuiltinCall *call) {
   Elab *e = call->e;
   const Type *x = elab_type(e, call->args[0]);

@@ -326,7 +326,7 @@ ExprValue builtin_pad(BuiltinCall *call) {
       !arg_int(call, 2, 0, &before) || !arg_int(call, 3, 0, &after) ||
       !arg_float(call, 4, &value))
     return POISON;
-  /* As x and the value would be promoted. */
+  /* The type follows from x and the value, as in a promotion. */
   DTypeClass class = dtype_class(elab_type(call->e, call->args[0])->dtype);
   if (class != CLASS_FLOAT && call->args[4].kind == EXPR_VALUE_float)
     call->args[0] = elab_cast(call->e, call->args[0], DT_f32);

@@ -143,8 +143,8 @@ static const GraphInput *find_parameter(PinReader *r, Name path) {
   return map_get(r->parameters, path);
 }
 
-/* Whether a parameter that the line names has optimizer state; reports where
- * none has. */
+/* Returns whether a parameter that the line names has optimizer state; reports
+ * where none has. */
 static bool have_state(PinReader *r, const PathList *keys, Span span) {
   const OptimizerCall *call = &r->model->settings.optimizer;
   for (int i = 0; i < keys->n; i++) {

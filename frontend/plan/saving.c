@@ -80,9 +80,9 @@ static const Map *index_input_paths(SavingLines *lines) {
   return inputs;
 }
 
-/* Whether the line, whose expression has `n` names, is about this input too.
- * Ranks gather a parameter under ZeRO 3: `keep` means those below a path, too,
- * `remat` one that it names itself, because the backward pass gathers all
+/* Returns whether the line, whose expression has `n` names, is about this input
+ * too.  Ranks gather a parameter under ZeRO 3: `keep` means those below a path,
+ * too, `remat` one that it names itself, because the backward pass gathers all
  * others again anyway. */
 static bool takes_input(SavingLines *lines, const PathPin *saving, Name path,
                         int n) {

@@ -166,8 +166,8 @@ static void track_brackets(Parser *parser, Token token) {
   }
 }
 
-/* Whether the open ( and [ close before the next brace: if not, the line is
- * taken to end where it ends. */
+/* Returns whether the open ( and [ close before the next brace: if not, the
+ * line is taken to end where it ends. */
 static bool round_closes(Parser *parser) {
   if (parser->offset < parser->closes_at) return true; /* asked before */
   const char *text = parser->source->text;

@@ -597,10 +597,11 @@ static void syntax_error(const Span *span, Parser *parser,
   layout_too_deep(parser, *span);
 }
 
-/* Whether the parser would come to shift `symbol` from where it stands.  The
- * tables alone do not tell: states are merged, so that a reduction may be on
- * the way that ends nowhere.  Reductions are played through on the side: `base`
- * is the top of the rest of the actual stack, `made` the states above it. */
+/* Returns whether the parser would come to shift `symbol` from where it
+ * stands.  The tables alone do not tell: states are merged, so that a reduction
+ * may be on the way that ends nowhere.  Reductions are played through on the
+ * side: `base` is the top of the rest of the actual stack, `made` the states
+ * above it. */
 static bool can_shift(const yypcontext_t *context, yysymbol_kind_t symbol) {
   enum { MOST = 64 };
   const yy_state_t *base = context->yyssp;

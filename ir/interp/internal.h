@@ -23,7 +23,7 @@ typedef struct Loops {
   int64_t offset[LOOP_TENSORS];
 } Loops;
 
-/* Adds a loop unless there is one of this name (NULL: always). */
+/* Adds a loop unless there is one of this name; NULL always adds one. */
 void loops_add(Loops *loops, Name name, int64_t size);
 void loops_add_type(Loops *loops, const Type *type);
 bool loops_has(const Loops *loops, Name name);

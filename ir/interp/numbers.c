@@ -48,7 +48,7 @@ void numbers_copy(const Numbers *numbers, DType dtype, void *to,
   if (n > 0) memcpy(to, from, (size_t)n * numbers_size_bytes(numbers, dtype));
 }
 
-/* As f32 where every result is rounded. */
+/* Rounds as f32 does where every result is rounded. */
 static double rounded(const Numbers *numbers, DType dtype, double x) {
   bool is_rounded =
       numbers->number == INTERP_f32 && dtype_class(dtype) == CLASS_FLOAT;
@@ -116,7 +116,7 @@ void numbers_random(const Numbers *numbers, DType dtype, const char *path,
 
 /* ---- reducing ---- */
 
-/* As `maximum`: the first NaN wins. */
+/* Reduces as `maximum` does: the first NaN wins. */
 static double reduced(ReduceKind kind, double a, double b) {
   switch (kind) {
   case REDUCE_sum: return a + b;

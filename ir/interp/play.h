@@ -24,7 +24,7 @@ typedef struct PlayLayout {
   /* Workspace of a library or a scan, by node; -1 means none. */
   const int64_t *workspace;
   const int64_t *workspace_bytes;
-  /* Whether the result shows the bytes of its input, by node. */
+  /* A bool by node: the result shows the bytes of its input. */
   const bool *is_view;
   /* In a body, by value: the scan's input whose bytes it has, or the number of
    * inputs plus its result; -1 means neither. */

@@ -724,7 +724,7 @@ bool decode_split(PassContext *ctx, const Graph *net, DecodeGraphs *out,
   return true;
 }
 
-/* As the compiled step keeps it. */
+/* Returns the type that the compiled step gives a decode cache. */
 static const Type *cache_type(const Graph *compiled, const DecodeCache *cache) {
   const GraphInput *input =
       graph_find_input(compiled, ROLE_decode_cache, cache->path);

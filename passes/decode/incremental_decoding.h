@@ -36,7 +36,7 @@ bool decode_split(PassContext *ctx, const Graph *net, DecodeGraphs *out,
 /* `prefill` is the net, which without carries fills the caches too, in the
  * dtypes in which the decode graph reads them.  `decode_init` fills the other
  * caches before the first token: those of `step`, the result of all passes for
- * the decode graph, then the carries; NULL: there are none. */
+ * the decode graph, then the carries; NULL means none. */
 typedef struct DecodeFinish {
   Graph *prefill, *decode_init;
 } DecodeFinish;

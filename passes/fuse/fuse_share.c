@@ -35,8 +35,8 @@ static uint64_t mix_attr(uint64_t h, const Attr *attr) {
   UNREACHABLE();
 }
 
-/* As region_hash, but names by their addresses: that is several times faster.
- */
+/* Hashes a body as region_hash does, but names by their addresses: that is
+ * several times faster. */
 static uint64_t body_key(const Graph *body) {
   uint64_t h = 0;
   for (int id = 0; id < body->nodes.n; id++) {

@@ -117,8 +117,8 @@ static void add_group(Collectives *c, ProcessGroups *groups,
   join_classes(c, groups, shape.has);
 }
 
-/* Whether each unit has the ranks of some last axes of the mesh, or of these
- * and a part of the axis before. */
+/* Returns whether each unit has the ranks of some last axes of the mesh, or of
+ * these and a part of the axis before. */
 static bool mesh_fits(const Collectives *c) {
   if (c->n_classes != 1 || !c->slice->is_regular) return false;
   const SliceGroup *group = &c->slice->groups[0];

@@ -149,7 +149,7 @@ static Segments best_segments(Folding *f, int begin) {
 
 typedef VEC(SimAction) Actions;
 
-/* Whether it has folded anything. */
+/* Returns whether it has folded anything. */
 static bool fold_once(Folding *f, Arena *arena, Actions *out) {
   bool has_folded = false;
   f->letters = ARENA_ARRAY(f->scratch, int, f->n);

@@ -198,7 +198,7 @@ static void end_iteration(Simulation *s, Runner *runner) {
   runner->at = end + 1;
 }
 
-/* Whether the class goes on at once. */
+/* Returns whether the class goes on at once. */
 static bool wait_for(Simulation *s, Runner *runner, const SimAction *action) {
   int id = action->transfer;
   int64_t number = runner->n_started[id] > 0

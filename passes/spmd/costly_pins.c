@@ -49,7 +49,8 @@ static bool is_of_forward_pass(const PinNote *note) {
   return note->node->phase == PHASE_forward;
 }
 
-/* Whether a message should name this value rather than the other one. */
+/* Returns whether a message should name this value rather than the other one.
+ */
 static bool is_better_example(const PinNote *note, const PinNote *other) {
   return is_of_forward_pass(note) &&
          (!other || (only_reduces(other) && !only_reduces(note)));
@@ -120,7 +121,7 @@ static bool saves_bytes(const PassContext *ctx, const Graph *graph,
   return pin->bytes - cost.bytes > pin->bytes / 200;
 }
 
-/* Whether another placement of the pin's values saves bytes. */
+/* Returns whether another placement of the pin's values saves bytes. */
 static bool is_costly(const PassContext *ctx, const Graph *graph,
                       const Mesh *mesh, CostlyPin *pin) {
   PinTrial without = {0}, other = {0};

@@ -50,7 +50,7 @@ static void partial_attr(const Partition *p, Attrs *attrs, const Type *type) {
         name_intern(p->ctx->module->names, reduce_name(type->partial_kind)));
 }
 
-/* Whether an element of the dim is none of padding. */
+/* Returns a bool for each element of the dim: it is not padding. */
 static Value find_padding(Partition *p, Dim dim) {
   Graph *to = p->rewrite.to;
   Type *type = type_create(p->ctx->module->arena, DT_i32, 1);

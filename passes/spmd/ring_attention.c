@@ -68,7 +68,7 @@ static Attrs turn_attrs(const Ring *r, int64_t turn) {
   return attrs;
 }
 
-/* The same for halves of shards. */
+/* Returns the attributes of a turn for halves of shards. */
 static Attrs half_attrs(const Ring *r, int64_t turn) {
   Attrs attrs = turn_attrs(r, turn);
   attrs_name(&attrs, ATTR_query,
@@ -205,8 +205,8 @@ static void ring_turn_grad(const Ring *r, int64_t turn, const Value *operands,
   for (int i = 0; i < 2; i++) dkv[i] = ring_add(r, dkv[i], made[i + 1]);
 }
 
-/* The same for halves: late queries that see all keys add up both results, and
- * so do early keys that all queries see. */
+/* Computes the gradients of a turn for halves: late queries that see all keys
+ * add up both results, and so do early keys that all queries see. */
 static void half_turn_grad(const Ring *r, int64_t turn, const Value *operands,
                            Value *dq, Value *dkv) {
   Graph *to = r->to;

@@ -48,8 +48,8 @@ static bool prefers_largest(const Partition *p) {
          optimizer_multiplies_matrices(&model->settings.optimizer);
 }
 
-/* Whether the shards of this dim lie one after the other: the dims outside it
- * have one element on a rank. */
+/* Returns whether the shards of this dim lie one after the other: the dims
+ * outside it have one element on a rank. */
 static bool has_contiguous_shards(const Partition *p, const Type *type, int d) {
   for (int outer = 0; outer < d; outer++)
     if (type_local_size(type, p->mesh, outer) > 1) return false;

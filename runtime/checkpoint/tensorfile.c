@@ -180,7 +180,7 @@ static void add_metadata(TensorFiles *files, const Common *common, int file,
   text_add(text, "}");
 }
 
-/* The same number of bytes whatever the hashes are. */
+/* Makes a header of as many bytes whatever the hashes are. */
 static void make_header(TensorFiles *files, const Common *common, int file,
                         uint64_t save) {
   Text *text = &files->header;

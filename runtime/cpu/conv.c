@@ -117,8 +117,8 @@ static int64_t walk_length(const Walk *walk) {
   return walk->size[0] * walk->size[1] * walk->size[2];
 }
 
-/* Whether each place that rows and terms add up to is an element or padding. In
- * the gradient of a strided input it may lie between elements. */
+/* Returns whether each place that rows and terms add up to is an element or
+ * padding.  In the gradient of a strided input it may lie between elements. */
 static bool is_affine(const Product *product) {
   return product->divide[0] == 1 && product->divide[1] == 1;
 }

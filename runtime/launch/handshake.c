@@ -227,7 +227,7 @@ int handshake_result(int socket, int *out_error) {
 
 /* ---- how a process ended that is not our child ---- */
 
-/* As in <linux/pidfd.h> since Linux 6.15, which few systems have. */
+/* The struct of <linux/pidfd.h> since Linux 6.15, which few systems have. */
 typedef struct PidfdInfo {
   uint64_t mask, cgroup;
   uint32_t ids[11];

@@ -251,7 +251,7 @@ static int64_t compute_beside(Measuring *m, LinkCase *c, int64_t n,
   return computed;
 }
 
-/* As many collectives one behind the other, while nothing computes. */
+/* Measures as many collectives one behind the other, while nothing computes. */
 static int64_t time_row(Run *run, LinkCase *c, int64_t n) {
   run_must(run, run->comm->barrier(run->comm));
   int64_t begin = clock_ns();

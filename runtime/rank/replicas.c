@@ -26,7 +26,8 @@ typedef struct Fact {
   int64_t value;
 } Fact;
 
-/* The same on all ranks in number and order, so that it can be gathered. */
+/* The facts of a build, as many and in one order on all ranks, so that they can
+ * be gathered. */
 typedef struct Build {
   uint64_t program;
   char model[33], plan[33];

@@ -127,7 +127,7 @@ bool run_read_scalar(Run *run, const DnnTensor *tensor, float *out);
  * a paced program has neither. */
 bool run_step_failed(const Run *run);
 
-/* ---- replicas.c: all ranks call these together; exit code, 0: equal ---- */
+/* ---- replicas.c: called by all ranks; exit code, 0 if equal ---- */
 
 /* Compares program and options with those of rank 0. */
 int replicas_check_builds(Run *run);
@@ -141,7 +141,7 @@ int run_train(Run *run);
 /* ---- explain.c ---- */
 
 /* Runs step `t`, whose inputs are in place, as the plain program and finds the
- * first value that is not finite (NULL: there is none).  False if there is no
+ * first value that is not finite (NULL means none).  False if there is no
  * such program or no memory for it. */
 bool explain_step(Run *run, int64_t t, const DnnValue **out_value);
 /* Returns the place of a value as "'block[3].mlp.log' (forward)" or "the

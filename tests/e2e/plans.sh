@@ -42,7 +42,7 @@ agree one four 1e-5
   grep -q 'mesh(node = 2, data = 2)' || fail "the mesh of four ranks"
 
 
-# The same in the model's own blocks.
+# The model's own blocks say so, too.
 { cat "$model"; cat two.plan; } >own.dnn
 train own own.dnn
 cmp own.losses file.losses || fail "blocks of the model are not its plan file"

@@ -78,7 +78,7 @@ rows 400
 resume 1 "nothing is left to train: the checkpoint is at step 150, and --steps ends at step 20" --steps 20
 sed -i '399s/2,3/2,4/' rows.csv
 resume 1 "it has the same size (4400 bytes), but other content"
-# The same bytes elsewhere and under another name are the same data.
+# Equal bytes elsewhere and under another name are the same data.
 rows 400
 mkdir elsewhere && mv rows.csv elsewhere/
 resume 0 "" --data elsewhere --steps 151

@@ -88,8 +88,8 @@ static DnnRankOffset *own_rank_offsets(DnnInstr *instr) {
 
 /* ---- digits of groups ---- */
 
-/* As many members along other digits: the first two exchanged, or one of
- * another stride.  False: there are none such. */
+/* Turns a group into one with as many members along other digits: the first two
+ * exchanged, or one of another stride.  Returns false if there is none. */
 static bool turn_digits(const DnnGroup *group, DnnGroup *out) {
   *out = *group;
   if (group->n_digits > 1) {

@@ -191,7 +191,8 @@ static void make_input(Input *input, const Corpus *corpus, Random *random) {
   input->bytes[input->n] = '\0';
 }
 
-/* Whether the promises hold for this input; *out_is_valid: no message. */
+/* Returns whether the promises hold for this input; *out_is_valid: no message.
+ */
 static bool check(const Input *input, bool *out_is_valid) {
   Memory *memory = memory_create(no_memory, NULL);
   Arena *arena = arena_create(memory);

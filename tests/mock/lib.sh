@@ -21,7 +21,7 @@ mock_build() { # dir model options...
     fail "build of $model"
   }
 }
-# The same from a file, for the architectures of --target; $dir.log says why it
+# Compiles it from a file, for the architectures of --target; $dir.log says why it
 # fails.
 mock_build_file() { # dir file options...
   local dir=$1 source level

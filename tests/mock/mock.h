@@ -66,7 +66,7 @@ CuEnum mock_enter(const char *function);
     CuEnum mock_error = mock_enter(__func__);                                  \
     if (mock_error) return mock_error;                                         \
   } while (0)
-/* Whether all bytes lie in one live piece of device memory. */
+/* Returns whether all bytes lie in one live piece of device memory. */
 bool mock_in_memory(unsigned long long address, size_t bytes);
 /* Work calls it before it reads or writes device memory, which is out of reach
  * again when the wait for the work ends.  It takes longer than asking whether a

@@ -116,7 +116,7 @@ static inline Graph *pointwise_case_graph(Module *module, Op op,
   return graph;
 }
 
-/* As its dtype holds it. */
+/* Rounds a tensor to its dtype. */
 static inline void op_case_round(Tensor *tensor) {
   if (dtype_class(tensor->type->dtype) != CLASS_FLOAT) return;
   for (int64_t k = 0; k < type_elements(tensor->type); k++)

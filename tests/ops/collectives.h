@@ -379,8 +379,8 @@ static inline double reduced_value(DnnDtype dtype, int rank, int64_t i) {
   return values[(rank * 3 + i) % ARRAY_LENGTH(values)] * (double)(1 + i % 7);
 }
 
-/* Whether the transport reduces so: no program has tensors of 8-bit floats, and
- * what NCCL does not reduce alike is sent in another dtype. */
+/* Returns whether the transport reduces so: no program has tensors of 8-bit
+ * floats, and what NCCL does not reduce alike is sent in another dtype. */
 static inline bool collective_may_reduce(const Comm *comm, DnnDtype dtype,
                                          int reduce) {
   if (dtype == DNN_f8e4m3 || dtype == DNN_f8e5m2) return false;

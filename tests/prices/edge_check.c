@@ -9,7 +9,7 @@
 #include "passes/spmd/partition_trials.h"
 #include "tests/prices/prices.h"
 
-/* As a step of a chain counts: with all micro-batches. */
+/* Counts bytes as a step of a chain does: with all micro-batches. */
 static Bytes sent_in_step(const Graph *graph, int id) {
   Bytes sent = node_sent_bytes(graph, id);
   return node_is_per_microbatch(graph, id)

@@ -55,8 +55,8 @@ typedef enum EdgeAnswer {
   EDGES_not_compared, /* a scan, or a resharding that is no single chain */
 } EdgeAnswer;
 
-/* Whether the reshardings of the graph that enters `partition`, each priced by
- * its two types, send what the collectives behind it send. */
+/* Returns whether the reshardings of the graph that enters `partition`, each
+ * priced by its two types, send what the collectives behind it send. */
 EdgeAnswer check_edges(PlanTables *tables, const PassContext *ctx,
                        const Graph *planning);
 

@@ -74,7 +74,7 @@ bool may_be_odd(PlanMaker *m);
  * as "b" or "(b, c)", which join `used`; NULL: there are none.  Sets the number
  * of shards. */
 const char *pick_axes(PlanMaker *m, PlanAxes *used, int64_t *out_shards);
-/* Whether so many shards, of these axes, may be made of a dim. */
+/* Returns whether so many shards, of these axes, may be made of a dim. */
 bool may_shard(PlanMaker *m, int64_t size, int64_t shards, const char *axes);
 
 /* ---- plan_places.c: lines about names, values and operators, each of which

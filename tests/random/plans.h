@@ -69,9 +69,9 @@ void plan_table_collectives(PlanTable *table, Op op, int n);
 void plan_table_add(PlanTable *table, uint64_t seed, const char *answer,
                     const int lines[N_LINES], const char *message);
 void plan_table_print(const PlanTable *table);
-/* Whether the run has seen enough to count as one of 1,000 plans: at least 90 %
- * were accepted, and every kind of line and of collective was seen ten times.
- * Says what is missing. */
+/* Returns whether the run has seen enough to count as one of 1,000 plans: at
+ * least 90 % were accepted, and every kind of line and of collective was seen
+ * ten times.  Says what is missing. */
 bool plan_table_is_complete(const PlanTable *table);
 
 #endif

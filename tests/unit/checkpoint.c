@@ -614,7 +614,8 @@ static Status zeros(void *user, int index, int64_t at, void *to, int64_t n) {
   return STATUS_OK;
 }
 
-/* As before files had an identity: step and seed, and a hash over both. */
+/* Writes a save of the time before files had an identity: step and seed, and a
+ * hash over both. */
 static void write_old(Stage *stage, const char *folder, int64_t step,
                       uint64_t seed) {
   static const StoredTensor tensors[] = {{"m.a", DNN_f32, 1, {4}, 0, 16},

@@ -63,7 +63,7 @@ static void check_equal(const ExactModel *made, const char *how,
   }
 }
 
-/* Whether the seed's model could be proved exact. */
+/* Returns whether the seed's model could be proved exact. */
 static bool check_seed(uint64_t seed) {
   Module *module = module_create();
   ExactModel made = exact_make(module->arena, seed, false);

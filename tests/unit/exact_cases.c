@@ -149,7 +149,7 @@ static Graph *weighted_case(Module *module, const OpCase *item, unsigned mask) {
   return graph;
 }
 
-/* Whether the gradient times the parameters is the loss, as of a linear
+/* Returns whether the gradient times the parameters is the loss, as of a linear
  * function. */
 static bool is_adjoint(const Graph *training, uint64_t seed) {
   Tensor *inputs = exact_all_inputs(training, seed);

@@ -446,7 +446,7 @@ static inline ExactModel exact_make(Arena *arena, uint64_t seed, bool is_real) {
   return model;
 }
 
-/* The same model on other data and parameters. */
+/* Sets other data and parameters for the model. */
 static inline void exact_use_numbers(ExactModel *model, uint64_t numbers,
                                      Arena *arena) {
   model->numbers = numbers;

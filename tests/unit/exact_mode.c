@@ -110,8 +110,8 @@ typedef struct Seeded {
   int n_floats, n_differing;
 } Seeded;
 
-/* The same seed gives the same numbers; two seeds do not, but for a softmax or
- * norm of one element. */
+/* Checks that equal seeds give equal numbers; two seeds do not, but for a
+ * softmax or norm of one element. */
 static void check_seeds(const OpCase *item, Seeded *seeded) {
   Module *module = module_create();
   Graph *graph = op_case_graph(module, item, "f32");
@@ -163,8 +163,8 @@ static Tensor copy_of(const Graph *graph, Tensor from) {
   return to;
 }
 
-/* Whether f(x + x') = f(x) + f(x') where the operands of `mask` get another
- * value and the others stay. */
+/* Returns whether f(x + x') = f(x) + f(x') where the operands of `mask` get
+ * another value and the others stay. */
 static bool is_additive(const Graph *graph, unsigned mask, uint64_t seed) {
   Tensor *x = exact_all_inputs(graph, seed);
   Tensor *other = exact_all_inputs(graph, seed);

@@ -10,7 +10,7 @@
 
 TestSuite(exact_nan, .fini = modules_destroy, .timeout = 100);
 
-/* As residues and NaN. */
+/* Returns inputs as residues and NaN. */
 static Tensor *to_exact(const Graph *graph, const Tensor *inputs) {
   Numbers numbers = exact_numbers(7);
   Arena *arena = graph->module->arena;

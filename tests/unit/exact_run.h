@@ -94,7 +94,7 @@ typedef struct ExactComparison {
   const char *first; /* the path of the first output that differs */
 } ExactComparison;
 
-/* The same elements in the order of the dims of `type`. */
+/* Returns the elements in the order of the dims of `type`. */
 static inline Tensor exact_in_order(const Graph *graph, Tensor from,
                                     const Type *type) {
   if (type_same_shape(from.type, type)) return from;

@@ -29,7 +29,7 @@ static const Source *load(void *user, const char *path) {
   return user;
 }
 
-/* As in expressions.py. */
+/* Returns the element that expressions.py has. */
 static double element(const char *path, int i) {
   if (strcmp(path, "p") == 0) return 2 * sin(1.7 * i + 0.3);
   if (strcmp(path, "q") == 0) return 1.5 * cos(0.9 * i + 0.5);

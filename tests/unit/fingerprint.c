@@ -52,7 +52,8 @@ static uint64_t hash_of(const File *file, int64_t bytes) {
   return hash;
 }
 
-/* Whether another byte at `at` makes another hash; the byte is restored. */
+/* Returns whether another byte at `at` makes another hash; the byte is
+ * restored. */
 static bool is_seen(const File *file, int64_t bytes, int64_t at) {
   uint64_t before = hash_of(file, bytes);
   cr_assert_eq(pwrite(file->fd, "x", 1, at), 1);

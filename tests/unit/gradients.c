@@ -261,8 +261,8 @@ Test(autodiff, tied_parameters_add_and_keep_their_order) {
   cr_assert_eq(training->outputs.data[1].role, ROLE_grad);
   cr_assert_str_eq(training->outputs.data[1].path, "w");
   Tensor *outputs = run(training, INTERP_f64, inputs);
-  /* As weight 2 w[2] for each row; as embedding 2 (w[0] + w[1] + w[2]) into
-   * row 2. */
+  /* It is 2 w[2] for each row as weight, and 2 (w[0] + w[1] + w[2]) into row 2
+   * as embedding. */
   cr_values(outputs[1], 0, 10, 12, 10, 12, 10 + 18, 12 + 24);
 }
 

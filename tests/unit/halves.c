@@ -96,9 +96,9 @@ static bool rounds_inside(const Job *job, DType dtype) {
   return attends && dtype_is_16bit(dtype);
 }
 
-/* As near to the interpreter as one rounding is; and as near to what is exact
- * as a number of this dtype can be, but for what sums in f32 lose: an operator
- * rounds once, whatever it is decomposed into. */
+/* Compares as near to the interpreter as one rounding is; and as near to what
+ * is exact as a number of this dtype can be, but for what sums in f32 lose: an
+ * operator rounds once, whatever it is decomposed into. */
 static void check(const Job *job, int output, const void *bytes) {
   const Tensor *exact = &job->exact[output], *rounded = &job->rounded[output];
   DType dtype = rounded->type->dtype;

@@ -30,8 +30,8 @@ static void check_packed(const PackedBuffer *buffers, int n, int64_t top) {
   cr_expect_eq(top, end);
 }
 
-/* As in a graph of many layers: of every three buffers one lives to the mirror
- * image of its birth, and two of three are small. */
+/* Returns a buffer like those of a graph of many layers: of every three buffers
+ * one lives to the mirror image of its birth, and two of three are small. */
 static PackedBuffer random_buffer(uint64_t seed, int i, int n_nodes) {
   int first = (int)random_below(seed, 4 * i, n_nodes);
   int last = first + (int)random_below(seed, 4 * i + 1, 8);

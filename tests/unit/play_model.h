@@ -14,7 +14,7 @@ typedef struct PlayCase {
   int ranks, microbatches;
   const char *plan; /* a path, or NULL */
   uint64_t seed;
-  /* As of CompileOptions. */
+  /* Fields of CompileOptions. */
   CompileWatch watch;
   int n_more_steps;
 } PlayCase;

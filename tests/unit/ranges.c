@@ -380,7 +380,7 @@ static void exact_gradient(const Range *range, const Operands *o, bool of_q,
 
 /* ---- running ---- */
 
-/* As runtime/cpu/threads.c sets it for kernels. */
+/* Runs with denormals as runtime/cpu/threads.c sets them for kernels. */
 static Tensor *run_flushed(Kernels *kernels, int job, const Tensor *inputs,
                            Arena *arena) {
 #if defined(__SSE__)

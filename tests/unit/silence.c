@@ -40,7 +40,7 @@ Test(silence, one_report_names_the_silent_rank_only_if_it_would_be_heard) {
   check("0>1", true, "lost rank 1: rank 0 has heard nothing of it");
 }
 
-/* As it looks from the rank itself, and from both sides at once. */
+/* The rank itself reports the pairs, then both sides do at once. */
 Test(silence, a_rank_without_any_link_is_cut_off) {
   check("3>0 3>1 3>2", false, "no contact between rank 3 and ranks 0, 1, 2");
   check("3>0 0>3 1>3 3>1", false, "no contact between rank 3 and ranks 0, 1");

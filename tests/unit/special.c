@@ -388,7 +388,7 @@ static void expect_rows(const char *op, const char *attrs, const char *type,
 
 static const double rows[] = {1, 3, 2, N, 9, N, -I, -I, -I, I, -I, N, I, 1, 0};
 
-/* As torch.max, min, argmax, logsumexp and topk. */
+/* Extrema are those of torch.max, min, argmax, logsumexp and topk. */
 Test(special, a_nan_is_the_extremum) {
   EXPECT_ROWS("max", "over=C", "f32 A:5 C:3", rows, 3, N, -I, N, I);
   EXPECT_ROWS("min", "over=C", "f32 A:5 C:3", rows, 1, N, -I, N, 0);
@@ -399,8 +399,8 @@ Test(special, a_nan_is_the_extremum) {
               -I, N, I, I, 1, /* positions */ 1, 2, 0, 2, 0, 1, 2, 0, 0, 1);
 }
 
-/* As torch.sort(stable=True): NaN comes last, equal elements keep their order.
- */
+/* Sorting is that of torch.sort(stable=True): NaN comes last, equal elements
+ * keep their order. */
 Test(special, sorted_rows_end_with_nan) {
   EXPECT_ROWS("sort", "dim=C", "f32 A:5 C:3", rows, 1, 2, 3, 9, N, N, -I, -I,
               -I, -I, I, N, 0, 1, I, /* indices */ 0, 2, 1, 1, 0, 2, 0, 1, 2, 1,

@@ -204,7 +204,7 @@ typedef struct Worst {
   float a, b;
 } Worst;
 
-/* As runtime/cpu/threads.c sets it for kernels. */
+/* Flushes denormals as runtime/cpu/threads.c does for kernels. */
 static unsigned flush_denormals(const Kernels *kernels) {
 #if defined(__SSE__)
   unsigned kept = _mm_getcsr();

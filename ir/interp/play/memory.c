@@ -163,7 +163,8 @@ void play_put(Player *player, const Frame *frame, Value value, Shards *shards) {
               (ShardView){shards, 0}, shards->n);
 }
 
-/* As select.c copies: as many elements as the second value has. */
+/* Copies as the program of select.c does: as many elements as the second value
+ * has. */
 void play_copy(Player *player, const Frame *frame, Value from, Value to) {
   const Type *local = graph_type(frame->local, to);
   ShardView view = read_as(player, frame, from, local);

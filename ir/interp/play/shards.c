@@ -192,7 +192,7 @@ typedef struct ExtentRead {
   size_t size_bytes;
 } ExtentRead;
 
-/* Whether the extent holds element i of what is read. */
+/* Returns whether the extent holds element i of what is read. */
 static bool holds_element(const ExtentRead *read, const Extent *extent,
                           int64_t i) {
   int64_t at = read->at + i * read->item;
@@ -241,7 +241,7 @@ static void copy_piece(const ExtentRead *read, const Extent *extent,
   }
 }
 
-/* The same poison on all ranks. */
+/* Writes equal poison on all ranks. */
 static void poison_piece(const ExtentRead *read, int64_t begin, int64_t end,
                          Shards *to) {
   size_t offset = (size_t)begin * read->size_bytes;
