@@ -120,6 +120,11 @@ for page in README.md ARCHITECTURE.md CONTRIBUTING.md CHANGELOG.md tests/README.
     compgen -G "$file" >"$work/found" || { echo "FAIL: $page names $file, which is not there"; bad=1; }
   done
 done
+# Output that no test compares: a fence without a kind holds no message.
+for page in README.md docs/*.md docs/*/*.md; do
+  awk '/^```/ { is_plain = $0 == "```" && !on; on = !on; next } on && is_plain && /(error|warning): |^\$ /' "$page" >"$work/found"
+  [ ! -s "$work/found" ] || { echo "FAIL: $page has output in a fence without a kind:"; cat "$work/found"; bad=1; }
+done
 for page in docs/inside/*.md; do
   grep -qF "($page)" ARCHITECTURE.md || { echo "FAIL: ARCHITECTURE.md does not name $page"; bad=1; }
 done

@@ -1,15 +1,18 @@
 #!/bin/bash
-# The commands of documentation pages print the output on the page; and the
-# tables of docs/ir.md have a row for each row of the tables of ir/.
+# The commands of documentation pages print the output on the page: every page
+# with a fence "console" (tutorial.sh has its own).  The tables of docs/ir.md have
+# a row for each row of the tables of ir/.
 . "$(dirname "$0")/lib.sh"
 . "$root/tests/e2e/page.bash"
 cp -r "$root/data" .
 PATH="$(dirname "$dnnc"):$PATH"
-models=$root/models # those of docs/inspect.md
+models=$root/models # files that the pages name
 cp "$models/gpt3.dnn" "$models/gpt2.dnn" "$models/lib.dnn" "$models/a100x1024.cluster" \
-  "$root/benchmarks/plans/gpt3.plan" .
-for page in ir debugging inspect; do
-  try_page "$root/docs/$page.md"
+  "$root/benchmarks/plans/gpt3.plan" "$root/tests/golden/plans/model.dnn" .
+pages=$(cd "$root" && grep -l '^```console' docs/*.md docs/*/*.md | grep -v '^docs/tutorial.md$')
+[ "$(echo "$pages" | wc -l)" -ge 4 ] || fail "too few pages with commands"
+for page in $pages; do
+  try_page "$root/$page"
 done
 
 # rows TABLE COLUMNS: what stands in backquotes in the first column, with the
