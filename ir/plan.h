@@ -61,7 +61,7 @@ typedef struct PlanReached {
 
 /* How attention sees a sequence whose queries are sharded. */
 typedef enum PlanAttention {
-  ATTENTION_open,   /* the plan does not say: gather */
+  ATTENTION_open,   /* no line of the plan says it: gather */
   ATTENTION_gather, /* each rank gets all keys and values */
   ATTENTION_ring,   /* keys and values turn past the queries of each rank */
   ATTENTION_ulysses /* ranks exchange shards of the sequence for heads */

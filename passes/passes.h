@@ -134,7 +134,7 @@ typedef struct BufferAssignment {
   int64_t *offset;
   int64_t *bytes;
   int *first_value;   /* [n_nodes] */
-  int64_t *workspace; /* [n_nodes]: offset of library scratch or -1 */
+  int64_t *workspace; /* offset of library scratch by node; -1 means none */
   /* [n_nodes]: of a scan its body's, whose offsets count from the scan's
    * workspace; else NULL. */
   struct BufferAssignment **bodies;

@@ -356,9 +356,9 @@ typedef struct DnnPlain {
   const DnnProgram *program;
   int32_t n_values;
   const DnnValue *values;
-  int32_t loss; /* value */
+  int32_t loss; /* index of a value */
   int32_t n_gradients;
-  const int32_t *gradients; /* values */
+  const int32_t *gradients; /* indices of values */
 } DnnPlain;
 
 struct DnnProgram {

@@ -11,8 +11,8 @@
 
 /* Returns XXH3 of the bytes. */
 uint64_t hash_bytes(const void *data, size_t n, uint64_t seed);
-/* Returns the hash with one more number: of less quality than hash_bytes, but
- * faster; for tables in memory alone. */
+/* Mixes one more number into a hash.  The hash has less quality than that of
+ * hash_bytes, but is faster; it is for tables in memory alone. */
 static inline uint64_t hash_mix(uint64_t hash, uint64_t number) {
   hash = (hash ^ number) * UINT64_C(0x9e3779b97f4a7c15);
   return hash ^ hash >> 29;

@@ -57,7 +57,7 @@ typedef struct FixedText {
   bool is_cut;
 } FixedText;
 
-/* Returns a text over these bytes, of which there are more than 4. */
+/* Returns a text that is stored in `data`, of more than 4 bytes. */
 FixedText fixed_text(char *data, size_t capacity);
 void fixed_printf(FixedText *text, const char *format, ...) PRINTF_LIKE(2, 3);
 void fixed_vprintf(FixedText *text, const char *format, va_list args);

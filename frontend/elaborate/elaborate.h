@@ -112,14 +112,15 @@ struct Elab {
   bool has_batch_rows;
   Name batch_dim; /* dim of the batch, with `batch` as its size, if not 0 */
   int64_t batch;
-  const Elab *reference; /* the training one: it decides the parameters */
+  /* The elaboration of the training graph, which decides the parameters. */
+  const Elab *reference;
   Frame *frame, *unused_frames;
   int depth, nesting, n_frozen, n_net_runs;
   Map *params;                 /* path -> Param */
   Map *data;                   /* path -> address of a ExprValue */
   Map *limits;                 /* path of a data field -> DataLimits */
   VEC(ExprValue) extra_losses; /* those of add_loss */
-  /* Writes in the order of the first assignments. */
+  /* Assignments to states, in the order of the first of each. */
   VEC(StateWrite)
   state_writes;
   Map *written_states; /* path -> 1 + its place in state_writes */

@@ -30,7 +30,7 @@ typedef struct Callable { /* a layer or a net */
 typedef struct SettingOverride {
   const char *block, *name; /* "train", "steps" */
   const char *text;         /* text of the value */
-  const Source *source;     /* the value alone */
+  const Source *source;     /* source that holds the value alone */
 } SettingOverride;
 
 /* A field of a data block, which expressions of `train` read as BLOCK.FIELD. */

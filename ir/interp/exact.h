@@ -199,7 +199,7 @@ uint64_t exact_hash(uint64_t key, const uint64_t *words, int n);
  * of the row, bools and integers as residues. */
 ExactNumber exact_point(uint64_t key, Op op, ExactNumber a, ExactNumber b,
                         ExactNumber c);
-/* Returns whether the comparison of a row holds that compares. */
+/* Returns the result of an operator that compares, such as lt. */
 bool exact_compare(Op op, ExactNumber a, ExactNumber b);
 
 #endif

@@ -83,7 +83,7 @@ Tensor player_read(Player *player, int output, int rank, Arena *arena);
 typedef struct PlayDifference {
   /* Error as in NumbersDifference; 0 means that all replicas are equal. */
   double error;
-  int rank;        /* the first that has it */
+  int rank;        /* first rank that has the difference */
   int64_t element; /* element of the logical tensor */
 } PlayDifference;
 /* Compares what each rank holds of an output with a logical tensor. */

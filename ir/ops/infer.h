@@ -85,7 +85,8 @@ void dims_union(Infer *in, Dims *dims, int operand, NameSpan but);
 /* Returns the type of a result.  Returns NULL after a report: a dim twice, too
  * many dims or elements. */
 const Type *infer_result(Infer *in, DType dtype, const Dims *dims);
-/* Returns what a rule with one result returns. */
+/* Sets the type of the only result of a rule.  Returns the number of results,
+ * 1, or -1 after a report. */
 int infer_one(Infer *in, DType dtype, const Dims *dims, const Type **out_types);
 
 #endif

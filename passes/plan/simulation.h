@@ -53,7 +53,8 @@ typedef struct Runner {
   SimQueue *queues;
   int at, step;
   VEC(SimLoop) loops; /* those around, the innermost last */
-  /* Time left of the launch that runs; begin of that or of a wait. */
+  /* Time left of the launch that runs, and begin of that launch or of a wait.
+   */
   Ps left, begin;
   Ps moved; /* time at which it last had a transfer under way */
   bool is_running;

@@ -21,11 +21,12 @@ typedef struct ReshardNote {
   DType reduced; /* the dtype in which a sum is sent */
 } ReshardNote;
 
-/* A run with its treatment of the constraints of a graph, and its notes of them
- * and of the placements that it chose. */
+/* The settings and results of one trial of partition: how it treats the
+ * constraints of the graph, and its notes of them and of the placements that it
+ * chose. */
 typedef struct PinTrial {
   bool completes;  /* values around them get the placements that they imply */
-  bool is_changed; /* result of the run: a placement is another one by that */
+  bool is_changed; /* result: completing changed a placement */
   Span left_out;   /* the pin written here is not followed, or SPAN_NONE: */
   /* path -> Type that its values have in place of it; NULL means that they stay
    * as they are computed. */

@@ -23,7 +23,7 @@ typedef struct CommPart {
 typedef struct CommEvent {
   int32_t id;
   int64_t begin_ns, end_ns;
-  int64_t bytes; /* comm_payload */
+  int64_t bytes; /* those of comm_payload */
 } CommEvent;
 
 typedef struct CommEvents {

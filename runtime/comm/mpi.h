@@ -41,8 +41,9 @@ typedef struct Job {
   struct Job *next; /* next job of its queue, or of the unused ones */
 } Job;
 
-/* Sent along with a collective to the next of its group: both must have begun
- * the same, or MPI would let one side pass with half of the data. */
+/* The message that a rank sends along with a collective to the next rank of its
+ * group: both must have begun the same collective, or MPI would let one side
+ * pass with half of the data. */
 typedef struct Header {
   int64_t id, kind, dtype, bytes, step;
 } Header;

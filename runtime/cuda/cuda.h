@@ -145,7 +145,8 @@ bool cuda_shares_gpus(void);
 
 /* ---- wait.c ---- */
 
-/* Returns the failure `what`, for the instruction `path` (or NULL). */
+/* Returns a status that says that `what` failed, for the instruction `path` (or
+ * NULL). */
 Status cuda_error(const CudaState *state, CuEnum error, const char *what,
                   const char *path);
 /* Waits for what was enqueued on the compute stream. */

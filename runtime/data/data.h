@@ -41,7 +41,7 @@ typedef struct DataLengths {
  * their samples for evaluation. */
 bool data_lengths_differ(const Data *data, const DnnEntryPoint *entry,
                          bool is_eval, DataLengths *out);
-/* Fails, and says so, if there are such blocks. */
+/* Fails with a message if there are blocks of different lengths. */
 Status data_check_lengths(const Data *data, const DnnEntryPoint *entry,
                           bool is_eval);
 /* Unpacks the files that are unpacked as they are read: each holds what its
