@@ -76,7 +76,7 @@ typedef struct Pins {
   VEC(PinTensor) tensors;
 } Pins;
 
-/* Whether somebody wrote a mesh; else `axes` is what is taken without one. */
+/* Returns true if somebody wrote a mesh; else `axes` is what is taken without one. */
 static inline bool pins_have_mesh(const Pins *pins) {
   return pins->mesh_span.source != NULL;
 }

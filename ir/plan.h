@@ -143,9 +143,9 @@ const PlanPin *plan_find_update(const Plan *plan, Names *names, PinAbout about,
 const PlanPin *plan_find_operator(const Plan *plan, Name path);
 /* The pin that recomputes or stores this forward value, or NULL. */
 const PlanPin *plan_find_saving(const Plan *plan, Name path);
-/* Whether the pin places values, gradients or optimizer state. */
+/* Returns true if the pin places values, gradients or optimizer state. */
 bool pin_is_placement(const PlanPin *pin);
-/* Whether the pin is about gradients or optimizer state. */
+/* Returns true if the pin is about gradients or optimizer state. */
 bool pin_is_of_update(const PlanPin *pin);
 /* The key under which a plan has the gradient or the optimizer state of a
  * parameter, "grad/PATH" or "optimizer/PATH". */

@@ -23,7 +23,7 @@ const char *candidate_text(const Space *space, const Candidate *candidate);
 const char *candidate_words(const Space *space, const Candidate *candidate);
 /* Over how many shards the batch is divided. */
 int64_t candidate_batch_shards(const Candidate *candidate);
-/* Whether each rank gets as many samples in each micro-batch. */
+/* Returns true if each rank gets as many samples in each micro-batch. */
 bool candidate_is_even(const Space *space, const Candidate *candidate);
 
 #endif

@@ -1,13 +1,13 @@
 /*
  * descent.c -- searches by coordinate descent from several starts.
  *
- *     starts      each mesh of one or two axes with each set of dims, once lean
- *                 in memory and once not
+ *     starts      each mesh of one or two axes with each set of dims, once
+ *                 lean in memory and once not
  *     settling    of the best few: of one setting after the other (ZeRO with
- *                 remat, micro-batches, attention, sizes) all values are priced,
- *                 and the best one stays
- *     descents    from the best of these: the mesh and the dims of each axis are
- *                 varied likewise, and the settings again
+ *                 remat, micro-batches, attention, sizes) all values are
+ *                 priced, and the best one stays
+ *     descents    from the best of these: the mesh and the dims of each axis
+ *                 are varied likewise, and the settings again
  *     judgement   the best candidates are priced as whole programs
  *
  * A candidate that fits goes before one that does not; those that fit are
@@ -141,7 +141,7 @@ static bool is_open(const Descent *d, PinNumber pin) {
   return !pins_of(d) || !pin.is_set;
 }
 
-/* What the pins fix, over a candidate. */
+/* Sets what the pins fix. */
 static void pin(const Descent *d, Candidate *c) {
   const Pins *pins = pins_of(d);
   if (!pins) return;

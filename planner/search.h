@@ -13,7 +13,7 @@
 #include "ir/cluster.h"
 #include "ir/pins.h"
 
-/* What a candidate costs.  The price of a program with fewer equal blocks
+/* The cost of a candidate.  The price of a program with fewer equal blocks
  * stands for that of the whole one, unless `is_whole`. */
 typedef struct CandidatePrice {
   bool is_legal;

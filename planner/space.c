@@ -67,7 +67,7 @@ static void find_dims(Space *space) {
 
 /* ---- sets ---- */
 
-/* Whether a parameter has both. */
+/* Returns true if no parameter has both. */
 static bool are_apart(const Space *space, int a, int b) {
   const Graph *graph = space->input->train;
   for (int i = 0; i < graph->inputs.n; i++) {

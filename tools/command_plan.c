@@ -92,7 +92,7 @@ static void price_candidates(void *user, const CandidateList *list,
     if (pins && is_cut) plans[n++] = plan;
   }
   Parts parts = {ARENA_ARRAY(arena, Part, n + 1)};
-  /* What is found so far is judged even after a signal. */
+  /* The plans found so far are judged even after a signal. */
   bool (*stop)(void) = list->is_whole ? NULL : tool_is_stopped;
   driver_try_all(&planning->loaded, &(TrialList){.n = n,
                                                  .plans = plans,
@@ -144,7 +144,7 @@ static int longest_run(const Graph *graph) {
   return longest;
 }
 
-/* As many as --ranks, a written mesh or the cluster says. */
+/* Returns the ranks that --ranks, a written mesh or the cluster names. */
 static int64_t ranks_of(const Planning *planning) {
   const Pins *pins = planning->loaded.pins;
   int64_t ranks = 1;

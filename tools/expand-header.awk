@@ -18,7 +18,7 @@ FNR == NR {
   next
 }
 
-# What a member of a kind is.
+# A kind of member.
 /^#define DNN_MEMBER_/ {
   kind = substr($2, length("DNN_MEMBER_") + 1); sub(/\(.*/, "", kind)
   text = $0; sub(/^[^)]*\) */, "", text)

@@ -10,8 +10,8 @@
  *     %7, %8, %9 = attention %4, %5, %6 {causal, relative}     own keys
  *     %10, %11 = permute %5, %6 {dim = T~, shift = 1}     the neighbour's keys
  *     %12, %13, %14 = attention %4, %10, %11 {relative}
- *     %15 = select (T~ >= 1), %13, -inf                   maximum: no later
- * keys the sum of %7 and %12, weighted by %9 exp(%8) and %14 exp(%15)
+ *     %15 = select (T~ >= 1), %13, -inf      maximum: no later keys
+ *     the sum of %7 and %12, weighted by %9 exp(%8) and %14 exp(%15)
  *
  * The shards are a dim of the graph, along which `permute` rotates elements, so
  * all of it has a meaning on one device.  In the first turn the mask is the

@@ -44,7 +44,7 @@ elements() { # name
   od -An -v -tf4 -w4 -j $((8 + head + begin)) -N 256 "$file"
 }
 
-# The same in f64.  Prints what is further away than `limit` of the sum of the
+# Computes it in f64.  Prints what is further away than `limit` of the sum of the
 # magnitudes that an element is the sum of.
 compare() { # q, k, second half of k, is causal, limit, names
   for name in $6; do

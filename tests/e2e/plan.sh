@@ -32,7 +32,7 @@ cmp a.plan b.plan || fail "other bytes on one processor"
 [ "$(field step_s simulated.json)" = "$(field step_s out.json)" ] || fail "another step than simulate"
 [ "$(field candidates out.json)" -le 60 ] || fail "more plans than --effort"
 
-# What is written stays.
+# Written lines stay.
 printf 'mesh {\n  outer = auto\n  inner = 2\n}\nplan {\n  zero = 1\n  shard F over inner\n}\n' >pins.plan
 "$dnnc" plan $small --cluster "$cluster" --ranks 4 --effort 40 --plan pins.plan --microbatches 2 --quiet >kept.plan ||
   fail "pins"
