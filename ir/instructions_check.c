@@ -10,7 +10,7 @@
  */
 #include "ir/instructions.h"
 
-#include "ir/interp/place.h"
+#include "ir/place/mesh_place.h"
 
 #include <stdarg.h>
 

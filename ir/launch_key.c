@@ -11,8 +11,8 @@
  * a constant.  Sizes in attributes are logical, and types have them already.
  * Which operands are one value counts, because it is read once.
  */
-#include "ir/interp/place.h"
 #include "ir/ir.h"
+#include "ir/place/mesh_place.h"
 
 #include <string.h>
 

@@ -9,7 +9,7 @@
  */
 #include "ir/work.h"
 
-#include "ir/interp/place.h"
+#include "ir/place/mesh_place.h"
 
 const char *work_class_name(WorkClass class) {
   static const char *const names[] = {

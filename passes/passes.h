@@ -5,8 +5,8 @@
 #ifndef PASSES_PASSES_H
 #define PASSES_PASSES_H
 
-#include "ir/interp/place.h"
 #include "ir/model.h"
+#include "ir/place/mesh_place.h"
 #include "ir/plan.h"
 #include "ir/target.h"
 

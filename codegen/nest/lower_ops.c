@@ -3,7 +3,7 @@
  * partition inserts to loop nests.
  */
 #include "codegen/nest/lower.h"
-#include "ir/interp/place.h"
+#include "ir/place/mesh_place.h"
 
 #include <string.h>
 

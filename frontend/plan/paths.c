@@ -9,7 +9,7 @@
 #include "frontend/elaborate/eval.h"
 #include "frontend/plan/paths.h"
 #include "frontend/syntax/help.h"
-#include "ir/shardrule.h"
+#include "ir/place/shardrule.h"
 
 #include <string.h>
 

@@ -11,7 +11,7 @@
 #define IR_INTERP_NUMBERS_H
 
 #include "ir/interp/interp.h"
-#include "ir/interp/place.h"
+#include "ir/place/mesh_place.h"
 
 typedef struct InterpCall InterpCall; /* internal.h */
 typedef void InterpKernel(const InterpCall *call);

@@ -9,7 +9,7 @@
 #ifndef PASSES_PLAN_TABLES_H
 #define PASSES_PLAN_TABLES_H
 
-#include "ir/reshard.h"
+#include "ir/place/reshard.h"
 #include "passes/passes.h"
 #include "passes/plan/price.h"
 

@@ -21,7 +21,7 @@
  * Xu et al. 2021, "GSPMD: General and Scalable Parallelization for ML
  * Computation Graphs", section 3.5.
  */
-#include "ir/shardrule.h"
+#include "ir/place/shardrule.h"
 #include "passes/spmd/follow_pins.h"
 #include "passes/spmd/placement.h"
 #include "passes/spmd/resharding.h"

@@ -5,11 +5,11 @@
  *     => [B, C; sum@t], which a reader reduces
  *
  * The line names all dims that the ranks share out, so it fixes the placements
- * of the operands (ir/strategies.h).  An operator of the language may have
- * become several nodes of one path: each follows for the dims that it has, and
- * every dim of the line must reach one of them.
+ * of the operands (ir/place/strategies.h).  An operator of the language may
+ * have become several nodes of one path: each follows for the dims that it has,
+ * and every dim of the line must reach one of them.
  */
-#include "ir/strategies.h"
+#include "ir/place/strategies.h"
 #include "passes/spmd/placement.h"
 #include "passes/spmd/strategy.h"
 

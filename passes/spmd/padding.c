@@ -12,7 +12,7 @@
  * least number instead of 0.  An operator that keeps the dim may compute
  * anything in its padding.
  */
-#include "ir/shardrule.h"
+#include "ir/place/shardrule.h"
 #include "passes/spmd/placement.h"
 
 #include <float.h>

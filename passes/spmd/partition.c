@@ -10,12 +10,12 @@
  *
  * The plan places inputs and values.  Every other placement follows in one
  * walk: a rule takes its operands as they are, or asks for one in another
- * placement, which the cheapest chain of resharding steps (ir/reshard.h) gives
- * it, once for each value.  Where that would move shards, the strategies of the
- * operator are compared (strategy_choice.c).  A partial value stays partial
- * through linear operators, so the two gradients of a tied parameter are added
- * before the one reduction.  Over a sequential axis (micro-batches) the
- * reduction is `accumulate`.  A state with the batch dim is stored for all
+ * placement, which the cheapest chain of resharding steps (ir/place/reshard.h)
+ * gives it, once for each value.  Where that would move shards, the strategies
+ * of the operator are compared (strategy_choice.c).  A partial value stays
+ * partial through linear operators, so the two gradients of a tied parameter
+ * are added before the one reduction.  Over a sequential axis (micro-batches)
+ * the reduction is `accumulate`.  A state with the batch dim is stored for all
  * micro-batches: each micro-batch takes its shard, and the update collects the
  * new shards of all micro-batches.  ZeRO is a placement as well (zero.c).
  *

@@ -5,7 +5,7 @@
 #ifndef PASSES_SPMD_PARTITION_H
 #define PASSES_SPMD_PARTITION_H
 
-#include "ir/reshard.h"
+#include "ir/place/reshard.h"
 #include "passes/rewrite.h"
 #include "passes/spmd/partition_trials.h"
 

@@ -10,7 +10,7 @@
  * operands alone: with as many bytes they store less.  Sums of parameter
  * gradients do not count: they are small, and no operator waits for them.
  */
-#include "ir/interp/place.h"
+#include "ir/place/mesh_place.h"
 #include "ir/work.h"
 #include "passes/spmd/partition.h"
 #include "passes/spmd/partition_trials.h"

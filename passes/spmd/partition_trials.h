@@ -15,7 +15,7 @@ typedef struct PinNote {
 } PinNote;
 
 /* A value as a run of the pass brought it from one placement to another, by
- * the table of ir/reshard.h. */
+ * the table of ir/place/reshard.h. */
 typedef struct ReshardNote {
   const Type *from, *to;
   DType reduced; /* the dtype in which a sum is sent */

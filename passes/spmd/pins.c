@@ -1,7 +1,7 @@
 /*
  * pins.c -- reports pins about names that do not hold.
  */
-#include "ir/shardrule.h"
+#include "ir/place/shardrule.h"
 #include "passes/spmd/follow_pins.h"
 #include "passes/spmd/resharding.h"
 #include "passes/spmd/zero.h"

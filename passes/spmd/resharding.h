@@ -5,7 +5,7 @@
 #ifndef PASSES_SPMD_RESHARDING_H
 #define PASSES_SPMD_RESHARDING_H
 
-#include "ir/reshard.h"
+#include "ir/place/reshard.h"
 #include "passes/spmd/partition.h"
 
 /* ---- resharding.c ---- */

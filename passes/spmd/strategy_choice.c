@@ -9,7 +9,7 @@
  * takes the fewest shards away from dims that a line of the plan shards, and
  * from parameters; then it moves the fewest bytes, in the fewest steps.
  */
-#include "ir/strategies.h"
+#include "ir/place/strategies.h"
 #include "passes/spmd/follow_pins.h"
 #include "passes/spmd/placement.h"
 #include "passes/spmd/resharding.h"

@@ -27,7 +27,7 @@
  */
 #include "passes/spmd/zigzag.h"
 
-#include "ir/shardrule.h"
+#include "ir/place/shardrule.h"
 #include "passes/spmd/attention.h"
 
 bool zigzag_has(const Zigzag *zigzag, Name dim) {

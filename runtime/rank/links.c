@@ -7,8 +7,8 @@
  *
  * A process group of so many ranks, on so many machines, runs the collective at
  * the same time as all other groups of this size.  `bytes` are those that each
- * rank sends, as ir/reshard.def counts them, and `ps` is the median time, of
- * the slowest rank.  While ranks compute, it takes `beside_ps`, and their
+ * rank sends, as ir/place/reshard.def counts them, and `ps` is the median time,
+ * of the slowest rank.  While ranks compute, it takes `beside_ps`, and their
  * matmuls take longer: `taken` thousandths of the time are lost to the
  * collective.  Both are 0 where it is too short to be seen, and for the sizes
  * that are measured alone.  `ps` is the time after DNN_REST_NS in which nothing

@@ -5,8 +5,8 @@
  * A search that takes its candidates from the strategies can then find every
  * plan, and price a product under a strategy from the types alone.
  */
-#include "ir/strategies.h"
-#include "ir/interp/place.h"
+#include "ir/place/strategies.h"
+#include "ir/place/mesh_place.h"
 #include "tests/prices/prices.h"
 
 typedef struct StrategyMatch {

@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-#include "ir/shardrule.h"
+#include "ir/place/shardrule.h"
 
 bool is_plan_name(const char *text) {
   return !strpbrk(text, "!~. ");

@@ -6,7 +6,7 @@
 #ifndef TESTS_UNIT_FAULT_KINDS_H
 #define TESTS_UNIT_FAULT_KINDS_H
 
-#include "ir/interp/place.h"
+#include "ir/place/mesh_place.h"
 #include "tests/unit/values.h"
 
 /* ---- editing a graph in its place ---- */

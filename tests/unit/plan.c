@@ -12,7 +12,7 @@
  * as some pins are resolved there.  DNNC_BLESS=1 writes what is printed now.
  */
 #include "frontend/frontend.h"
-#include "ir/interp/place.h"
+#include "ir/place/mesh_place.h"
 #include "ir/work.h"
 #include "passes/passes.h"
 #include "tests/unit/planned.h"

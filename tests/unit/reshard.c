@@ -11,7 +11,7 @@
  * result must be wrong.  Brute force knows steps by a rule of its own: whether
  * one step leads from one placement to another, and at what cost.
  */
-#include "ir/reshard.h"
+#include "ir/place/reshard.h"
 #include "tests/unit/shards.h"
 
 TestSuite(reshard, .fini = modules_destroy, .timeout = 120);

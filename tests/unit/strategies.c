@@ -12,7 +12,7 @@
  * uneven or empty: padding of a dim that is summed holds 0, of a maximum
  * -infinity, other padding holds numbers that must not matter.
  */
-#include "ir/strategies.h"
+#include "ir/place/strategies.h"
 #include "tests/ops/cases.h"
 #include "tests/unit/shards.h"
 

@@ -1,5 +1,5 @@
 /*
- * place.h -- which part of a logical tensor a rank holds in a micro-batch,
+ * mesh_place.h -- which part of a logical tensor a rank holds in a micro-batch,
  * computed from the placement of its type and the coordinates of the rank on
  * the mesh alone.
  *
@@ -8,8 +8,8 @@
  * ceil(size / shards) elements; the last ones may be short or empty, and what
  * they lack is padding.
  */
-#ifndef IR_INTERP_PLACE_H
-#define IR_INTERP_PLACE_H
+#ifndef IR_PLACE_MESH_PLACE_H
+#define IR_PLACE_MESH_PLACE_H
 
 #include "ir/ir.h"
 

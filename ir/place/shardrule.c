@@ -12,7 +12,7 @@
  *
  * Views that change names give a dim another name in the result.
  */
-#include "ir/shardrule.h"
+#include "ir/place/shardrule.h"
 
 #include <string.h>
 

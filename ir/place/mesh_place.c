@@ -1,7 +1,7 @@
 /*
- * place.c -- shards as index arithmetic, declared in place.h.
+ * mesh_place.c -- shards as index arithmetic, declared in mesh_place.h.
  */
-#include "ir/interp/place.h"
+#include "ir/place/mesh_place.h"
 
 MeshPlace mesh_place(const Mesh *mesh, int rank, int microbatch) {
   MeshPlace place = {.mesh = mesh};

@@ -14,7 +14,7 @@
  * permute brings the missing elements.  A dim that no axis shards is aligned
  * with all.
  */
-#include "ir/reshard_moves.h"
+#include "ir/place/reshard_moves.h"
 
 /* Ordered lists of distinct axes out of seven: 7 + 42 + ... + 5,040. */
 #define MAX_SEQUENCES 13699

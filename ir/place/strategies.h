@@ -3,10 +3,10 @@
  * divide its work among the ranks of a mesh.  A strategy says which dims are
  * sharded over which mesh axes, and so how operands and results are placed.
  */
-#ifndef IR_STRATEGIES_H
-#define IR_STRATEGIES_H
+#ifndef IR_PLACE_STRATEGIES_H
+#define IR_PLACE_STRATEGIES_H
 
-#include "ir/shardrule.h"
+#include "ir/place/shardrule.h"
 
 /* An iteration dim and the axes that shard it, outermost first. */
 typedef struct DimAxes {

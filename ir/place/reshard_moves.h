@@ -2,10 +2,10 @@
  * reshard_moves.h -- declares the single steps that lead away from a placement,
  * which reshard.c joins to chains.
  */
-#ifndef IR_RESHARD_MOVES_H
-#define IR_RESHARD_MOVES_H
+#ifndef IR_PLACE_RESHARD_MOVES_H
+#define IR_PLACE_RESHARD_MOVES_H
 
-#include "ir/reshard.h"
+#include "ir/place/reshard.h"
 
 /* Placement of a value whose dims are known; unused entries are 0, so that
  * placements compare by their bytes. */

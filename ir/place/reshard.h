@@ -2,14 +2,14 @@
  * reshard.h -- declares the cheapest chain of steps that brings a value from
  * one placement to another; partition emits the steps, the planner prices them.
  */
-#ifndef IR_RESHARD_H
-#define IR_RESHARD_H
+#ifndef IR_PLACE_RESHARD_H
+#define IR_PLACE_RESHARD_H
 
 #include "ir/ir.h"
 
 typedef enum ReshardKind {
 #define RESHARD(name, moves_data, meaning) RESHARD_##name,
-#include "ir/reshard.def"
+#include "ir/place/reshard.def"
   N_RESHARD_KINDS
 } ReshardKind;
 

@@ -2,8 +2,8 @@
  * shardrule.h -- declares what an operator's row says about sharding its dims,
  * for everyone who chooses placements: shard_infer and the strategies.
  */
-#ifndef IR_SHARDRULE_H
-#define IR_SHARDRULE_H
+#ifndef IR_PLACE_SHARDRULE_H
+#define IR_PLACE_SHARDRULE_H
 
 #include "ir/ir.h"
 

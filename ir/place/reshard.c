@@ -12,14 +12,14 @@
  * micro-batch sends its bytes as often.  The order of all choices is fixed, so
  * equal questions have equal answers in every run.
  */
-#include "ir/reshard_moves.h"
+#include "ir/place/reshard_moves.h"
 
 #include <string.h>
 
 const char *reshard_name(ReshardKind kind) {
   static const char *const names[] = {
 #define RESHARD(name, moves_data, meaning) #name,
-#include "ir/reshard.def"
+#include "ir/place/reshard.def"
   };
   ASSERT((unsigned)kind < N_RESHARD_KINDS);
   return names[kind];

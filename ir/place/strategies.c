@@ -12,7 +12,7 @@
  *
  * Dims and what becomes of them come from shardrule.c.
  */
-#include "ir/strategies.h"
+#include "ir/place/strategies.h"
 
 typedef struct Assignment {
   const Mesh *mesh;

@@ -7,7 +7,7 @@
  * random mask) may be sharded along dims that none of its operands has: each
  * rank computes its own part.
  */
-#include "ir/interp/place.h"
+#include "ir/place/mesh_place.h"
 
 #include <string.h>
 

@@ -9,7 +9,7 @@
  * through operators that are linear in them. An operand keeps all its partial
  * axes or must be reduced over all of them.
  */
-#include "ir/shardrule.h"
+#include "ir/place/shardrule.h"
 
 #include <string.h>
 
