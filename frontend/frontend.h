@@ -7,7 +7,7 @@
 
 #include "ir/cluster.h"
 #include "ir/model.h"
-#include "ir/pins.h"
+#include "ir/plan/pins.h"
 
 /* Returns the source at `path` (as written in the file, already joined to the
  * importing file's folder) or NULL if there is none. */

@@ -5,7 +5,7 @@
 #ifndef IR_REPEAT_H
 #define IR_REPEAT_H
 
-#include "ir/plan.h"
+#include "ir/plan/plan.h"
 
 /* Blocks "NAME[first]" to "NAME[last]", of which all but the first and the last
  * are equal: node for node the same operators, attributes and types, reading

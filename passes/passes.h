@@ -7,7 +7,7 @@
 
 #include "ir/model.h"
 #include "ir/place/mesh_place.h"
-#include "ir/plan.h"
+#include "ir/plan/plan.h"
 #include "ir/target.h"
 
 typedef struct PassContext {

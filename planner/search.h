@@ -11,7 +11,7 @@
 #define PLANNER_SEARCH_H
 
 #include "ir/cluster.h"
-#include "ir/pins.h"
+#include "ir/plan/pins.h"
 
 /* The cost of a candidate.  The price of a program with fewer equal blocks
  * stands for that of the whole one, unless `is_whole`. */

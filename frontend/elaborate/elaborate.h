@@ -11,8 +11,8 @@
 #define FRONTEND_ELABORATE_ELABORATE_H
 
 #include "frontend/elaborate/program.h"
-#include "ir/pins.h"
-#include "ir/plan_paths.h"
+#include "ir/plan/graph_paths.h"
+#include "ir/plan/pins.h"
 
 typedef struct Frame Frame;
 

@@ -4,7 +4,7 @@
  *
  *     shard block[2..5].attn.q: H over tensor
  *
- * ir/plan_paths.c finds what a path means in the graph.
+ * ir/plan/graph_paths.c finds what a path means in the graph.
  */
 #include "frontend/elaborate/eval.h"
 #include "frontend/plan/paths.h"

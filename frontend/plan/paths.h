@@ -7,7 +7,7 @@
 
 #include "frontend/elaborate/elaborate.h"
 #include "ir/model.h"
-#include "ir/pins.h"
+#include "ir/plan/pins.h"
 
 typedef struct PathReader {
   Elab *e;

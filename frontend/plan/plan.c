@@ -9,7 +9,7 @@
  *     }
  *
  * Names, paths and dims are checked here.  Sizes may be open, so what depends
- * on them is checked where a plan is made of the pins (ir/plan_check.c).
+ * on them is checked where a plan is made of the pins (ir/plan/plan_check.c).
  */
 #include "frontend/plan/plan.h"
 #include "frontend/plan/read.h"

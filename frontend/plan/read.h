@@ -7,7 +7,7 @@
 
 #include "frontend/frontend.h"
 #include "frontend/plan/paths.h"
-#include "ir/pins.h"
+#include "ir/plan/pins.h"
 
 typedef struct PinReader {
   Elab *e;

@@ -7,7 +7,7 @@
  * each operand (written only where it is not what the operand has) and what its
  * results are.
  */
-#include "ir/plan.h"
+#include "ir/plan/plan.h"
 #include "tests/unit/values.h"
 
 TestSuite(plan, .fini = modules_destroy);

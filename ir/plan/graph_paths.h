@@ -1,11 +1,11 @@
 /*
- * plan_paths.h -- declares how the paths of a plan are found in a graph, and
+ * graph_paths.h -- declares how the paths of a plan are found in a graph, and
  * which text means a path (docs/language.md, section 6).
  */
-#ifndef IR_PLAN_PATHS_H
-#define IR_PLAN_PATHS_H
+#ifndef IR_PLAN_GRAPH_PATHS_H
+#define IR_PLAN_GRAPH_PATHS_H
 
-#include "ir/plan.h"
+#include "ir/plan/plan.h"
 
 /* A path that differs from that of its node: of an operator whose value was
  * assigned, or of a value that another operator made. */

@@ -5,7 +5,7 @@
  *     shard B over data
  *     shard x: B over data      warning: this pin says so already
  */
-#include "ir/pins.h"
+#include "ir/plan/pins.h"
 
 #include <string.h>
 

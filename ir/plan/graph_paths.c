@@ -1,5 +1,5 @@
 /*
- * plan_paths.c -- finds the parameters, data fields, values and operators that
+ * graph_paths.c -- finds the parameters, data fields, values and operators that
  * a path of a plan means (docs/language.md, section 6).
  *
  *     block[2..5].attn      all below attn in four blocks
@@ -13,7 +13,7 @@
  * below it) before the value, and the value before the operator.  Gradients and
  * optimizer state come last.
  */
-#include "ir/plan_paths.h"
+#include "ir/plan/graph_paths.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -9,7 +9,7 @@
  * Below a name stand its indices, outermost first, and below the last of them
  * the names of the next part.
  */
-#include "ir/plan_paths.h"
+#include "ir/plan/graph_paths.h"
 
 #include <stdlib.h>
 #include <string.h>

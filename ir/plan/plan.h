@@ -4,8 +4,8 @@
  * `plan_close` (pins.h) makes one of what a person wrote, `partition` acts on
  * it.
  */
-#ifndef IR_PLAN_H
-#define IR_PLAN_H
+#ifndef IR_PLAN_PLAN_H
+#define IR_PLAN_PLAN_H
 
 #include "ir/ir.h"
 

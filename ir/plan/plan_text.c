@@ -21,7 +21,7 @@
  * placement follows from its operands.  The sequential axis of micro-batches is
  * not shown: `microbatches` implies it.
  */
-#include "ir/plan_paths.h"
+#include "ir/plan/graph_paths.h"
 
 #include <stdlib.h>
 #include <string.h>

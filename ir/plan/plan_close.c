@@ -13,7 +13,7 @@
  * leave of the ranks.  Values without a line follow by completion, which is a
  * matter of `partition`.
  */
-#include "ir/pins.h"
+#include "ir/plan/pins.h"
 
 PinNumber pin_number(int64_t value) {
   return (PinNumber){.is_set = true, .value = value};

@@ -4,7 +4,7 @@
  *
  * Micro-batches are a sequential axis "time" of the mesh.
  */
-#include "ir/plan.h"
+#include "ir/plan/plan.h"
 
 #include <string.h>
 

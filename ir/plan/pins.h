@@ -6,10 +6,10 @@
  * without a value, the placement of a path without a line.  A planner chooses
  * what is open; `plan_close` takes the defaults.
  */
-#ifndef IR_PINS_H
-#define IR_PINS_H
+#ifndef IR_PLAN_PINS_H
+#define IR_PLAN_PINS_H
 
-#include "ir/plan_paths.h"
+#include "ir/plan/graph_paths.h"
 
 typedef struct PinAxis {
   Name name;
@@ -76,7 +76,8 @@ typedef struct Pins {
   VEC(PinTensor) tensors;
 } Pins;
 
-/* Returns true if somebody wrote a mesh; else `axes` is what is taken without one. */
+/* Returns true if somebody wrote a mesh; else `axes` is what is taken without
+ * one. */
 static inline bool pins_have_mesh(const Pins *pins) {
   return pins->mesh_span.source != NULL;
 }
