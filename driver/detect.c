@@ -11,7 +11,7 @@
  *     device gpu { base = h100_sxm; ... }
  */
 #include "driver/detect.h"
-#include "ir/cluster.h"
+#include "ir/cluster/cluster.h"
 #include "runtime/cuda/describe.h"
 #include "runtime/launch/machine.h"
 

@@ -5,7 +5,7 @@
 #ifndef FRONTEND_FRONTEND_H
 #define FRONTEND_FRONTEND_H
 
-#include "ir/cluster.h"
+#include "ir/cluster/cluster.h"
 #include "ir/model.h"
 #include "ir/plan/pins.h"
 

@@ -10,7 +10,7 @@
 #ifndef PLANNER_SEARCH_H
 #define PLANNER_SEARCH_H
 
-#include "ir/cluster.h"
+#include "ir/cluster/cluster.h"
 #include "ir/plan/pins.h"
 
 /* The cost of a candidate.  The price of a program with fewer equal blocks

@@ -6,7 +6,7 @@
 #define FRONTEND_PLAN_MACHINES_H
 
 #include "frontend/syntax/ast.h"
-#include "ir/cluster.h"
+#include "ir/cluster/cluster.h"
 
 /* ---- machines.c ---- */
 

@@ -8,7 +8,7 @@
 #ifndef PASSES_PLAN_COST_H
 #define PASSES_PLAN_COST_H
 
-#include "ir/cluster.h"
+#include "ir/cluster/cluster.h"
 #include "passes/plan/curves.h"
 #include "passes/plan/profile.h"
 #include "passes/plan/simulate.h"

@@ -15,11 +15,11 @@
  *   8 ranks in 2 nodes, all-gather of N bytes, V = 7/8 N, one link a node:
  *     ring V, direct exchange 4 x V x 4/7
  *
- * ir/link.c says how much of them a member can send.  A ring has n - 1 hops, an
- * all-reduce twice that, and a tree 2 log2 n for n / (n - 1) of the bytes (NCCL
- * takes the faster); a direct exchange sends to all partners at once, so it has
- * one hop, and an all-reduce two.  Thakur, Rabenseifner and Gropp,
- * "Optimization of Collective Communication Operations in MPICH" (2005),
+ * ir/cluster/link.c says how much of them a member can send.  A ring has n - 1
+ * hops, an all-reduce twice that, and a tree 2 log2 n for n / (n - 1) of the
+ * bytes (NCCL takes the faster); a direct exchange sends to all partners at
+ * once, so it has one hop, and an all-reduce two.  Thakur, Rabenseifner and
+ * Gropp, "Optimization of Collective Communication Operations in MPICH" (2005),
  * sections 3 and 4; NCCL counts the hops of its rings likewise (2.10,
  * src/graph/tuning.cc: nsteps - nInterSteps in nodes, nInterSteps between
  * them).

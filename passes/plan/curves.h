@@ -6,7 +6,7 @@
 #ifndef PASSES_PLAN_CURVES_H
 #define PASSES_PLAN_CURVES_H
 
-#include "ir/cluster.h"
+#include "ir/cluster/cluster.h"
 #include "ir/work.h"
 
 /* The measurement of one kernel: its work (ir/work.h) and how long it took a

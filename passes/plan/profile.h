@@ -8,7 +8,7 @@
 #ifndef PASSES_PLAN_PROFILE_H
 #define PASSES_PLAN_PROFILE_H
 
-#include "ir/cluster.h"
+#include "ir/cluster/cluster.h"
 #include "ir/ir.h"
 
 typedef struct Profile Profile;

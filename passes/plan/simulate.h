@@ -13,7 +13,7 @@
 #ifndef PASSES_PLAN_SIMULATE_H
 #define PASSES_PLAN_SIMULATE_H
 
-#include "ir/cluster.h"
+#include "ir/cluster/cluster.h"
 #include "support/support.h"
 
 /* A share of 1 of a link or of a stream. */

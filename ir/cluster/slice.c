@@ -7,7 +7,7 @@
  *     ranks 0, 8, 16 and 24 of them:  pod    4 members; the level node is left
  *                                            out, because no node has two
  */
-#include "ir/cluster.h"
+#include "ir/cluster/cluster.h"
 
 /* ---- slices ---- */
 

@@ -7,7 +7,7 @@
  *       level node { count = 8; link = ...}     flops_f32  = 19.5T
  *     }                                         ...
  */
-#include "ir/cluster.h"
+#include "ir/cluster/cluster.h"
 
 static void print_ratio(Text *out, LinkRatio ratio) {
   text_printf(out, "%lld", (long long)(ratio.num / ratio.den));

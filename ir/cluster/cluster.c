@@ -1,7 +1,7 @@
 /*
  * cluster.c -- ranks of a cluster and the levels between them.
  */
-#include "ir/cluster.h"
+#include "ir/cluster/cluster.h"
 
 int64_t group_ranks(const ClusterGroup *group) {
   int64_t n = 1;

@@ -10,7 +10,7 @@
  *
  * link_kinds.def says which of them a kind of link has.
  */
-#include "ir/cluster.h"
+#include "ir/cluster/cluster.h"
 
 #include <string.h>
 
@@ -22,7 +22,7 @@ const LinkKindInfo *link_kind_info(LinkKind kind) {
   static const LinkKindInfo rows[] = {
 #define LINK_KIND(name, port, cut, uplinks, rule)                              \
   {#name, PORT_##port, CUT_##cut, uplinks, rule},
-#include "ir/link_kinds.def"
+#include "ir/cluster/link_kinds.def"
   };
   return &rows[kind];
 }

@@ -1,7 +1,7 @@
 /*
  * device.c -- looks up the presets of devices.def.
  */
-#include "ir/cluster.h"
+#include "ir/cluster/cluster.h"
 
 #include <string.h>
 
@@ -13,27 +13,27 @@
 
 enum {
 #define DEVICE(name, target, driver_name, what) PRESET_##name,
-#include "ir/devices.def"
+#include "ir/cluster/devices.def"
   N_PRESETS
 };
 
 static const DevicePreset presets[] = {
 #define DEVICE(name, target, driver_name, what)                                \
   {#name, target, driver_name, what},
-#include "ir/devices.def"
+#include "ir/cluster/devices.def"
 };
 
 static const DeviceConstant constants[] = {
 #define CONSTANT(device, field, value, mark, date, source)                     \
   {PRESET_##device, DEVICE_##field, value, mark, date, source},
-#include "ir/devices.def"
+#include "ir/cluster/devices.def"
 };
 
 const DeviceFieldInfo *device_field_info(DeviceField field) {
   enum { required = 1, optional = 0 };
   static const DeviceFieldInfo rows[] = {
 #define DEVICE_FIELD(name, unit, need, what) {#name, UNIT_##unit, need, what},
-#include "ir/device_fields.def"
+#include "ir/cluster/device_fields.def"
   };
   return &rows[field];
 }

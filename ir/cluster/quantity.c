@@ -5,7 +5,7 @@
  *     12500000000 bytes a second    12.5GB/s        84825604096 bytes   79GiB
  *     1500000 picoseconds           1.5us           15700000000000      15.7T
  */
-#include "ir/cluster.h"
+#include "ir/cluster/cluster.h"
 
 #include <string.h>
 
@@ -13,7 +13,7 @@ const UnitInfo *unit_info(Unit unit) {
   static const UnitInfo rows[] = {
 #define UNIT(name, expected, suffix, scale, most)                              \
   {#name, expected, suffix, scale, most},
-#include "ir/units.def"
+#include "ir/cluster/units.def"
   };
   return &rows[unit];
 }

@@ -13,8 +13,8 @@
  * Levels that follow groups have groups as members.  All quantities are
  * integers, so that a cost is the same on every machine.
  */
-#ifndef IR_CLUSTER_H
-#define IR_CLUSTER_H
+#ifndef IR_CLUSTER_CLUSTER_H
+#define IR_CLUSTER_CLUSTER_H
 
 #include "ir/ir.h"
 
@@ -25,7 +25,7 @@ typedef int64_t Bytes; /* number of bytes, or of bytes per second */
 
 typedef enum Unit {
 #define UNIT(name, expected, suffix, scale, most) UNIT_##name,
-#include "ir/units.def"
+#include "ir/cluster/units.def"
   N_UNITS
 } Unit;
 
@@ -45,7 +45,7 @@ const char *quantity_text(Arena *arena, Unit unit, int64_t value);
 
 typedef enum DeviceField {
 #define DEVICE_FIELD(name, unit, need, what) DEVICE_##name,
-#include "ir/device_fields.def"
+#include "ir/cluster/device_fields.def"
   N_DEVICE_FIELDS
 } DeviceField;
 
@@ -104,7 +104,7 @@ const char *device_target(int index);
 
 typedef enum LinkKind {
 #define LINK_KIND(name, port, cut, uplinks, rule) LINK_##name,
-#include "ir/link_kinds.def"
+#include "ir/cluster/link_kinds.def"
   N_LINK_KINDS
 } LinkKind;
 
