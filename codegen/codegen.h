@@ -13,7 +13,7 @@
 #define CODEGEN_CODEGEN_H
 
 #include "codegen/nest/nest.h"
-#include "ir/instructions.h"
+#include "ir/list/instructions.h"
 #include "ir/model.h"
 #include "ir/target.h"
 #include "passes/passes.h"

@@ -6,9 +6,9 @@
  *     wait %3 all_reduce before %5          WAIT
  *     run %5 fused                          KERNEL      buffers 8192 12288
  *
- * The list (ir/instructions.h) says what happens, in which order.  A matmul or
- * a convolution is a library call, or a kernel where no library takes it.
- * Attention and some convolutions are kernels of the back end; every other
+ * The list (ir/list/instructions.h) says what happens, in which order.  A
+ * matmul or a convolution is a library call, or a kernel where no library takes
+ * it. Attention and some convolutions are kernels of the back end; every other
  * operator is a loop nest.
  * Where buffer assignment could not give an operand and a result the bytes that
  * an instruction needs them to share, a copy precedes its launch.

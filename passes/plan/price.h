@@ -5,7 +5,7 @@
 #ifndef PASSES_PLAN_PRICE_H
 #define PASSES_PLAN_PRICE_H
 
-#include "ir/instructions.h"
+#include "ir/list/instructions.h"
 #include "passes/plan/cost.h"
 
 /* The ranks of one group of the cluster.  The parts add up to a step of

@@ -25,20 +25,20 @@
  *       end
  *     }
  */
-#ifndef IR_INSTRUCTIONS_H
-#define IR_INSTRUCTIONS_H
+#ifndef IR_LIST_INSTRUCTIONS_H
+#define IR_LIST_INSTRUCTIONS_H
 
 #include "ir/target.h"
 
 typedef enum InstructionKind {
 #define INSTRUCTION(name, meaning) INSTRUCTION_##name,
-#include "ir/instructions.def"
+#include "ir/list/instructions.def"
   N_INSTRUCTIONS
 } InstructionKind;
 
 typedef enum QueueKind {
 #define QUEUE(name, meaning) QUEUE_##name,
-#include "ir/instructions.def"
+#include "ir/list/instructions.def"
   N_QUEUE_KINDS
 } QueueKind;
 

@@ -17,7 +17,7 @@
  * too; where a value for all micro-batches lies between them there are two,
  * which codegen refuses.
  */
-#include "ir/instructions.h"
+#include "ir/list/instructions.h"
 
 #include "ir/place/mesh_place.h"
 
@@ -37,7 +37,7 @@ typedef struct Listing {
 const char *instruction_name(InstructionKind kind) {
   static const char *const names[N_INSTRUCTIONS] = {
 #define INSTRUCTION(name, meaning) #name,
-#include "ir/instructions.def"
+#include "ir/list/instructions.def"
   };
   ASSERT((unsigned)kind < N_INSTRUCTIONS);
   return names[kind];
@@ -46,7 +46,7 @@ const char *instruction_name(InstructionKind kind) {
 const char *queue_name(QueueKind kind) {
   static const char *const names[N_QUEUE_KINDS] = {
 #define QUEUE(name, meaning) #name,
-#include "ir/instructions.def"
+#include "ir/list/instructions.def"
   };
   ASSERT((unsigned)kind < N_QUEUE_KINDS);
   return names[kind];

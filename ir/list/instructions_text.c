@@ -12,7 +12,7 @@
  *            | "loop" ( "microbatches" INT | VALUE "scan" INT STRING ) | "end"
  *     node   = VALUE op STRING       a start has its queue before the STRING
  */
-#include "ir/instructions.h"
+#include "ir/list/instructions.h"
 #include "ir/tokens.h"
 
 #include <string.h>

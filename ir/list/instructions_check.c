@@ -8,7 +8,7 @@
  * for what was started before them, after which the collective has ended in
  * this and all later iterations.
  */
-#include "ir/instructions.h"
+#include "ir/list/instructions.h"
 
 #include "ir/place/mesh_place.h"
 
