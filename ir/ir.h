@@ -22,10 +22,10 @@
 #define IR_IR_H
 
 #include "ir/adjoint.h"
-#include "ir/exprtext.h"
 #include "ir/graph.h"
 #include "ir/op.h"
 #include "ir/scan.h"
+#include "ir/text/exprtext.h"
 #include "ir/type.h"
 
 #endif

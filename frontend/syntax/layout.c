@@ -58,7 +58,7 @@ static int plan_word_kind(Name name) {
     int kind;
   } words[] = {
 #define PLAN_WORD(text, token) {text, token},
-#include "ir/words.def"
+#include "ir/text/words.def"
   };
   for (int i = 0; i < ARRAY_LENGTH(words); i++)
     if (strcmp(words[i].text, name) == 0) return words[i].kind;

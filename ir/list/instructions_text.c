@@ -13,7 +13,7 @@
  *     node   = VALUE op STRING       a start has its queue before the STRING
  */
 #include "ir/list/instructions.h"
-#include "ir/tokens.h"
+#include "ir/text/tokens.h"
 
 #include <string.h>
 

@@ -328,7 +328,7 @@ static bool is_language_word(const char *text, bool is_in_plan) {
   } words[] = {
 #define WORD(text, token)      {text, false},
 #define PLAN_WORD(text, token) {text, true},
-#include "ir/words.def"
+#include "ir/text/words.def"
   };
   for (int i = 0; i < ARRAY_LENGTH(words); i++)
     if (words[i].is_of_plan <= is_in_plan && !strcmp(words[i].text, text))

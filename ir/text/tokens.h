@@ -6,8 +6,8 @@
  * parse: from then on the input is at its end, so no caller asks after each
  * word whether it was there.
  */
-#ifndef IR_TOKENS_H
-#define IR_TOKENS_H
+#ifndef IR_TEXT_TOKENS_H
+#define IR_TEXT_TOKENS_H
 
 #include "ir/ir.h"
 

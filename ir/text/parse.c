@@ -19,7 +19,7 @@
  *     names  = "(" name { "," name } ")"
  *     name   = WORD | STRING
  */
-#include "ir/tokens.h"
+#include "ir/text/tokens.h"
 
 #define MAX_NESTING  16
 #define MAX_LIST     4096

@@ -1,8 +1,8 @@
 /*
  * exprtext.h -- declares how formula texts of tables become nodes.
  */
-#ifndef IR_EXPRTEXT_H
-#define IR_EXPRTEXT_H
+#ifndef IR_TEXT_EXPRTEXT_H
+#define IR_TEXT_EXPRTEXT_H
 
 #include "ir/graph.h"
 

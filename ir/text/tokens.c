@@ -2,7 +2,7 @@
  * tokens.c -- reads the words of IR text, declared in tokens.h: a hand-written
  * lexer in which newlines mean nothing and '#' begins a comment.
  */
-#include "ir/tokens.h"
+#include "ir/text/tokens.h"
 
 #include <stdlib.h>
 #include <string.h>
