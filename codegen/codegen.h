@@ -14,7 +14,7 @@
 
 #include "codegen/nest/nest.h"
 #include "ir/list/instructions.h"
-#include "ir/model.h"
+#include "ir/model/model.h"
 #include "ir/target.h"
 #include "passes/passes.h"
 #include "runtime/program.h"

@@ -11,7 +11,7 @@
  * memory than a forward pass of training.
  */
 #include "driver/internal.h"
-#include "ir/repeat.h"
+#include "ir/model/repeat.h"
 
 #include <string.h>
 

@@ -5,7 +5,7 @@
 #ifndef DRIVER_VERIFY_UNROLL_H
 #define DRIVER_VERIFY_UNROLL_H
 
-#include "ir/repeat.h"
+#include "ir/model/repeat.h"
 
 /* Compares `whole` with `folded`, in which middle blocks of each run of equal
  * blocks are left out.  Returns NULL if repeating them gives `whole`: node for

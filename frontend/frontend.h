@@ -6,7 +6,7 @@
 #define FRONTEND_FRONTEND_H
 
 #include "ir/cluster/cluster.h"
-#include "ir/model.h"
+#include "ir/model/model.h"
 #include "ir/plan/pins.h"
 
 /* Returns the source at `path` (as written in the file, already joined to the

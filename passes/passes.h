@@ -5,7 +5,7 @@
 #ifndef PASSES_PASSES_H
 #define PASSES_PASSES_H
 
-#include "ir/model.h"
+#include "ir/model/model.h"
 #include "ir/place/mesh_place.h"
 #include "ir/plan/plan.h"
 #include "ir/target.h"

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "driver/trial.h"
-#include "ir/repeat.h"
+#include "ir/model/repeat.h"
 #include "planner/search.h"
 #include "tools/inspect.h"
 

@@ -6,7 +6,7 @@
 #define FRONTEND_BLOCKS_BLOCKS_H
 
 #include "frontend/elaborate/elaborate.h"
-#include "ir/model.h"
+#include "ir/model/model.h"
 
 /* Returns the first dim of the first data field that an expression
  * reads.  Returns NULL if it reads none. */

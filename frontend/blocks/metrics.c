@@ -1,7 +1,7 @@
 /*
  * metrics.c -- elaborates the loss and the metrics of a model: the outputs of a
  * graph for them, and the formula by which a run computes each from sums over
- * an entire evaluation (Metric of ir/model.h).
+ * an entire evaluation (Metric of ir/model/model.h).
  */
 #include "frontend/elaborate/emit.h"
 #include "frontend/elaborate/eval.h"

@@ -6,7 +6,7 @@
 #define FRONTEND_ELABORATE_OUTPUT_H
 
 #include "frontend/elaborate/elaborate.h"
-#include "ir/model.h"
+#include "ir/model/model.h"
 
 /* ---- terms.c: metrics as terms that an evaluation adds up ---- */
 

@@ -6,7 +6,7 @@
 #define FRONTEND_PLAN_PATHS_H
 
 #include "frontend/elaborate/elaborate.h"
-#include "ir/model.h"
+#include "ir/model/model.h"
 #include "ir/plan/pins.h"
 
 typedef struct PathReader {

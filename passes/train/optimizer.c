@@ -1,6 +1,6 @@
 /*
  * optimizer.c -- append the update of every parameter: norm, clipping, learning
- * rate and the formula of the optimizer (ir/optimizers.def).
+ * rate and the formula of the optimizer (ir/model/optimizers.def).
  *
  *     output grad "w" %9     =>   ok = finite(loss) and finite(norm)
  *                                 w' = w - lr * clipped g

@@ -5,7 +5,7 @@
 #ifndef TESTS_RANDOM_PLANS_H
 #define TESTS_RANDOM_PLANS_H
 
-#include "ir/model.h"
+#include "ir/model/model.h"
 #include "tests/random/choices.h"
 
 /* The kinds of lines that a random plan may have. */

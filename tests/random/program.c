@@ -6,7 +6,7 @@
  * stays small beside them; what a program computes is compared with itself,
  * compiled in another way.
  */
-#include "ir/model.h"
+#include "ir/model/model.h"
 #include "tests/random/maker.h"
 
 #include <stdarg.h>

@@ -2,8 +2,8 @@
  * repeat.h -- finds equal blocks that follow each other in a forward graph, and
  * shortens the run to its first block, one in the middle and its last.
  */
-#ifndef IR_REPEAT_H
-#define IR_REPEAT_H
+#ifndef IR_MODEL_REPEAT_H
+#define IR_MODEL_REPEAT_H
 
 #include "ir/plan/plan.h"
 

@@ -2,8 +2,8 @@
  * model.h -- declares the output of a front end: the graphs of a model and its
  * settings, as data.  Numbers are in samples, steps, bytes, seconds.
  */
-#ifndef IR_MODEL_H
-#define IR_MODEL_H
+#ifndef IR_MODEL_MODEL_H
+#define IR_MODEL_MODEL_H
 
 #include "ir/ir.h"
 #include "support/tables.h"
@@ -102,7 +102,7 @@ typedef struct ScheduleInfo {
 
 typedef enum RateKind {
 #define SCHEDULE(name, arguments, end, formula) RATE_##name,
-#include "ir/schedules.def"
+#include "ir/model/schedules.def"
   N_RATES
 } RateKind;
 
@@ -117,7 +117,7 @@ typedef struct Rate {
 } Rate;
 
 typedef struct OptimizerCall {
-  Name name; /* a row of ir/optimizers.def */
+  Name name; /* a row of ir/model/optimizers.def */
   Rate lr;
   /* Values in the order of the row's arguments. */
   double values[MOST_ARGUMENTS][2];

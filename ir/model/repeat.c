@@ -5,7 +5,7 @@
  * one order in each block.  Two blocks are compared node for node, with the
  * distance between them added to the ids of one.
  */
-#include "ir/repeat.h"
+#include "ir/model/repeat.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -3,7 +3,7 @@
  * (optimizers.def, schedules.def) for the front end, the pass `optimizer` and
  * the tests.
  */
-#include "ir/model.h"
+#include "ir/model/model.h"
 
 #include <string.h>
 
@@ -36,7 +36,7 @@
 
 static const OptimizerInfo optimizers[] = {
 #define OPTIMIZER(name, arguments, ...) {#name, arguments},
-#include "ir/optimizers.def"
+#include "ir/model/optimizers.def"
 };
 
 enum { schedule_endless = false, schedule_ends = true };
@@ -44,7 +44,7 @@ enum { schedule_endless = false, schedule_ends = true };
 static const ScheduleInfo schedules[] = {
 #define SCHEDULE(name, arguments, end, formula)                                \
   {#name, arguments, schedule_##end, formula},
-#include "ir/schedules.def"
+#include "ir/model/schedules.def"
 };
 
 /* ---- optimizers ---- */
@@ -94,7 +94,7 @@ static double condition_value(const OptimizerCall *call, const char *argument) {
 static const OptimizerFormula formulas[] = {
 #define OPTIMIZER(name, arguments, ...) {#name, __VA_ARGS__},
 #define VARIANT(name, condition, ...)   {#name, __VA_ARGS__},
-#include "ir/optimizers.def"
+#include "ir/model/optimizers.def"
 };
 
 const OptimizerFormula *optimizer_formulas(int *out_n) {
@@ -112,7 +112,7 @@ const OptimizerFormula *optimizer_formula(const OptimizerCall *call,
 #define VARIANT(name_, condition, ...)                                         \
   if (strcmp(call->name, #name_) == 0 && (condition)) last = row;              \
   row++;
-#include "ir/optimizers.def"
+#include "ir/model/optimizers.def"
   return last < 0 ? NULL : &formulas[last];
 }
 

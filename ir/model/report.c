@@ -3,7 +3,7 @@
  * nodes below one layer call of the net; parameters and contractions of the net
  * itself have rows of their own, and its other nodes share one row.
  */
-#include "ir/model.h"
+#include "ir/model/model.h"
 
 #include <string.h>
 

@@ -11,7 +11,7 @@
  * names unchanged. If several contractions read a parameter, the first one
  * decides which dims it contracts.
  */
-#include "ir/model.h"
+#include "ir/model/model.h"
 
 #include <string.h>
 
