@@ -2,9 +2,9 @@
  * command_verify.c -- `dnnc verify`: whether the program of a plan computes
  * what one rank without a plan does, in words or as JSON.
  */
-#include "driver/verify.h"
-#include "ir/resize.h"
 #include "tools/tools.h"
+#include "verify/resize.h"
+#include "verify/verify.h"
 
 #include <stdio.h>
 #include <string.h>

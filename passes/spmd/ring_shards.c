@@ -61,7 +61,7 @@ static Value number_elements(const Ring *r, Name dim, int64_t size) {
 }
 
 /* bool[dim]: from this element on.  Integers might be taken for sizes
- * (ir/resize.h), floats are not. */
+ * (verify/resize.h), floats are not. */
 static Value is_from(const Ring *r, Name dim, int64_t size, int64_t first) {
   Value index = graph_cast(r->to, number_elements(r, dim, size), DT_f32);
   return graph_op2(r->to, OP_ge, index,

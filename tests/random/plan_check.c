@@ -14,8 +14,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "driver/verify.h"
 #include "tests/random/plans.h"
+#include "verify/verify.h"
 
 const char plan_refused[] = "refused";
 const char plan_not_compared[] = "not compared";

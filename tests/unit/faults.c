@@ -1,4 +1,4 @@
-// links: driver codegen frontend passes runtime ir support
+// links: verify driver codegen frontend passes runtime ir support
 /*
  * faults.c -- the player finds faults that partition could have: a reduction
  * that is missing, made twice or over the wrong axis, a shard that begins one
@@ -16,9 +16,9 @@
  *                    one, and at most FEW of a kind; with it 20 losses are
  *                    compared as well, and a table is printed
  */
-#include "driver/verify_steps.h"
 #include "tests/unit/fault_kinds.h"
 #include "tests/unit/play_model.h"
+#include "verify/verify_steps.h"
 
 enum { FEW = 5 };
 

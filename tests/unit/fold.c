@@ -1,4 +1,4 @@
-// links: driver codegen frontend passes runtime ir support
+// links: verify driver codegen frontend passes runtime ir support
 /*
  * fold.c -- tests that a list and what it is folded to take equally long: small
  * lists, random ones, and all models under several plans.

@@ -1,4 +1,4 @@
-// links: driver codegen frontend passes runtime ir support
+// links: verify driver codegen frontend passes runtime ir support
 /*
  * instructions.c -- tests of the lists of instructions.
  *

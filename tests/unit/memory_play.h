@@ -6,8 +6,8 @@
 #ifndef TESTS_UNIT_MEMORY_PLAY_H
 #define TESTS_UNIT_MEMORY_PLAY_H
 
-#include "passes/buffers/play_layout.h"
 #include "tests/unit/values.h"
+#include "verify/play_layout.h"
 
 static inline const Numbers *played_numbers(void) {
   static const Numbers numbers = {.number = INTERP_f64, .seed = 1};

@@ -1,4 +1,4 @@
-// links: driver codegen frontend passes runtime ir support
+// links: verify driver codegen frontend passes runtime ir support
 /*
  * overlap.c -- tests how much communication of a training step no computation
  * hides, on virtual clocks.

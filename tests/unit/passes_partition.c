@@ -1,4 +1,4 @@
-// links: passes ir support
+// links: verify passes ir support
 /*
  * passes_partition.c -- a partitioned graph computes what the logical one does.
  *

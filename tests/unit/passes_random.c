@@ -1,4 +1,4 @@
-// links: passes ir support
+// links: verify passes ir support
 /*
  * passes_random.c -- compares random graphs before and after all passes.
  *

@@ -1,10 +1,10 @@
-// links: passes ir support
+// links: verify passes ir support
 /*
  * play.c -- the player computes on all ranks what one rank does: shards of any
  * mesh and collectives; and it finds memory that is used twice.
  */
-#include "ir/interp/play/internal.h"
 #include "tests/unit/values.h"
+#include "verify/play/internal.h"
 
 TestSuite(play, .fini = modules_destroy);
 TestSuite(place, .fini = modules_destroy);

@@ -5,8 +5,8 @@
 #ifndef TESTS_UNIT_PLAY_MODEL_H
 #define TESTS_UNIT_PLAY_MODEL_H
 
-#include "driver/verify.h"
 #include "tests/unit/values.h"
+#include "verify/verify.h"
 
 typedef struct PlayCase {
   const char *model; /* a path below the repository */

@@ -1,10 +1,10 @@
-// links: ir support
+// links: verify ir support
 /*
  * resize.c -- sizes that follow from the equations of a graph, and the graph
  * at these sizes.
  */
-#include "ir/resize.h"
 #include "tests/unit/values.h"
+#include "verify/resize.h"
 
 TestSuite(resize, .fini = modules_destroy);
 

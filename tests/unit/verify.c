@@ -1,10 +1,10 @@
-// links: driver codegen frontend passes runtime ir support
+// links: verify driver codegen frontend passes runtime ir support
 /*
  * verify.c -- models under plans are equal to one rank when all ranks are
  * played, and what cannot be compared is not called equal.
  */
-#include "driver/verify_steps.h"
 #include "tests/unit/play_model.h"
+#include "verify/verify_steps.h"
 
 TestSuite(verify, .fini = modules_destroy, .timeout = 300);
 

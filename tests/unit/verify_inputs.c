@@ -1,10 +1,10 @@
-// links: driver codegen frontend passes runtime ir support
+// links: verify driver codegen frontend passes runtime ir support
 /*
  * verify_inputs.c -- the numbers that models are played on have what would hide
  * a mistake if it were missing.
  */
-#include "driver/verify_steps.h"
 #include "tests/unit/play_model.h"
+#include "verify/verify_steps.h"
 
 TestSuite(verify_inputs, .fini = modules_destroy, .timeout = 100);
 

@@ -8,7 +8,7 @@
  * that want the same elements of it share the result.
  */
 #include "ir/interp/internal.h"
-#include "ir/interp/play/internal.h"
+#include "verify/play/internal.h"
 
 #include <string.h>
 

@@ -16,7 +16,7 @@
  * A node that adds up values of all blocks, as the norm does, must add equal
  * values of every middle block.
  */
-#include "driver/verify_unroll.h"
+#include "verify/verify_unroll.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -13,7 +13,7 @@
  *     an integer constant is a size     all dims of this size are one, and keep
  *                                       it where it is small
  */
-#include "ir/resize_groups.h"
+#include "verify/resize_groups.h"
 
 #include <math.h>
 

@@ -2,7 +2,7 @@
  * transfer.c -- takes logical tensors into the arenas of all ranks and out of
  * them, and compares.
  */
-#include "ir/interp/play/internal.h"
+#include "verify/play/internal.h"
 
 /* Differences are relative to the largest element of a tensor, or to this: 1e-9
  * of it is 1e-12. */

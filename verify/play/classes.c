@@ -12,7 +12,7 @@
  *     y = x w, w[F over tensor]  those that are equal in x and in w
  *     all_reduce of y            those whose groups are equal, member by member
  */
-#include "ir/interp/play/internal.h"
+#include "verify/play/internal.h"
 
 #include <string.h>
 

@@ -4,7 +4,7 @@
  *
  * The shape rule of every node that has one is asked again.
  */
-#include "ir/resize.h"
+#include "verify/resize.h"
 
 typedef struct Resized {
   const Resizing *resizing;

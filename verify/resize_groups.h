@@ -2,10 +2,10 @@
  * resize_groups.h -- declares what resize.c, which collects the equations, and
  * resize_solve.c, which solves them, share.
  */
-#ifndef IR_RESIZE_GROUPS_H
-#define IR_RESIZE_GROUPS_H
+#ifndef VERIFY_RESIZE_GROUPS_H
+#define VERIFY_RESIZE_GROUPS_H
 
-#include "ir/resize.h"
+#include "verify/resize.h"
 
 enum { MOST_SHARD_COUNTS = 8, MOST_FACTORS = 4 };
 

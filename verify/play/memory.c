@@ -6,7 +6,7 @@
  * All ranks run one program at the same addresses, so one array of stamps
  * serves them all.
  */
-#include "ir/interp/play/internal.h"
+#include "verify/play/internal.h"
 
 #include <math.h>
 

@@ -8,7 +8,7 @@
  * ranks as logical tensors, all arenas are forgotten, and each rank gets its
  * shards back.
  */
-#include "driver/verify_steps.h"
+#include "verify/verify_steps.h"
 
 #include <math.h>
 #include <string.h>

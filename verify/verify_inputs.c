@@ -15,7 +15,7 @@
  * any two shards differ in one of the training steps, and what a thousand ranks
  * compute is computed for the different ones alone.
  */
-#include "driver/verify_steps.h"
+#include "verify/verify_steps.h"
 
 #include <math.h>
 #include <string.h>

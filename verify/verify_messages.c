@@ -8,7 +8,7 @@
  * number; here they are compared with the coordinates of the ranks on the mesh,
  * which the player goes by.
  */
-#include "driver/verify_steps.h"
+#include "verify/verify_steps.h"
 
 #include <string.h>
 

@@ -1,11 +1,11 @@
 /*
  * play_layout.h -- declares how the player gets to know a buffer assignment.
  */
-#ifndef PASSES_BUFFERS_PLAY_LAYOUT_H
-#define PASSES_BUFFERS_PLAY_LAYOUT_H
+#ifndef VERIFY_PLAY_LAYOUT_H
+#define VERIFY_PLAY_LAYOUT_H
 
-#include "ir/interp/play.h"
 #include "passes/passes.h"
+#include "verify/play/play.h"
 
 /* Returns the assignment for the player; its arrays are those of the
  * assignment. */

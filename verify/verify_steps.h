@@ -2,14 +2,14 @@
  * verify_steps.h -- declares what the files of verification tell each other:
  * the graphs that are played, with their references and their sizes.
  */
-#ifndef DRIVER_VERIFY_STEPS_H
-#define DRIVER_VERIFY_STEPS_H
+#ifndef VERIFY_VERIFY_STEPS_H
+#define VERIFY_VERIFY_STEPS_H
 
 #include "driver/internal.h"
-#include "driver/verify.h"
-#include "driver/verify_unroll.h"
-#include "ir/interp/play.h"
-#include "ir/resize.h"
+#include "verify/play/play.h"
+#include "verify/resize.h"
+#include "verify/verify.h"
+#include "verify/verify_unroll.h"
 
 /* Up to which a difference in f64 counts as none. */
 #define VERIFY_F64_LIMIT 1e-9

@@ -5,7 +5,7 @@
  * verify_steps.c compiles what is played, verify_play.c plays it, and
  * verify_messages.c compares the tables of the program with what was played.
  */
-#include "driver/verify_steps.h"
+#include "verify/verify_steps.h"
 
 #include <pthread.h>
 #include <unistd.h>

@@ -2,7 +2,7 @@
  * play_layout.c -- hands a buffer assignment to the player, which knows no
  * passes.
  */
-#include "passes/buffers/play_layout.h"
+#include "verify/play_layout.h"
 
 const PlayLayout *play_layout(Arena *arena, const Graph *graph,
                               const BufferAssignment *assignment,

@@ -6,7 +6,7 @@
  * what lies where on all of them.  A write replaces what it covers and leaves
  * the rest; a read of what several writes have left joins them.
  */
-#include "ir/interp/play/internal.h"
+#include "verify/play/internal.h"
 
 #include <string.h>
 

@@ -2,8 +2,8 @@
  * verify.h -- plays a compiled model on all ranks of its plan and compares it
  * with the same model on one rank without a plan.
  */
-#ifndef DRIVER_VERIFY_H
-#define DRIVER_VERIFY_H
+#ifndef VERIFY_VERIFY_H
+#define VERIFY_VERIFY_H
 
 #include "driver/driver.h"
 

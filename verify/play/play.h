@@ -9,8 +9,8 @@
  * knows placements from types and the mesh alone, and shares no code with
  * partition, selection and the emitted kernels.
  */
-#ifndef IR_INTERP_PLAY_H
-#define IR_INTERP_PLAY_H
+#ifndef VERIFY_PLAY_PLAY_H
+#define VERIFY_PLAY_PLAY_H
 
 #include "ir/interp/numbers.h"
 

@@ -7,15 +7,15 @@
  *
  * The graphs are compiled at the sizes of the model, so every choice of the
  * passes is the one of the real program; then all of them get smaller sizes
- * (ir/resize.h), and memory is assigned anew.  A reference that gets other
+ * (verify/resize.h), and memory is assigned anew.  A reference that gets other
  * sizes ends after `decompose`, because means then have their constants; where
  * no size changes it ends before.
  */
-#include "driver/verify_steps.h"
+#include "verify/verify_steps.h"
 
 #include <string.h>
 
-#include "passes/buffers/play_layout.h"
+#include "verify/play_layout.h"
 
 /* A step with more numbers than this has one element in each of many shards. */
 enum { MOST_ELEMENTS = 1 << 26 };

@@ -2,8 +2,8 @@
  * verify_unroll.h -- compares the whole program with the one of three blocks
  * that is played in its place.
  */
-#ifndef DRIVER_VERIFY_UNROLL_H
-#define DRIVER_VERIFY_UNROLL_H
+#ifndef VERIFY_VERIFY_UNROLL_H
+#define VERIFY_VERIFY_UNROLL_H
 
 #include "ir/model/repeat.h"
 

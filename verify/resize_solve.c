@@ -9,7 +9,7 @@
  * leaves as many elements of it unread as before.  What then has no solution is
  * left as it is, and the search begins again.
  */
-#include "ir/resize_groups.h"
+#include "verify/resize_groups.h"
 
 enum { LEAST_OF_A_SHARD = 2, LARGEST_COUNT = 16 };
 

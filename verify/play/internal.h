@@ -1,10 +1,10 @@
 /*
  * internal.h -- declares what the files of the player tell each other.
  */
-#ifndef IR_INTERP_PLAY_INTERNAL_H
-#define IR_INTERP_PLAY_INTERNAL_H
+#ifndef VERIFY_PLAY_INTERNAL_H
+#define VERIFY_PLAY_INTERNAL_H
 
-#include "ir/interp/play.h"
+#include "verify/play/play.h"
 
 /* The groups of ranks that differ on some axes alone. */
 typedef struct PlayGroups {

@@ -6,7 +6,7 @@
  * between its bytes belong to it.  A wait stands before the first node that
  * reads a result.
  */
-#include "ir/interp/play/internal.h"
+#include "verify/play/internal.h"
 
 #include <string.h>
 

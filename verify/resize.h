@@ -9,8 +9,8 @@
  * stay as they are, so graphs that are to be compared must be resized together,
  * with the same constants in them.
  */
-#ifndef IR_RESIZE_H
-#define IR_RESIZE_H
+#ifndef VERIFY_RESIZE_H
+#define VERIFY_RESIZE_H
 
 #include "ir/ir.h"
 
