@@ -1,6 +1,6 @@
 /*
  * verify.c -- plays a compiled model in f64 and, with two seeds, in exact mode
- * (ir/interp/exact.h), each in a thread of its own, and gathers the answers.
+ * (interp/exact.h), each in a thread of its own, and gathers the answers.
  *
  * verify_steps.c compiles what is played, verify_play.c plays it, and
  * verify_messages.c compares the tables of the program with what was played.

@@ -13,7 +13,7 @@
  * requires: any graph     keeps: values, to a rounding     breaks: use counts
  * cost: O(nodes)
  */
-#include "ir/interp/interp.h"
+#include "interp/interp.h"
 #include "passes/rewrite.h"
 
 static bool fold_applies(const Rewrite *rewrite, const Node *node,

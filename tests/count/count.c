@@ -11,8 +11,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "ir/interp/exact.h"
-#include "ir/interp/internal.h"
+#include "interp/exact.h"
+#include "interp/internal.h"
 
 /* ---- cells ---- */
 
@@ -167,8 +167,8 @@ static PoolWindow clipped_window(const Node *node, const Type *x, const Type *y,
 #define conv_in_bounds in_bounds
 #define pool_window    clipped_window
 
-#include "ir/interp/moves.inc"
-#include "ir/interp/structured.inc"
+#include "interp/moves.inc"
+#include "interp/structured.inc"
 
 /* ---- pointwise rows and casts ---- */
 

@@ -13,7 +13,7 @@
 #ifndef TESTS_COUNT_COUNT_H
 #define TESTS_COUNT_COUNT_H
 
-#include "ir/interp/numbers.h"
+#include "interp/numbers.h"
 
 enum { COUNT_OPERANDS = 8 };
 

@@ -4,7 +4,7 @@ build=$(dirname "$dnnc")
 exact="$work/exact"
 ${CC:-cc} -std=gnu11 -O1 -D_GNU_SOURCE -I"$root" -o "$exact" \
   "$root/tests/e2e/exact.c" "$build/librandom.a" "$build/libexact.a" \
-  "$build/libfrontend.a" "$build/libpasses.a" \
+  "$build/libfrontend.a" "$build/libpasses.a" "$build/libinterp.a" \
   "$build/libir.a" "$build/libdnnrank.a" -fopenmp -lm -ldl -lpthread ||
   fail "cannot compile the helper"
 

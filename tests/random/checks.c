@@ -16,7 +16,7 @@
 
 #include "frontend/syntax/ast.h"
 #include "frontend/frontend.h"
-#include "ir/interp/interp.h"
+#include "interp/interp.h"
 #include "passes/passes.h"
 #include "tests/ops/tolerance.h"
 #include "tests/random/plans.h"

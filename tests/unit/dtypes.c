@@ -1,4 +1,4 @@
-// links: ir
+// links: interp ir
 /*
  * dtypes.c -- interprets every operator in every dtype that its rule takes and
  * compares rounded with exact results, and tests which operators must take

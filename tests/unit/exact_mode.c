@@ -1,4 +1,4 @@
-// links: ir
+// links: interp ir
 /*
  * exact_mode.c -- exact mode keeps the identities that it promises and no
  * others: every operator against f64 on integers, linearity of linear rows,

@@ -6,7 +6,7 @@
 #define TESTS_UNIT_EXACT_MODEL_H
 
 #include "frontend/frontend.h"
-#include "ir/interp/interp.h"
+#include "interp/interp.h"
 #include "passes/passes.h"
 #include "tests/exact/range.h"
 #include "tests/unit/exact_make.h"

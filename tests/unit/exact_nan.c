@@ -1,4 +1,4 @@
-// links: ir
+// links: interp ir
 /*
  * exact_nan.c -- NaN of exact mode is where f64 has it: one element of an
  * operand becomes NaN, and the same results of both number systems do.

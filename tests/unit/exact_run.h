@@ -5,8 +5,8 @@
 #ifndef TESTS_UNIT_EXACT_RUN_H
 #define TESTS_UNIT_EXACT_RUN_H
 
-#include "ir/interp/exact.h"
-#include "ir/interp/numbers.h"
+#include "interp/exact.h"
+#include "interp/numbers.h"
 #include "tests/unit/values.h"
 
 static const uint64_t exact_seeds[] = {1, 20260730};

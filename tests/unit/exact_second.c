@@ -1,13 +1,13 @@
-// links: ir
+// links: interp ir
 /*
  * exact_second.c -- exact mode modulo its second prime: residues form a field,
  * random numbers and constants are others than those of the first prime, and
  * softmax takes any shift.
  */
 #define EXACT_SECOND
-#include "ir/interp/exact.h"
+#include "interp/exact.h"
 
-#include "ir/interp/numbers.h"
+#include "interp/numbers.h"
 #include "tests/unit/values.h"
 
 TestSuite(exact_second, .fini = modules_destroy, .timeout = 100);

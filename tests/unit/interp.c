@@ -1,4 +1,4 @@
-// links: ir
+// links: interp ir
 /*
  * interp.c -- tests the reference interpreter: values worked out by hand, its
  * number types, every decomposition against the operator that it stands for,

@@ -1,4 +1,4 @@
-// links: ir
+// links: interp ir
 /*
  * ir.c -- tests the text form of graphs (printing a parsed text gives it back),
  * types of every operator, mistakes that the verifier finds, hashes and costs.

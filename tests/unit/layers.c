@@ -1,4 +1,4 @@
-// links: frontend ir support
+// links: interp frontend ir support
 /*
  * layers.c -- compares models with the layer tables of torchvision, row by row:
  * data/zoo/layers-MODEL.csv lists the layers of a forward pass in order.

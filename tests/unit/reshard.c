@@ -1,4 +1,4 @@
-// links: ir
+// links: interp ir
 /*
  * reshard.c -- every chain of resharding steps moves the right elements and
  * sends no more than the cheapest chain of up to four steps.

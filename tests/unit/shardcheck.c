@@ -1,4 +1,4 @@
-// links: ir support
+// links: interp ir support
 /*
  * shardcheck.c -- a placement that the rule of its operator does not give is
  * named, in graphs, fused regions and scans.

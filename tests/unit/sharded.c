@@ -1,4 +1,4 @@
-// links: ir runtime
+// links: interp ir runtime
 /*
  * sharded.c -- tests that every operator computes the same when its sharding
  * rule shards it as on one rank.

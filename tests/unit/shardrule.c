@@ -1,4 +1,4 @@
-// links: ir
+// links: interp ir
 /*
  * shardrule.c -- tests a table of how placements pass through operators, and
  * the plan of data parallelism as text.

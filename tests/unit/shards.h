@@ -5,7 +5,7 @@
 #ifndef TESTS_UNIT_SHARDS_H
 #define TESTS_UNIT_SHARDS_H
 
-#include "ir/interp/numbers.h"
+#include "interp/numbers.h"
 #include "tests/unit/values.h"
 
 /* Ranks between two neighbours on this axis; the last axis varies fastest. */

@@ -1,4 +1,4 @@
-// links: ir
+// links: interp ir
 /*
  * strategies.c -- every strategy of every operator means what the operator
  * means on one device.

@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ir/interp/interp.h"
+#include "interp/interp.h"
 
 static inline void out_of_memory(void *user) {
   (void)user;

@@ -1,4 +1,4 @@
-// links: ir
+// links: interp ir
 /*
  * work.c -- what launches compute and move on one rank, against figures made by
  * hand.

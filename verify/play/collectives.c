@@ -7,7 +7,7 @@
  * them.  Each computes what one rank gets; ranks whose groups hold the same and
  * that want the same elements of it share the result.
  */
-#include "ir/interp/internal.h"
+#include "interp/internal.h"
 #include "verify/play/internal.h"
 
 #include <string.h>

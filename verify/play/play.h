@@ -12,7 +12,7 @@
 #ifndef VERIFY_PLAY_PLAY_H
 #define VERIFY_PLAY_PLAY_H
 
-#include "ir/interp/numbers.h"
+#include "interp/numbers.h"
 
 /* The places of the values of a graph, in bytes of a rank's arena; a body's
  * offsets count from the workspace of its scan.  All arrays are the caller's.

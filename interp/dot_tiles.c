@@ -5,7 +5,7 @@
  */
 #include <string.h>
 
-#include "ir/interp/internal.h"
+#include "interp/internal.h"
 
 DotTiles dot_tiles(Arena *arena, const void *factors, int64_t n_rows,
                    size_t row_bytes) {

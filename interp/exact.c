@@ -1,4 +1,4 @@
 /* exact.c -- compiles exact mode (exact.h) for its first prime. */
 #define SUFFIX exact
-#include "ir/interp/residue.inc"
-#include "ir/interp/exact.inc"
+#include "interp/residue.inc"
+#include "interp/exact.inc"

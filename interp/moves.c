@@ -4,8 +4,8 @@
  */
 #include <string.h>
 
-#include "ir/interp/internal.h"
-#include "ir/interp/numbers.h"
+#include "interp/internal.h"
+#include "interp/numbers.h"
 
 /* Views keep the bytes.  Collectives change placements, and the interpreter
  * knows only logical values. */

@@ -7,10 +7,10 @@
  * are plain memory of the caller, n elements of numbers_size_bytes each; a
  * dtype says which kind of element an array has.
  */
-#ifndef IR_INTERP_NUMBERS_H
-#define IR_INTERP_NUMBERS_H
+#ifndef INTERP_NUMBERS_H
+#define INTERP_NUMBERS_H
 
-#include "ir/interp/interp.h"
+#include "interp/interp.h"
 #include "ir/place/mesh_place.h"
 
 typedef struct InterpCall InterpCall; /* internal.h */

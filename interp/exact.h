@@ -39,10 +39,10 @@
  * POPL 2003; without hashes Schwartz-Zippel bounds a false equality by degree /
  * p).
  */
-#ifndef IR_INTERP_EXACT_H
-#define IR_INTERP_EXACT_H
+#ifndef INTERP_EXACT_H
+#define INTERP_EXACT_H
 
-#include "ir/interp/interp.h"
+#include "interp/interp.h"
 
 /* The prime is 2^61 - EXACT_BELOW.  second.c compiles exact mode again for
  * another one, where the functions have these other names. */

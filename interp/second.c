@@ -1,5 +1,5 @@
 /* second.c -- compiles exact mode (exact.h) for its second prime. */
 #define SUFFIX second
 #define EXACT_SECOND
-#include "ir/interp/residue.inc"
-#include "ir/interp/exact.inc"
+#include "interp/residue.inc"
+#include "interp/exact.inc"

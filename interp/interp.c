@@ -11,8 +11,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "ir/interp/internal.h"
-#include "ir/interp/numbers.h"
+#include "interp/internal.h"
+#include "interp/numbers.h"
 
 /* ---- rounding to a dtype ---- */
 

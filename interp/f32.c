@@ -20,4 +20,4 @@
 #define ATAN2  atan2f
 #define CEIL   ceilf
 #define TRUNC  truncf
-#include "ir/interp/number.inc"
+#include "interp/number.inc"

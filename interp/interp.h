@@ -2,14 +2,14 @@
  * interp.h -- declares the interpreter: the slow reference that says what the
  * operators of a graph compute.
  */
-#ifndef IR_INTERP_INTERP_H
-#define IR_INTERP_INTERP_H
+#ifndef INTERP_INTERP_H
+#define INTERP_INTERP_H
 
 #include "ir/ir.h"
 
 typedef enum InterpNumber { INTERP_f64, INTERP_f32, INTERP_exact } InterpNumber;
 
-typedef struct ExactNumber ExactNumber; /* ir/interp/exact.h */
+typedef struct ExactNumber ExactNumber; /* interp/exact.h */
 
 /* A dense tensor without placement; floats as doubles (rounded to f32 after
  * every operation in INTERP_f32), integers and bools as their value.  Floats

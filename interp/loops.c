@@ -1,7 +1,7 @@
 /*
  * loops.c -- nested loops over named dims, declared in internal.h.
  */
-#include "ir/interp/internal.h"
+#include "interp/internal.h"
 
 int64_t type_stride(const Type *type, Name dim) {
   int64_t stride = 1;

@@ -2,7 +2,7 @@
  * experts.c -- interprets topk and the moves between tokens and experts by the
  * plain algorithm, with one counter for each expert.
  */
-#include "ir/interp/internal.h"
+#include "interp/internal.h"
 
 /* ---- routed tokens and slots ---- */
 

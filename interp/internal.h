@@ -2,10 +2,10 @@
  * internal.h -- declares what the files of the interpreter share: nested loops
  * over named dims, and the functions of all operators.
  */
-#ifndef IR_INTERP_INTERNAL_H
-#define IR_INTERP_INTERNAL_H
+#ifndef INTERP_INTERNAL_H
+#define INTERP_INTERNAL_H
 
-#include "ir/interp/numbers.h"
+#include "interp/numbers.h"
 
 /* ---- loops.c ---- */
 

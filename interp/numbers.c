@@ -2,13 +2,13 @@
  * numbers.c -- arrays of numbers in the number systems of the interpreter:
  * numbers.h says what each function does.
  */
-#include "ir/interp/numbers.h"
+#include "interp/numbers.h"
 
 #include <math.h>
 #include <string.h>
 
-#include "ir/interp/exact.h"
-#include "ir/interp/internal.h"
+#include "interp/exact.h"
+#include "interp/internal.h"
 
 /* ---- arrays and tensors ---- */
 

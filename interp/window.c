@@ -2,7 +2,7 @@
  * window.c -- computes which elements the windows of convolutions and pools
  * see.
  */
-#include "ir/interp/internal.h"
+#include "interp/internal.h"
 
 static int64_t clamp(int64_t x, int64_t low, int64_t high) {
   return x < low ? low : x > high ? high : x;
