@@ -5,8 +5,8 @@
  * Graphs with scans are left out, whose bodies are placed several times, and so
  * are permutes, which operators on windows and turns of attention need.
  */
-#include "passes/plan/tables.h"
 #include "passes/spmd/partition_trials.h"
+#include "planner/tables.h"
 #include "tests/prices/prices.h"
 
 /* Counts bytes as a step of a chain does: with all micro-batches. */

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "driver/internal.h"
-#include "passes/plan/liveness.h"
+#include "planner/liveness.h"
 #include "tests/prices/prices.h"
 
 typedef struct Compared {

@@ -6,7 +6,7 @@
 #define TESTS_PRICES_PRICES_H
 
 #include "driver/driver.h"
-#include "passes/plan/tables.h"
+#include "planner/tables.h"
 #include "tests/random/plans.h"
 
 /* A model of models/ in small. */

@@ -1,11 +1,11 @@
-// links: passes ir support
+// links: planner passes ir support
 /*
  * tables.c -- tests how often nodes of a placed graph run, and live bytes,
  * against figures made by hand.  tests/prices compares both with whole
  * programs.
  */
-#include "passes/plan/liveness.h"
-#include "passes/plan/tables.h"
+#include "planner/liveness.h"
+#include "planner/tables.h"
 #include "tests/unit/values.h"
 
 TestSuite(tables, .fini = modules_destroy);

@@ -12,8 +12,8 @@
  * is computed in each micro-batch, one for the update, after all of them.  A
  * version runs if something reads it, once or for each micro-batch.
  */
-#include "passes/plan/tables.h"
 #include "passes/spmd/remat.h"
+#include "planner/tables.h"
 
 typedef enum RunVersion {
   RUN_original,

@@ -2,8 +2,8 @@
  * liveness.h -- declares the memory of a rank from live ranges alone, before
  * anything is packed.
  */
-#ifndef PASSES_PLAN_LIVENESS_H
-#define PASSES_PLAN_LIVENESS_H
+#ifndef PLANNER_LIVENESS_H
+#define PLANNER_LIVENESS_H
 
 #include "passes/passes.h"
 

@@ -6,8 +6,8 @@
  * A sum has no order: it is what the stream runs and what the links carry, not
  * what a step waits for.
  */
-#ifndef PASSES_PLAN_TABLES_H
-#define PASSES_PLAN_TABLES_H
+#ifndef PLANNER_TABLES_H
+#define PLANNER_TABLES_H
 
 #include "ir/place/reshard.h"
 #include "passes/passes.h"

@@ -15,7 +15,7 @@
  * plan_list_sum is the other side of the comparison: it adds up an instruction
  * list, as price.c gives it to the simulator.
  */
-#include "passes/plan/tables.h"
+#include "planner/tables.h"
 
 #include "passes/buffers/list_schedule.h"
 #include "passes/spmd/partition_trials.h"

@@ -12,7 +12,7 @@
  * of a scan is what its body has live, that of a library call as large as the
  * target says.
  */
-#include "passes/plan/liveness.h"
+#include "planner/liveness.h"
 
 #include "passes/buffers/memory_peak.h"
 
