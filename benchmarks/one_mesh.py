@@ -8,7 +8,7 @@ Beside it stands what a constant utilisation of each device predicts, fitted on
 the same rows: FLOPs over peak, with those of recomputed forward passes; the last
 line has the same without them, which is what is called MFU.
 
---fit fits one constant for each device, `sustained` of passes/plan/rates.def:
+--fit fits one constant for each device, `sustained` of price/rates.def:
 least squares of relative errors over its rows, in thousandths.  Then each row is
 predicted with the constant of the other rows of its device.  The steps are
 compiled once and priced by the program price_rows beside DNNC.
@@ -242,7 +242,7 @@ def fitted(pricer, rows, which):
 
 
 def rate_in_use(device):
-    with open(os.path.join(ROOT, "passes/plan/rates.def"),
+    with open(os.path.join(ROOT, "price/rates.def"),
               encoding="utf-8") as file:
         return int(re.search(rf"^RATE\({DEVICES[device]}, *(\d+)", file.read(),
                              re.MULTILINE)[1])

@@ -16,7 +16,7 @@
 #include <string.h>
 
 #include "driver/driver.h"
-#include "passes/plan/price.h"
+#include "price/price_list.h"
 
 enum { MOST_STEPS = 64, MOST_WORDS = 40 };
 

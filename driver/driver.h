@@ -11,7 +11,7 @@
 #include "codegen/codegen.h"
 #include "frontend/frontend.h"
 #include "passes/passes.h"
-#include "passes/plan/cost.h"
+#include "price/cost.h"
 
 /* ---- what is asked for ---- */
 

@@ -6,7 +6,7 @@
 #define DRIVER_PRICED_H
 
 #include "driver/driver.h"
-#include "passes/plan/price.h"
+#include "price/price_list.h"
 
 /* An interval of a stream: a launch, what is between two launches, or a wait.
  * Those of a class follow each other without a gap, so they add up to a step.

@@ -13,7 +13,7 @@
  * makes of the placed graph.  Nothing is ordered, and no list is made.
  *
  * plan_list_sum is the other side of the comparison: it adds up an instruction
- * list, as price.c gives it to the simulator.
+ * list, as price_list.c gives it to the simulator.
  */
 #include "planner/tables.h"
 

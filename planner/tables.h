@@ -11,7 +11,7 @@
 
 #include "ir/place/reshard.h"
 #include "passes/passes.h"
-#include "passes/plan/price.h"
+#include "price/price_list.h"
 
 /* Launches of one part in a step. */
 typedef struct LaunchSum {

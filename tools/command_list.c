@@ -2,7 +2,7 @@
  * command_list.c -- implements `dnnc list TABLE`, which prints a table of the
  * compiler.
  */
-#include "passes/plan/cost.h"
+#include "price/cost.h"
 #include "tools/tools.h"
 
 #include <stdio.h>

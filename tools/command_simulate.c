@@ -3,7 +3,7 @@
  * list of actions is run on the simulator, or a training step of a model is
  * priced.
  */
-#include "passes/plan/schedule_list.h"
+#include "price/schedule_list.h"
 #include "tools/inspect.h"
 
 #include <string.h>

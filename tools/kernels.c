@@ -5,7 +5,7 @@
  *     kernel,part,op,dtype,batch,m,n,k,flops,bytes
  *     9f2c51e6a0b4d870,product,dot,f32,1,768,128,256,50331648,1048576
  */
-#include "passes/plan/cost.h"
+#include "price/cost.h"
 #include "tools/tools.h"
 
 #include <string.h>

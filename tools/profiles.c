@@ -2,7 +2,7 @@
  * profiles.c -- reads the profile of a command, and says how long the launches
  * of a paced run take.
  */
-#include "passes/plan/cost.h"
+#include "price/cost.h"
 #include "tools/tools.h"
 
 #include <string.h>

@@ -8,7 +8,7 @@
 
 #include "convert/tensormap.h"
 #include "driver/driver.h"
-#include "passes/plan/cost.h"
+#include "price/cost.h"
 
 /* Exit codes (docs/commands.md). */
 enum {

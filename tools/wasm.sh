@@ -21,7 +21,7 @@ compile() { # file
 }
 export -f compile
 export out
-find support ir interp planner frontend passes $out/frontend -name '*.c' >$out/files
+find support ir interp planner price frontend passes $out/frontend -name '*.c' >$out/files
 xargs -P "$(nproc)" -I FILE bash -c 'compile FILE' <$out/files
 count=$(wc -l <$out/files)
 echo "wasm.sh: $count files compile for wasm32-wasi"

@@ -112,7 +112,7 @@ for page in README.md ARCHITECTURE.md CONTRIBUTING.md CHANGELOG.md tests/README.
   for link in $(sed -e '/^```/,/^```$/d' -e '/^    /d' -e 's/`[^`]*`//g' "$page" | grep -oE '\]\([^)# ]+' | cut -c 3- | grep -v '^https\?:'); do
     [ -e "$(dirname "$page")/$link" ] || { echo "FAIL: $page links to $link, which is not there"; bad=1; }
   done
-  for file in $(grep -ohE '`(ir|frontend|passes|codegen|runtime|convert|driver|support|tools|tests|docs|models|benchmarks|verify|interp|planner)/[A-Za-z0-9_./*-]*`' \
+  for file in $(grep -ohE '`(ir|frontend|passes|codegen|runtime|convert|driver|support|tools|tests|docs|models|benchmarks|verify|interp|planner|price)/[A-Za-z0-9_./*-]*`' \
     "$page" | tr -d '`' | sort -u); do
     case $file in
     *NAME* | *FOLDER*) continue ;;

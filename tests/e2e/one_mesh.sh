@@ -6,7 +6,7 @@ csv=$root/../shared/data/published/one-mesh.csv
 [ -r "$csv" ] || skip "needs one-mesh.csv of the published data"
 python3 "$root/benchmarks/one_mesh.py" "$dnnc" "$csv" >table || { cat table; fail "an error is too large"; }
 cat table
-# What `dnnc simulate` says of itself (passes/plan/rates.def) is today's.
+# What `dnnc simulate` says of itself (price/rates.def) is today's.
 errors=$(sed -n 's/^mean error \(.*\)$/\1/p' table)
 "$dnnc" simulate "$root/models/mlp.dnn" --cluster "$root/models/h100x256.cluster" --ranks 1 >words || fail "simulate"
 grep -q "(estimate; mean error $errors, on $(grep -c ' GB' table) published runs)" words ||

@@ -1,10 +1,10 @@
-// links: passes ir support
+// links: price passes ir support
 /*
  * cost.c -- tests what launches cost, against figures made by hand for a device
  * with round numbers: 4 units, 4096 operations a nanosecond in bf16, half in
  * f32, 1000 bytes a nanosecond.
  */
-#include "passes/plan/price.h"
+#include "price/price_list.h"
 #include "tests/unit/values.h"
 
 TestSuite(cost, .fini = modules_destroy);

@@ -1,4 +1,4 @@
-// links: passes ir support
+// links: price passes ir support
 /*
  * curves.c -- tests that curves go through what was measured and lie between it
  * elsewhere.  Reads tables and compares what they hold, or the messages, with
@@ -8,7 +8,7 @@
  *
  * DNNC_BLESS=1 writes what is printed now.
  */
-#include "passes/plan/curves.h"
+#include "price/curves.h"
 #include "tests/unit/values.h"
 
 #include <glob.h>

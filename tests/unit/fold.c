@@ -3,10 +3,10 @@
  * fold.c -- tests that a list and what it is folded to take equally long: small
  * lists, random ones, and all models under several plans.
  */
-#include "passes/plan/fold.h"
+#include "price/fold.h"
 
 #include "driver/driver.h"
-#include "passes/plan/price.h"
+#include "price/price_list.h"
 #include "tests/unit/play_model.h"
 
 #include <dirent.h>

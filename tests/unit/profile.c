@@ -1,4 +1,4 @@
-// links: passes ir support
+// links: price passes ir support
 /*
  * profile.c -- tests the keys of launches: equal local work has one key on
  * every mesh, and what changes the work changes the key.  Reads profiles and
@@ -9,7 +9,7 @@
  *
  * DNNC_BLESS=1 writes what is printed now.
  */
-#include "passes/plan/cost.h"
+#include "price/cost.h"
 #include "tests/unit/values.h"
 
 #include <glob.h>

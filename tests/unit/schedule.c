@@ -1,10 +1,10 @@
-// links: passes ir support
+// links: price passes ir support
 /*
  * schedule.c -- tests that schedules as lists of actions take as long on the
  * simulator, and keep as many micro-batches alive, as published formulas and
  * tables say.
  */
-#include "passes/plan/schedule_list.h"
+#include "price/schedule_list.h"
 #include "tests/unit/values.h"
 
 #include <string.h>

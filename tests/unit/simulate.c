@@ -1,10 +1,10 @@
-// links: passes ir support
+// links: price passes ir support
 /*
  * simulate.c -- tests the simulator of instruction lists: small lists whose
  * times are known, and random ones against a slower simulator that moves in
  * single ticks.
  */
-#include "passes/plan/simulate.h"
+#include "price/simulate.h"
 #include "tests/unit/values.h"
 
 #include <string.h>

@@ -20,7 +20,7 @@
  * other sizes, the mean error is 7 %; that of the weighted mean of operations a
  * second is 11 %.
  */
-#include "passes/plan/curves.h"
+#include "price/curves.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 /*
  * curves_read.c -- reads the tables of points that a cluster file names.
  */
-#include "passes/plan/csv.h"
-#include "passes/plan/curves.h"
+#include "price/csv.h"
+#include "price/curves.h"
 
 #include <string.h>
 
@@ -18,7 +18,7 @@ typedef struct CurveRow {
 
 static const CurveRow curve_rows[] = {
 #define CURVE(name, n_older, header) {#name, header, n_older},
-#include "passes/plan/curves.def"
+#include "price/curves.def"
 };
 
 CurveKind curve_find(const char *name) {

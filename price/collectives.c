@@ -20,7 +20,7 @@
  * cost: O(ranks of a process group x levels) for each set of mesh axes, and of
  *       all ranks where the mesh does not fit
  */
-#include "passes/plan/collectives.h"
+#include "price/collectives.h"
 
 #include <string.h>
 

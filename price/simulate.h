@@ -10,8 +10,8 @@
  * over one link at a time share it.  Times are integers, so equal input gives
  * equal output on every machine.
  */
-#ifndef PASSES_PLAN_SIMULATE_H
-#define PASSES_PLAN_SIMULATE_H
+#ifndef PRICE_SIMULATE_H
+#define PRICE_SIMULATE_H
 
 #include "ir/cluster/cluster.h"
 #include "support/support.h"

@@ -1,11 +1,11 @@
 /*
- * simulation.h -- declares the state of a simulation, which simulate.c moves
- * from event to event and recurrence.c compares with an earlier one.
+ * simulator_state.h -- declares the state of a simulation, which simulate.c
+ * moves from event to event and recurrence.c compares with an earlier one.
  */
-#ifndef PASSES_PLAN_SIMULATION_H
-#define PASSES_PLAN_SIMULATION_H
+#ifndef PRICE_SIMULATOR_STATE_H
+#define PRICE_SIMULATOR_STATE_H
 
-#include "passes/plan/simulate.h"
+#include "price/simulate.h"
 
 typedef struct Under Under;
 

@@ -22,7 +22,7 @@
  *
  * cost: O(classes x transfers) an iteration that is run
  */
-#include "passes/plan/simulation.h"
+#include "price/simulator_state.h"
 
 #include <string.h>
 

@@ -20,7 +20,7 @@
  *
  * cost: O(actions x CANDIDATES) a round
  */
-#include "passes/plan/fold.h"
+#include "price/fold.h"
 
 #include <string.h>
 

@@ -9,7 +9,7 @@
  * A product takes the tile, and the number of parts of k, that are fastest:
  * libraries choose them so.
  */
-#include "passes/plan/cost.h"
+#include "price/cost.h"
 
 #include <string.h>
 
@@ -17,9 +17,9 @@
 
 static const CostTermInfo terms[] = {
 #define PART(name, meaning, source) {#name, meaning, source, true},
-#include "passes/plan/terms.def"
+#include "price/terms.def"
 #define EFFECT(name, meaning, source) {#name, meaning, source, false},
-#include "passes/plan/terms.def"
+#include "price/terms.def"
 };
 _Static_assert(ARRAY_LENGTH(terms) == N_COST_TERMS, "a row for each term");
 
@@ -54,7 +54,7 @@ static const RateRow rate_rows[] = {
       #device,       sustained, tile_k,         unaligned,                     \
       bandwidth,     attention, attention_grad, launch_ns,                     \
       collective_ns, transport, interference},
-#include "passes/plan/rates.def"
+#include "price/rates.def"
 };
 
 typedef struct Tile {
@@ -65,7 +65,7 @@ typedef struct Tile {
 enum { TILE_cpu, TILE_cuda };
 static const Tile tiles[] = {
 #define TILE(target, m, n, share) {TILE_##target, m, n, share},
-#include "passes/plan/rates.def"
+#include "price/rates.def"
 };
 
 bool cost_rates_of(const char *preset, DeviceRates *rates) {
@@ -94,7 +94,7 @@ typedef struct PublishedRow {
 
 static const PublishedRow published_rows[] = {
 #define PUBLISHED(device, runs) {#device, runs},
-#include "passes/plan/rates.def"
+#include "price/rates.def"
 };
 
 int cost_published_runs(const char *preset) {
@@ -107,7 +107,7 @@ int cost_published_runs(const char *preset) {
 PriceErrors cost_errors(void) {
   PriceErrors errors = {
 #define ERRORS(mean, largest) mean / 1000.0, largest / 1000.0, 0
-#include "passes/plan/rates.def"
+#include "price/rates.def"
   };
   for (int i = 0; i < ARRAY_LENGTH(published_rows); i++)
     errors.runs += published_rows[i].runs;

@@ -2,10 +2,10 @@
  * collectives.h -- declares the transfers that the collectives of a list are in
  * a program of the simulator.
  */
-#ifndef PASSES_PLAN_COLLECTIVES_H
-#define PASSES_PLAN_COLLECTIVES_H
+#ifndef PRICE_COLLECTIVES_H
+#define PRICE_COLLECTIVES_H
 
-#include "passes/plan/cost.h"
+#include "price/cost.h"
 
 /* Collectives that the simulator cannot tell from each other. */
 typedef struct CollectiveKind {

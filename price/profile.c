@@ -5,9 +5,9 @@
  * it is trusted: each cell has its range, and sums of times within it do not
  * overflow.
  */
-#include "passes/plan/profile.h"
+#include "price/profile.h"
 
-#include "passes/plan/csv.h"
+#include "price/csv.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -12,10 +12,10 @@
  * no time: tokens with SEND, RECV, UNSHARD, RESHARD and REDUCE_GRAD are read
  * and left out.
  */
-#ifndef PASSES_PLAN_SCHEDULE_LIST_H
-#define PASSES_PLAN_SCHEDULE_LIST_H
+#ifndef PRICE_SCHEDULE_LIST_H
+#define PRICE_SCHEDULE_LIST_H
 
-#include "passes/plan/simulate.h"
+#include "price/simulate.h"
 
 typedef struct ScheduleTimes {
   Ps forward, input_grad, weight_grad;

@@ -5,8 +5,8 @@
  *     path,phase,kernel,cores,ps,runs
  *     hidden.dot,forward,9c1f0d6be2a47730,2,418230000,19
  */
-#ifndef PASSES_PLAN_PROFILE_H
-#define PASSES_PLAN_PROFILE_H
+#ifndef PRICE_PROFILE_H
+#define PRICE_PROFILE_H
 
 #include "ir/cluster/cluster.h"
 #include "ir/ir.h"

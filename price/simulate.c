@@ -15,7 +15,7 @@
  *
  * cost: O(events x transfers under way)
  */
-#include "passes/plan/simulation.h"
+#include "price/simulator_state.h"
 
 __extension__ typedef __int128 Wide;
 

@@ -5,22 +5,22 @@
  * Formulas use the four operations on doubles, which round alike on every
  * machine, and no library function.
  */
-#ifndef PASSES_PLAN_COST_H
-#define PASSES_PLAN_COST_H
+#ifndef PRICE_COST_H
+#define PRICE_COST_H
 
 #include "ir/cluster/cluster.h"
-#include "passes/plan/curves.h"
-#include "passes/plan/profile.h"
-#include "passes/plan/simulate.h"
+#include "price/curves.h"
+#include "price/profile.h"
+#include "price/simulate.h"
 
 /* Parts of a step's time, then effects. */
 typedef enum CostTerm {
 #define PART(name, meaning, source) COST_##name,
-#include "passes/plan/terms.def"
+#include "price/terms.def"
   N_COST_PARTS,
   COST_before_effects = N_COST_PARTS - 1,
 #define EFFECT(name, meaning, source) COST_##name,
-#include "passes/plan/terms.def"
+#include "price/terms.def"
   N_COST_TERMS
 } CostTerm;
 

@@ -2,8 +2,8 @@
  * csv.h -- declares a reader of measured tables: CSV files that may come from
  * another machine or version, in which nothing is trusted.
  */
-#ifndef PASSES_PLAN_CSV_H
-#define PASSES_PLAN_CSV_H
+#ifndef PRICE_CSV_H
+#define PRICE_CSV_H
 
 #include "support/support.h"
 

@@ -9,7 +9,7 @@
  * Every rank belongs to some group of the collective, so all ranks of a member
  * send over its links at the same time.
  */
-#include "passes/plan/cost.h"
+#include "price/cost.h"
 
 /* ---- links ---- */
 

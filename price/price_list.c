@@ -1,5 +1,5 @@
 /*
- * price.c -- makes a program of the simulator of an instruction list: each
+ * price_list.c -- makes a program of the simulator of an instruction list: each
  * launch with its time, each collective with its latency and loads.
  *
  *     run %3 dot                     run 3 us (launch), run 80 us (product)
@@ -16,10 +16,10 @@
  * Several classes begin a step at different times, so the first steps are left
  * out.
  */
-#include "passes/plan/price.h"
+#include "price/price_list.h"
 
-#include "passes/plan/collectives.h"
-#include "passes/plan/fold.h"
+#include "price/collectives.h"
+#include "price/fold.h"
 
 enum {
   STEPS_OF_SEVERAL = 5, /* the last two ends are a step apart */

@@ -9,7 +9,7 @@
  * all of the same micro-batch.  What another rank makes arrives by a message,
  * a transfer that takes no time.
  */
-#include "passes/plan/schedule_list.h"
+#include "price/schedule_list.h"
 
 #include <ctype.h>
 #include <string.h>

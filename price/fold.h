@@ -2,10 +2,10 @@
  * fold.h -- declares the folding of lists: equal segments that follow each
  * other become a loop, whose iterations the simulator need not run one by one.
  */
-#ifndef PASSES_PLAN_FOLD_H
-#define PASSES_PLAN_FOLD_H
+#ifndef PRICE_FOLD_H
+#define PRICE_FOLD_H
 
-#include "passes/plan/simulate.h"
+#include "price/simulate.h"
 
 /* Returns a list that takes as long and waits as long, to the picosecond: loops
  * stand for runs of at least four equal segments.  `id` of actions, which the

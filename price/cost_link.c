@@ -27,7 +27,7 @@
  * A level's latency is that of a hop; what a transport adds once, and the bytes
  * a second that it reaches over links that could carry more, are in rates.def.
  */
-#include "passes/plan/cost.h"
+#include "price/cost.h"
 
 /* ---- loads ---- */
 

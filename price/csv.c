@@ -1,7 +1,7 @@
 /*
  * csv.c -- reads measured tables line by line, with a place for every mistake.
  */
-#include "passes/plan/csv.h"
+#include "price/csv.h"
 
 #include <string.h>
 

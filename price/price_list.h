@@ -1,12 +1,13 @@
 /*
- * price.h -- declares the price of a program: the time and the parts of one
- * training step of its instruction list on the devices and links of a cluster.
+ * price_list.h -- declares the price of a program: the time and the parts of
+ * one training step of its instruction list on the devices and links of a
+ * cluster.
  */
-#ifndef PASSES_PLAN_PRICE_H
-#define PASSES_PLAN_PRICE_H
+#ifndef PRICE_PRICE_LIST_H
+#define PRICE_PRICE_LIST_H
 
 #include "ir/list/instructions.h"
-#include "passes/plan/cost.h"
+#include "price/cost.h"
 
 /* The ranks of one group of the cluster.  The parts add up to a step of
  * theirs. */

@@ -3,8 +3,8 @@
  * by size, as `dnnc tune` measures them.  They stand for the constants of
  * rates.def.
  */
-#ifndef PASSES_PLAN_CURVES_H
-#define PASSES_PLAN_CURVES_H
+#ifndef PRICE_CURVES_H
+#define PRICE_CURVES_H
 
 #include "ir/cluster/cluster.h"
 #include "ir/work.h"
@@ -46,7 +46,7 @@ typedef struct Curves {
  */
 typedef enum CurveKind {
 #define CURVE(name, n_older, header) CURVE_##name,
-#include "passes/plan/curves.def"
+#include "price/curves.def"
   N_CURVES
 } CurveKind;
 
