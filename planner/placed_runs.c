@@ -7,12 +7,12 @@
  *                                     2 runs a micro-batch where the backward
  *                                     pass gathers again, else 1
  *
- * A node may run in three versions (passes/spmd/remat.c): the original, the
+ * A node may run in three versions (passes/remat/remat.c): the original, the
  * clone that the backward pass reads, and, of what follows from parameters and
  * is computed in each micro-batch, one for the update, after all of them.  A
  * version runs if something reads it, once or for each micro-batch.
  */
-#include "passes/spmd/remat.h"
+#include "passes/remat/remat.h"
 #include "planner/tables.h"
 
 typedef enum RunVersion {

@@ -2,8 +2,8 @@
  * remat.h -- declares the parts of the pass `remat`: which forward values the
  * backward pass computes again, and from where on it may.
  */
-#ifndef PASSES_SPMD_REMAT_H
-#define PASSES_SPMD_REMAT_H
+#ifndef PASSES_REMAT_REMAT_H
+#define PASSES_REMAT_REMAT_H
 
 #include "passes/rewrite.h"
 

@@ -34,7 +34,7 @@
  * breaks: node ids; originals that only the backward pass read have no users
  * cost: O(nodes)
  */
-#include "passes/spmd/remat.h"
+#include "passes/remat/remat.h"
 
 /* ---- what is computed again ---- */
 

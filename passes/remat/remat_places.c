@@ -11,7 +11,7 @@
  * as long as the gathers in flight have at most the bytes of the plan's
  * `prefetch` together, or are two.
  */
-#include "passes/spmd/remat.h"
+#include "passes/remat/remat.h"
 
 #include <stdlib.h>
 
