@@ -25,7 +25,7 @@
  * requires: logical types     promises: outputs that are not partial
  * breaks: node ids            cost: O(nodes)
  */
-#include "passes/spmd/attention.h"
+#include "passes/spmd/attention/attention.h"
 #include "passes/spmd/follow_pins.h"
 #include "passes/spmd/partition.h"
 #include "passes/spmd/placement.h"

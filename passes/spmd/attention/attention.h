@@ -2,8 +2,8 @@
  * attention.h -- declares attention whose sequence is in shards: computed by
  * heads, and what lines of the plan say of it.
  */
-#ifndef PASSES_SPMD_ATTENTION_H
-#define PASSES_SPMD_ATTENTION_H
+#ifndef PASSES_SPMD_ATTENTION_ATTENTION_H
+#define PASSES_SPMD_ATTENTION_ATTENTION_H
 
 #include "passes/spmd/partition.h"
 

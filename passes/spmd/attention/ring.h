@@ -2,8 +2,8 @@
  * ring.h -- declares the values of ring attention: sequences as shards, and
  * what each shard sees in a turn.
  */
-#ifndef PASSES_SPMD_RING_H
-#define PASSES_SPMD_RING_H
+#ifndef PASSES_SPMD_ATTENTION_RING_H
+#define PASSES_SPMD_ATTENTION_RING_H
 
 #include "passes/passes.h"
 

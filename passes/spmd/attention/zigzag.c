@@ -25,10 +25,10 @@
  * requires: logical types, phases     keeps: the order of stored values
  * cost: O(nodes)
  */
-#include "passes/spmd/zigzag.h"
+#include "passes/spmd/attention/zigzag.h"
 
 #include "ir/place/shardrule.h"
-#include "passes/spmd/attention.h"
+#include "passes/spmd/attention/attention.h"
 
 bool zigzag_has(const Zigzag *zigzag, Name dim) {
   for (int i = 0; i < zigzag->n_names; i++)

@@ -2,8 +2,8 @@
  * zigzag.h -- declares the order of a sequence in which causal ring attention
  * is equal work for all ranks.
  */
-#ifndef PASSES_SPMD_ZIGZAG_H
-#define PASSES_SPMD_ZIGZAG_H
+#ifndef PASSES_SPMD_ATTENTION_ZIGZAG_H
+#define PASSES_SPMD_ATTENTION_ZIGZAG_H
 
 #include "passes/rewrite.h"
 

@@ -2,7 +2,7 @@
  * ring_shards.c -- cuts sequences into shards and halves of shards for ring
  * attention, and chooses what each shard sees in a turn.
  */
-#include "passes/spmd/ring.h"
+#include "passes/spmd/attention/ring.h"
 
 /* ---- shards ---- */
 

@@ -2,7 +2,7 @@
  * attention_lines.c -- reads what a plan says about sequences for the line
  * `attention`, and reports why that line cannot hold.
  */
-#include "passes/spmd/attention.h"
+#include "passes/spmd/attention/attention.h"
 
 int64_t sequence_shards(const Plan *plan, Name dim) {
   const PlanShard *line =

@@ -47,9 +47,9 @@
 #include <float.h>
 #include <math.h>
 
-#include "passes/spmd/attention.h"
-#include "passes/spmd/ring.h"
-#include "passes/spmd/zigzag.h"
+#include "passes/spmd/attention/attention.h"
+#include "passes/spmd/attention/ring.h"
+#include "passes/spmd/attention/zigzag.h"
 
 typedef struct RingWalk {
   const Zigzag *zigzag; /* NULL: sequences have their own order */

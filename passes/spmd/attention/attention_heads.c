@@ -13,7 +13,7 @@
  * they were (Jacobs et al. 2023, "DeepSpeed Ulysses").  Where the ranks do not
  * divide the heads of keys but those of queries, keys and values are gathered.
  */
-#include "passes/spmd/attention.h"
+#include "passes/spmd/attention/attention.h"
 #include "passes/spmd/placement.h"
 #include "passes/spmd/resharding.h"
 
