@@ -11,7 +11,7 @@
  * Each table adds up to the difference of the two steps, to the picosecond, or
  * of the two arenas.
  */
-#include "tools/inspect.h"
+#include "tools/show/inspect.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -16,7 +16,7 @@
 #include "driver/trial.h"
 #include "ir/model/repeat.h"
 #include "planner/search.h"
-#include "tools/inspect.h"
+#include "tools/show/inspect.h"
 
 enum {
   FEWER_BLOCKS = 10,

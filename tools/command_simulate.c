@@ -4,7 +4,7 @@
  * priced.
  */
 #include "price/schedule_list.h"
-#include "tools/inspect.h"
+#include "tools/show/inspect.h"
 
 #include <string.h>
 

@@ -11,7 +11,7 @@
 #include <stdio.h>
 
 #include "driver/trial.h"
-#include "tools/inspect.h"
+#include "tools/show/inspect.h"
 
 typedef struct PlanRows {
   Tool *tool;

@@ -2,7 +2,7 @@
  * show_step.c -- implements `dnnc show PLAN --model MODEL --cluster FILE`: what
  * a step costs under the plan, as tables, as JSON, or as files to look at.
  */
-#include "tools/inspect.h"
+#include "tools/show/inspect.h"
 
 static Status write_text(const char *path, Text *text) {
   return file_replace(path, text_string(text), text->n);

@@ -2,7 +2,7 @@
  * inspect_text.c -- prints an Inspection as tables: the step by term, then time
  * and memory by path, memory by kind, sharding by name, lines of the plan.
  */
-#include "tools/inspect.h"
+#include "tools/show/inspect.h"
 
 enum { MOST_PATHS = 20 };
 

@@ -5,7 +5,7 @@
  * The children of a group with a key are the elements of that array of the JSON
  * object, in its order; each has a title with what it stands for.
  */
-#include "tools/page.h"
+#include "tools/show/page.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -14,7 +14,7 @@
 
 #include "driver/trial.h"
 #include "frontend/syntax/ast.h"
-#include "tools/inspect.h"
+#include "tools/show/inspect.h"
 
 /* ---- what lines cost ---- */
 

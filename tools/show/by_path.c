@@ -1,5 +1,5 @@
 /*
- * paths.c -- adds up the time and memory of a priced step by path.
+ * by_path.c -- adds up the time and memory of a priced step by path.
  *
  *     block[0].attn.dot[0]  3 ms
  *     block[1].attn.dot[0]  3 ms    =>    block[0..1].attn.dot[0]  6 ms
@@ -10,7 +10,7 @@
  * An index is folded if a part follows it: those are repeats of layers, and the
  * last one numbers the operators of a layer.
  */
-#include "tools/inspect.h"
+#include "tools/show/inspect.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/inspect.h"
+#include "tools/show/inspect.h"
 
 typedef struct LineIndices {
   Span span;

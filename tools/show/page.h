@@ -6,10 +6,10 @@
  * an element <data> with that object's key and value, so that a test can look
  * both up.
  */
-#ifndef TOOLS_PAGE_H
-#define TOOLS_PAGE_H
+#ifndef TOOLS_SHOW_PAGE_H
+#define TOOLS_SHOW_PAGE_H
 
-#include "tools/inspect.h"
+#include "tools/show/inspect.h"
 
 /* ---- page_words.c ---- */
 

@@ -2,7 +2,7 @@
  * inspect_json.c -- prints an Inspection as the fields of a JSON object.  The
  * page of --html shows numbers of this object alone, each under its key.
  */
-#include "tools/inspect.h"
+#include "tools/show/inspect.h"
 
 static void add_key(Text *out, const char *key) {
   text_printf(out, ",\"%s\":", key);

@@ -1,7 +1,7 @@
 /*
  * page_words.c -- writes words and numbers of the page of `dnnc show --html`.
  */
-#include "tools/page.h"
+#include "tools/show/page.h"
 
 void page_text(Text *out, const char *text) {
   for (; *text; text++) {

@@ -3,7 +3,7 @@
  * role, for light and dark.  What computes is cool, what communicates is warm;
  * tN is term N of terms.def, kN a kind of memory, aN an axis of the mesh.
  */
-#include "tools/page.h"
+#include "tools/show/page.h"
 
 const char page_style[] =
     ":root{color-scheme:light dark;--ground:#fbfbfa;--card:#fff;--ink:#1d2126;"

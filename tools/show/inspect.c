@@ -1,7 +1,7 @@
 /*
  * inspect.c -- gathers what `dnnc show --cluster` prints about a priced step.
  */
-#include "tools/inspect.h"
+#include "tools/show/inspect.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -3,7 +3,7 @@
  * drawings inside of it.  It has no script and asks for nothing: its policy
  * (Content-Security-Policy) forbids both.
  */
-#include "tools/page.h"
+#include "tools/show/page.h"
 
 #include <string.h>
 

@@ -10,7 +10,7 @@
  * A repeat with three iterations or more has its middle one drawn in full.
  * Those before it are one box for each pass, and so are those after it.
  */
-#include "tools/inspect.h"
+#include "tools/show/inspect.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -10,7 +10,7 @@
  * a drawing does not grow with the program; one block of the most costly repeat
  * is drawn once more by itself, where each of its launches can be seen.
  */
-#include "tools/inspect.h"
+#include "tools/show/inspect.h"
 
 #include <stdlib.h>
 #include <string.h>

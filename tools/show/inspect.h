@@ -3,13 +3,13 @@
  * path, kind and name.  The tables, the JSON object and the page of `dnnc show`
  * all print this one object.
  */
-#ifndef TOOLS_INSPECT_H
-#define TOOLS_INSPECT_H
+#ifndef TOOLS_SHOW_INSPECT_H
+#define TOOLS_SHOW_INSPECT_H
 
 #include "passes/buffers/memory_peak.h"
 #include "tools/priced.h"
 
-/* ---- paths.c: by path ---- */
+/* ---- by_path.c: by path ---- */
 
 enum { MOST_FOLDED = 4 };
 

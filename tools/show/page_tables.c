@@ -1,7 +1,7 @@
 /*
  * page_tables.c -- writes the tables of the page of `dnnc show --html`.
  */
-#include "tools/page.h"
+#include "tools/show/page.h"
 
 enum { MOST_PAGE_PATHS = 40 };
 
