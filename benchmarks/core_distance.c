@@ -1,6 +1,6 @@
-/* core_distance.c -- prints core_distance_ns of tools/core_distance.h;
+/* core_distance.c -- prints core_distance_ns of tools/tune/core_distance.h;
  * reality.py compiles it. */
-#include "tools/core_distance.h"
+#include "tools/tune/core_distance.h"
 
 #include <stdio.h>
 

@@ -128,7 +128,7 @@ def core_distance():
     program = os.path.join(tempfile.gettempdir(), f"core_distance.{os.getpid()}")
     if not os.path.exists(program):
         run([os.environ.get("CC", "cc"), "-std=c11", "-O2", "-D_GNU_SOURCE", "-I.",
-             "-o", program, "benchmarks/core_distance.c", "tools/core_distance.c",
+             "-o", program, "benchmarks/core_distance.c", "tools/tune/core_distance.c",
              "-lpthread"])
         atexit.register(os.remove, program)
     return int(run([program]))

@@ -9,7 +9,7 @@
  */
 #include "runtime/cuda/describe.h"
 #include "runtime/launch/machine.h"
-#include "tools/tune.h"
+#include "tools/tune/tune.h"
 
 #include <errno.h>
 #include <stdlib.h>

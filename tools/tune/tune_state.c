@@ -2,7 +2,7 @@
  * tune_state.c -- holds the small things that all parts of `dnnc tune` need:
  * its budget and the words of its children.
  */
-#include "tools/tune.h"
+#include "tools/tune/tune.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -15,8 +15,8 @@
  * compute together (core_distance.c).  Runs meanwhile count only for kernels of
  * which there are no others.
  */
-#include "tools/core_distance.h"
-#include "tools/tune.h"
+#include "tools/tune/core_distance.h"
+#include "tools/tune/tune.h"
 
 #include <stdlib.h>
 #include <string.h>

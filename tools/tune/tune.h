@@ -6,8 +6,8 @@
  * this machine.  Each runs in a process of its own, so that one which fails
  * ends nothing.
  */
-#ifndef TOOLS_TUNE_H
-#define TOOLS_TUNE_H
+#ifndef TOOLS_TUNE_TUNE_H
+#define TOOLS_TUNE_TUNE_H
 
 #include "driver/detect.h"
 #include "tools/child.h"

@@ -7,7 +7,7 @@
  * the others of the machine wait for it, and each runs its rank of the bundle,
  * which measures.  After that rank 0 goes on alone with what one machine does.
  */
-#include "tools/tune.h"
+#include "tools/tune/tune.h"
 
 #include "runtime/comm/comm.h"
 

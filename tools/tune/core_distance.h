@@ -1,8 +1,8 @@
 /*
  * core_distance.h -- declares how far the cores of this process are apart.
  */
-#ifndef TOOLS_CORE_DISTANCE_H
-#define TOOLS_CORE_DISTANCE_H
+#ifndef TOOLS_TUNE_CORE_DISTANCE_H
+#define TOOLS_TUNE_CORE_DISTANCE_H
 
 #include <stdint.h>
 

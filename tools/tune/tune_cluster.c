@@ -3,7 +3,7 @@
  * detect` says of this machine or job, the links between machines as measured,
  * and the names of the tables.
  */
-#include "tools/tune.h"
+#include "tools/tune/tune.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -8,7 +8,7 @@
  * threads compute together does not: a step of charlstm on two threads took 16
  * or 25 ms.
  */
-#include "tools/core_distance.h"
+#include "tools/tune/core_distance.h"
 
 #include <pthread.h>
 #include <sched.h>

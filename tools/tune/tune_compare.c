@@ -8,7 +8,7 @@
  */
 #include "driver/trial.h"
 #include "tools/priced.h"
-#include "tools/tune.h"
+#include "tools/tune/tune.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -12,7 +12,7 @@
  * whole batch.  A batch twice as large then puts them between two that are
  * measured.
  */
-#include "tools/tune.h"
+#include "tools/tune/tune.h"
 
 #include <stdlib.h>
 #include <string.h>
