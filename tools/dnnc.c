@@ -3,7 +3,7 @@
  * too: everything is freed, nothing half-written stays, exit code 3.
  */
 #include "runtime/launch/launch.h"
-#include "tools/tools.h"
+#include "tools/commands/tools.h"
 
 #include <locale.h>
 #include <stdio.h>

@@ -22,7 +22,7 @@
  */
 #include <string.h>
 
-#include "tools/tools.h"
+#include "tools/commands/tools.h"
 
 typedef struct FoundPin {
   int axis; /* of the mesh: the outermost that it names */

@@ -7,7 +7,7 @@
 #define TOOLS_SHOW_INSPECT_H
 
 #include "passes/buffers/memory_peak.h"
-#include "tools/priced.h"
+#include "tools/commands/tool_price.h"
 
 /* ---- by_path.c: by path ---- */
 

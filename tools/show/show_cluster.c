@@ -3,7 +3,7 @@
  * canonical text of a cluster.  What is said about it stands in comments, so
  * that the output is a cluster file.
  */
-#include "tools/tools.h"
+#include "tools/commands/tools.h"
 
 #include <stdio.h>
 

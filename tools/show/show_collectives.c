@@ -15,7 +15,7 @@
 #include <string.h>
 
 #include "passes/rewrite.h"
-#include "tools/tools.h"
+#include "tools/commands/tools.h"
 
 typedef struct CollectiveRow {
   const Node *node;

@@ -11,7 +11,7 @@
  * bytes; each kind may have its own largest sum at another moment.
  */
 #include "passes/buffers/memory_peak.h"
-#include "tools/tools.h"
+#include "tools/commands/tools.h"
 
 /* The persistent buffers by role, then what a training step needs besides. */
 static void add_roles(Text *out, const Compilation *c, bool is_json) {

@@ -6,7 +6,7 @@
  * nothing hides; the others are its queues.  Times are microseconds with six
  * decimals, which is exact.
  */
-#include "tools/priced.h"
+#include "tools/commands/tool_price.h"
 
 static const char *phase_words(Phase phase) {
   static const char *const words[] = {

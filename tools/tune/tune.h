@@ -10,8 +10,8 @@
 #define TOOLS_TUNE_TUNE_H
 
 #include "driver/detect.h"
-#include "tools/child.h"
-#include "tools/tools.h"
+#include "tools/commands/child.h"
+#include "tools/commands/tools.h"
 
 /* A plan whose kernels are measured. */
 typedef struct Probe {

@@ -7,7 +7,7 @@
  * for the time of its kernels; the rest of a step is waiting.
  */
 #include "driver/trial.h"
-#include "tools/priced.h"
+#include "tools/commands/tool_price.h"
 #include "tools/tune/tune.h"
 
 #include <math.h>

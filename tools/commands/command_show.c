@@ -4,7 +4,7 @@
  * cluster file is printed by show_cluster.c.
  */
 #include "frontend/syntax/ast.h"
-#include "tools/tools.h"
+#include "tools/commands/tools.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -4,7 +4,7 @@
  * A run holds a lock on its folder, and so do its ranks. A folder without a
  * lock was left by a run that was killed; the next run removes it.
  */
-#include "tools/tools.h"
+#include "tools/commands/tools.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -3,7 +3,7 @@
  * so that hours of work do not end with a folder that is not there.
  */
 #include "runtime/exec/exec.h"
-#include "tools/tools.h"
+#include "tools/commands/tools.h"
 
 #include <string.h>
 

@@ -6,7 +6,7 @@
  *     9f2c51e6a0b4d870,product,dot,f32,1,768,128,256,50331648,1048576
  */
 #include "price/cost.h"
-#include "tools/tools.h"
+#include "tools/commands/tools.h"
 
 #include <string.h>
 

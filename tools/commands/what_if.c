@@ -11,7 +11,7 @@
  * to the nearest integer.
  */
 #include "frontend/plan/machines.h"
-#include "tools/priced.h"
+#include "tools/commands/tool_price.h"
 
 #include <string.h>
 

@@ -1,8 +1,8 @@
 /*
- * price.c -- compiles what a command names, and prices its training step as the
- * options say.
+ * tool_price.c -- compiles what a command names, and prices its training step
+ * as the options say.
  */
-#include "tools/priced.h"
+#include "tools/commands/tool_price.h"
 
 #include <unistd.h>
 

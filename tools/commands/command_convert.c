@@ -6,7 +6,7 @@
  * renamed from there one by one, the index last.
  */
 #include "convert/convert.h"
-#include "tools/tools.h"
+#include "tools/commands/tools.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -8,7 +8,7 @@
  *     }
  */
 #include "frontend/syntax/ast.h"
-#include "tools/tools.h"
+#include "tools/commands/tools.h"
 
 #include <string.h>
 

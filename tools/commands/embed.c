@@ -3,7 +3,7 @@
  * archive to link rank executables with, and the header that emitted sources
  * include. The build system names both files.
  */
-#include "tools/tools.h"
+#include "tools/commands/tools.h"
 
 __asm__(".section .rodata\n"
         ".balign 16\n"

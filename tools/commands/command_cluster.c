@@ -3,7 +3,7 @@
  * file for this machine or for the machines of a job.
  */
 #include "driver/detect.h"
-#include "tools/tools.h"
+#include "tools/commands/tools.h"
 
 #include <stdlib.h>
 #include <string.h>

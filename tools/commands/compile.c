@@ -3,7 +3,7 @@
  * its results into exit codes.
  */
 #include "driver/trial.h"
-#include "tools/tools.h"
+#include "tools/commands/tools.h"
 
 #include <stdio.h>
 #include <string.h>

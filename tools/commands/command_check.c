@@ -8,7 +8,7 @@
  * pass reads, before packing.  Equal blocks of a repeat are one line of the
  * table, whose figures are of one of them; JSON lists every block.
  */
-#include "tools/tools.h"
+#include "tools/commands/tools.h"
 
 #include <stdio.h>
 #include <string.h>

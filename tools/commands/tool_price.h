@@ -1,14 +1,14 @@
 /*
- * priced.h -- declares how commands price a compiled model, and what
+ * tool_price.h -- declares how commands price a compiled model, and what
  * simulate, show and diff print of the price.
  */
-#ifndef TOOLS_PRICED_H
-#define TOOLS_PRICED_H
+#ifndef TOOLS_COMMANDS_TOOL_PRICE_H
+#define TOOLS_COMMANDS_TOOL_PRICE_H
 
 #include "driver/priced.h"
-#include "tools/tools.h"
+#include "tools/commands/tools.h"
 
-/* ---- price.c ---- */
+/* ---- tool_price.c ---- */
 
 /* Compiles what the options name and prices its training step, with spans if
  * they are wanted.  Returns an exit code; mistakes are printed. */

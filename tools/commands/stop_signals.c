@@ -1,7 +1,7 @@
 /*
  * stop_signals.c -- lets a command end in order when a signal asks for its end.
  */
-#include "tools/tools.h"
+#include "tools/commands/tools.h"
 
 #include <signal.h>
 

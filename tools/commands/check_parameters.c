@@ -10,7 +10,7 @@
  * the parameter out, `frozen`, or `state`.  A model without a train block has
  * `yes` for what an optimizer would decay.
  */
-#include "tools/tools.h"
+#include "tools/commands/tools.h"
 
 #include <stdio.h>
 #include <string.h>

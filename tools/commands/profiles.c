@@ -3,7 +3,7 @@
  * of a paced run take.
  */
 #include "price/cost.h"
-#include "tools/tools.h"
+#include "tools/commands/tools.h"
 
 #include <string.h>
 

@@ -2,7 +2,7 @@
  * simulate_model.c -- prints how long a training step of a model takes on a
  * cluster under its plan, by part, how sure that is, and whether it fits.
  */
-#include "tools/priced.h"
+#include "tools/commands/tool_price.h"
 
 static double share(int64_t part, int64_t of) {
   return of > 0 ? (double)part / (double)of : 0;

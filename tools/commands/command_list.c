@@ -3,7 +3,7 @@
  * compiler.
  */
 #include "price/cost.h"
-#include "tools/tools.h"
+#include "tools/commands/tools.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -3,7 +3,7 @@
  * each pass, the graph after one of them, or the graph after every one in a
  * file of its own.
  */
-#include "tools/tools.h"
+#include "tools/commands/tools.h"
 
 #include <stdio.h>
 

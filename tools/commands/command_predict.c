@@ -3,7 +3,7 @@
  * and run the one entry point that they need.
  */
 #include "runtime/rank/resultfile.h"
-#include "tools/tools.h"
+#include "tools/commands/tools.h"
 
 #include <stdio.h>
 

@@ -2,8 +2,8 @@
  * child.h -- declares how a command runs other commands of dnnc: in processes
  * of their own, so that what fails there, or takes too long, does not end it.
  */
-#ifndef TOOLS_CHILD_H
-#define TOOLS_CHILD_H
+#ifndef TOOLS_COMMANDS_CHILD_H
+#define TOOLS_COMMANDS_CHILD_H
 
 #include "support/support.h"
 

@@ -3,7 +3,7 @@
  * tables.
  */
 #include "runtime/launch/launch.h"
-#include "tools/tools.h"
+#include "tools/commands/tools.h"
 
 #include <errno.h>
 #include <stddef.h>

@@ -3,7 +3,7 @@
  * built it or after a pass; with --dump alone, after all passes.  With
  * --instructions it prints the list that is made of the final graph.
  */
-#include "tools/tools.h"
+#include "tools/commands/tools.h"
 
 static EntryPointId chosen_entry_point(const Options *options,
                                        const Model *model) {

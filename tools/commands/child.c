@@ -6,7 +6,7 @@
  * child that still runs then is killed with all of its group, and so is one
  * whose parent is killed: a launcher's ranks notice its death.
  */
-#include "tools/child.h"
+#include "tools/commands/child.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -2,7 +2,7 @@
  * command_verify.c -- `dnnc verify`: whether the program of a plan computes
  * what one rank without a plan does, in words or as JSON.
  */
-#include "tools/tools.h"
+#include "tools/commands/tools.h"
 #include "verify/resize.h"
 #include "verify/verify.h"
 

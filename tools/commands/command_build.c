@@ -7,7 +7,7 @@
 #include "runtime/cuda/describe.h"
 #include "runtime/launch/launch.h"
 #include "runtime/launch/machine.h"
-#include "tools/tools.h"
+#include "tools/commands/tools.h"
 
 #include <errno.h>
 #include <stdio.h>

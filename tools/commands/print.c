@@ -3,7 +3,7 @@
  * messages to standard error.
  */
 #include "frontend/syntax/ast.h"
-#include "tools/tools.h"
+#include "tools/commands/tools.h"
 
 #include <stdio.h>
 #include <string.h>

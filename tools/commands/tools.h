@@ -3,8 +3,8 @@
  * reads arguments, the clock and the environment and decides how the process
  * ends.
  */
-#ifndef TOOLS_TOOLS_H
-#define TOOLS_TOOLS_H
+#ifndef TOOLS_COMMANDS_TOOLS_H
+#define TOOLS_COMMANDS_TOOLS_H
 
 #include "convert/tensormap.h"
 #include "driver/driver.h"

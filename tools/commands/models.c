@@ -5,7 +5,7 @@
  * folder in which this binary was built.  Both places are relative to the
  * binary, so that a prefix may be moved.
  */
-#include "tools/tools.h"
+#include "tools/commands/tools.h"
 
 #include <limits.h>
 #include <stdlib.h>
