@@ -10,7 +10,7 @@
 #ifndef DRIVER_TRIAL_H
 #define DRIVER_TRIAL_H
 
-#include "driver/priced.h"
+#include "driver/driver_price.h"
 
 typedef struct Trial {
   Module module; /* module with the mistakes and all memory of the trial */

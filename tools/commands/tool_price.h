@@ -5,7 +5,7 @@
 #ifndef TOOLS_COMMANDS_TOOL_PRICE_H
 #define TOOLS_COMMANDS_TOOL_PRICE_H
 
-#include "driver/priced.h"
+#include "driver/driver_price.h"
 #include "tools/commands/tools.h"
 
 /* ---- tool_price.c ---- */

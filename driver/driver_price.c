@@ -1,6 +1,6 @@
 /*
- * priced.c -- prices the training step of a compiled model on a cluster, and
- * says where on the streams of the ranks each instruction stands.
+ * driver_price.c -- prices the training step of a compiled model on a cluster,
+ * and says where on the streams of the ranks each instruction stands.
  *
  *     run %3 dot             0 .. 3 us launch, 3 .. 83 us product
  *     start %4 all_reduce    queue 0: 83 .. 103 us
@@ -12,7 +12,7 @@
  * transfer that its collective has started.  A launch takes longer beside a
  * transfer; the same list priced without interference tells by how much.
  */
-#include "driver/priced.h"
+#include "driver/driver_price.h"
 
 #include <string.h>
 

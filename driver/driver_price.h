@@ -1,9 +1,9 @@
 /*
- * priced.h -- declares a compiled model with the price of its step on a
+ * driver_price.h -- declares a compiled model with the price of its step on a
  * cluster.
  */
-#ifndef DRIVER_PRICED_H
-#define DRIVER_PRICED_H
+#ifndef DRIVER_DRIVER_PRICE_H
+#define DRIVER_DRIVER_PRICE_H
 
 #include "driver/driver.h"
 #include "price/price_list.h"
