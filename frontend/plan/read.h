@@ -6,7 +6,7 @@
 #define FRONTEND_PLAN_READ_H
 
 #include "frontend/frontend.h"
-#include "frontend/plan/paths.h"
+#include "frontend/plan/read_paths.h"
 #include "ir/plan/pins.h"
 
 typedef struct PinReader {

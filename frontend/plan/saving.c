@@ -10,7 +10,7 @@
  * names itself is computed again, as a line about its name would say.
  */
 #include "frontend/elaborate/eval.h"
-#include "frontend/plan/paths.h"
+#include "frontend/plan/read_paths.h"
 
 #include <string.h>
 

@@ -1,13 +1,13 @@
 /*
- * paths.c -- reads the paths that a plan names, and checks that what they mean
- * has the dims of the line.
+ * read_paths.c -- reads the paths that a plan names, and checks that what they
+ * mean has the dims of the line.
  *
  *     shard block[2..5].attn.q: H over tensor
  *
  * ir/plan/graph_paths.c finds what a path means in the graph.
  */
 #include "frontend/elaborate/eval.h"
-#include "frontend/plan/paths.h"
+#include "frontend/plan/read_paths.h"
 #include "frontend/syntax/help.h"
 #include "ir/place/shardrule.h"
 

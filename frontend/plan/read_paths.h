@@ -1,9 +1,9 @@
 /*
- * paths.h -- declares how the paths of a plan are read, and the lines about
- * what the backward pass finds stored.
+ * read_paths.h -- declares how the paths of a plan are read, and the lines
+ * about what the backward pass finds stored.
  */
-#ifndef FRONTEND_PLAN_PATHS_H
-#define FRONTEND_PLAN_PATHS_H
+#ifndef FRONTEND_PLAN_READ_PATHS_H
+#define FRONTEND_PLAN_READ_PATHS_H
 
 #include "frontend/elaborate/elaborate.h"
 #include "ir/model/model.h"
