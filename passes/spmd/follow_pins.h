@@ -7,7 +7,7 @@
 
 #include "passes/spmd/partition.h"
 
-/* ---- constraint.c ---- */
+/* ---- place_constraint.c ---- */
 
 /* Returns whether both are about one statement. */
 bool span_equal(Span a, Span b);
@@ -21,7 +21,7 @@ const Type *constrained_type(const Partition *p, const Node *node,
 /* Reshards the operand of a constraint. */
 void place_constraint(Partition *p, int id);
 
-/* ---- pins.c ---- */
+/* ---- named_pins.c ---- */
 
 /* Returns the axes that a line about its name gives a dim; none for the batch
  * dim. */

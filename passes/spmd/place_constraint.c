@@ -1,6 +1,6 @@
 /*
- * constraint.c -- brings the operand of a `constraint` into the placement of
- * its pin, and drops the node.
+ * place_constraint.c -- brings the operand of a `constraint` into the placement
+ * of its pin, and drops the node.
  *
  *     %1 = dot %x, %w : f32[B, T, C; sum@tensor]
  *     %2 = constraint %1 {axes = [tensor], sizes = [1], to = [T]}

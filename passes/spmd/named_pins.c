@@ -1,5 +1,5 @@
 /*
- * pins.c -- reports pins about names that do not hold.
+ * named_pins.c -- reports pins about names that do not hold.
  */
 #include "ir/place/shardrule.h"
 #include "passes/spmd/follow_pins.h"
