@@ -42,7 +42,7 @@ typedef struct Partition {
   PinTrial *trial;
 } Partition;
 
-/* ---- partition.c ---- */
+/* ---- place_nodes.c ---- */
 
 /* Returns the graph of a rank.  The plan must have ranks or micro-batches. What
  * cannot be is reported, and the result is then the graph as it was. */

@@ -1,5 +1,5 @@
 /*
- * partition.c -- shard the inputs by the plan, propagate placements by the
+ * place_nodes.c -- shard the inputs by the plan, propagate placements by the
  * operators' rules, and insert resharding.
  *
  *     plan: shard B over data
