@@ -16,7 +16,7 @@
  * compared.  A target is weaker than a constraint, than a line about a name and
  * than a placement that follows from the operands: it shards dims that nothing
  * else shards.  Whether a graph is completed at all is decided by what its
- * ranks send (partition_pass.c).
+ * ranks send (partition.c).
  *
  * Xu et al. 2021, "GSPMD: General and Scalable Parallelization for ML
  * Computation Graphs", section 3.5.

@@ -45,7 +45,7 @@ typedef struct PlacementCost {
   int64_t value_bytes;
 } PlacementCost;
 
-/* ---- partition_pass.c ---- */
+/* ---- partition.c ---- */
 
 /* Returns the graph that `partition` makes, without a warning of costly
  * pins.  The trial, empty before, says how it treated constraints. */

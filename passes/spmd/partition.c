@@ -1,5 +1,5 @@
 /*
- * partition_pass.c -- the pass `partition`: decides whether values around pins
+ * partition.c -- the pass `partition`: decides whether values around pins
  * get the placements that the pins imply, partitions the graph, and warns of
  * costly pins.
  *
