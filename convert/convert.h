@@ -40,7 +40,7 @@ typedef struct Conversion {
   int n_misfits;
 } Conversion;
 
-/* ---- convert_letters.c ---- */
+/* ---- letters.c ---- */
 
 /* The values of the letters of one line: a row for each tensor it makes. */
 typedef struct RuleValues {
@@ -62,13 +62,13 @@ int letters_alternative(const Letters *letters, int either);
 const char *rule_name(Arena *arena, const RuleValues *values, int64_t at,
                       const MapTerm *term);
 
-/* ---- convert_plan.c ---- */
+/* ---- make_tensors.c ---- */
 
 /* Fills tensors and made; mismatches are listed, mistakes of the map that show
  * only with sizes become diags. */
-void conversion_plan(Conversion *conversion);
+void conversion_make(Conversion *conversion);
 
-/* ---- convert_move.c ---- */
+/* ---- move.c ---- */
 
 /* Reads tensor `index` for tensor_files_write. */
 typedef struct Mover {

@@ -192,7 +192,7 @@ static Conversion plan(Module *module, const char *map, const Checkpoint *from,
   Text messages = text_create(module->arena);
   diags_print(module->diags, &messages);
   cr_assert(conversion.map, "%s", text_string(&messages));
-  conversion_plan(&conversion);
+  conversion_make(&conversion);
   return conversion;
 }
 

@@ -203,7 +203,7 @@ static int convert(Tool *tool, const TensorMap *map, const Checkpoint *from,
                            .from = from,
                            .side = tool->options.reverse,
                            .takes_raw = tool->options.raw};
-  conversion_plan(&conversion);
+  conversion_make(&conversion);
   bool has_mistake = tool_report(tool);
   message_print_list(text_string(&conversion.misfits));
   if (conversion.n_misfits > 0)

@@ -1,8 +1,8 @@
 /*
- * plan.c -- computes which new tensors a map makes of the tensors of a
+ * make_tensors.c -- computes which new tensors a map makes of the tensors of a
  * checkpoint.
  *
- * convert_letters.c says which values the letters take and which alternatives
+ * letters.c says which values the letters take and which alternatives
  * are used.  For every rule and all values of its letters the sizes of dims
  * follow from the tensors that are there: a stored dim of n is a sum of
  * products with one unknown at a time.  Every dim then has a stride on both
@@ -13,18 +13,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct Planner {
+typedef struct Maker {
   Conversion *out;
   Arena *arena;
   Letters *letters;
   Map *used;  /* tensors of the checkpoint that a rule takes */
   Map *sizes; /* Name to int64_t, of this instance of a rule */
   Map *made;  /* new names */
-} Planner;
+} Maker;
 
 /* ---- messages ---- */
 
-static void misfit(Planner *p, const char *kind, const char *name) {
+static void misfit(Maker *p, const char *kind, const char *name) {
   p->out->n_misfits++;
   text_printf(&p->out->misfits, "%-9s %s", kind, name);
 }
@@ -38,18 +38,18 @@ static void add_stored(Text *out, const StoredTensor *tensor) {
 
 /* ---- sizes ---- */
 
-static int64_t size_of(const Planner *p, Name dim) {
+static int64_t size_of(const Maker *p, Name dim) {
   const int64_t *size = map_get(p->sizes, dim);
   return size ? *size : 0;
 }
 
-static void set_size(Planner *p, Name dim, int64_t size) {
+static void set_size(Maker *p, Name dim, int64_t size) {
   map_put(p->sizes, dim, arena_copy(p->arena, &size, sizeof size));
 }
 
 /* n = sum over parts of the product of their dims, with at most one unknown.
  * Result: -1 if it cannot hold, 0 if more is unknown, 1 if it holds now. */
-static int solve(Planner *p, const MapEntry *entry, int64_t n) {
+static int solve(Maker *p, const MapEntry *entry, int64_t n) {
   Name unknown = NULL;
   int64_t known = 0, factor = 0;
   for (int i = 0; i < entry->n_parts; i++) {
@@ -73,7 +73,7 @@ static int solve(Planner *p, const MapEntry *entry, int64_t n) {
 }
 
 /* False if the tensor cannot have these dims. */
-static bool bind_sizes(Planner *p, const MapTerm *term,
+static bool bind_sizes(Maker *p, const MapTerm *term,
                        const StoredTensor *tensor, bool *out_progress) {
   if (tensor->rank != term->rank) return false;
   for (int d = 0; d < term->rank; d++) {
@@ -85,7 +85,7 @@ static bool bind_sizes(Planner *p, const MapTerm *term,
 }
 
 /* Sizes of the dims of a term as far as they are known, each once. */
-static void add_known(Planner *p, const MapTerm *term, Text *out) {
+static void add_known(Maker *p, const MapTerm *term, Text *out) {
   Map *seen = map_create(p->arena);
   for (int d = 0; d < term->rank; d++)
     for (int i = 0; i < term->dims[d].n_parts; i++)
@@ -98,8 +98,7 @@ static void add_known(Planner *p, const MapTerm *term, Text *out) {
       }
 }
 
-static void differs(Planner *p, const MapTerm *term,
-                    const StoredTensor *tensor) {
+static void differs(Maker *p, const MapTerm *term, const StoredTensor *tensor) {
   Text *out = &p->out->misfits;
   misfit(p, "differs:", tensor->name);
   text_add(out, " is");
@@ -110,13 +109,13 @@ static void differs(Planner *p, const MapTerm *term,
   text_add(out, "\n");
 }
 
-static int64_t part_size(const Planner *p, const MapPart *part) {
+static int64_t part_size(const Maker *p, const MapPart *part) {
   int64_t product = 1;
   for (int i = 0; i < part->n; i++) product *= size_of(p, part->factors[i]);
   return product;
 }
 
-static int64_t entry_size(const Planner *p, const MapEntry *entry) {
+static int64_t entry_size(const Maker *p, const MapEntry *entry) {
   int64_t sum = 0;
   for (int i = 0; i < entry->n_parts; i++)
     sum += part_size(p, &entry->parts[i]);
@@ -126,7 +125,7 @@ static int64_t entry_size(const Planner *p, const MapEntry *entry) {
 /* ---- strides ---- */
 
 /* The stride of a dim in a tensor, seen through part `piece` of split_dim. */
-static int64_t stride_of(const Planner *p, const MapTerm *term, int split_dim,
+static int64_t stride_of(const Maker *p, const MapTerm *term, int split_dim,
                          int piece, Name dim) {
   int64_t stride = 1;
   for (int d = term->rank - 1; d >= 0; d--) {
@@ -142,7 +141,7 @@ static int64_t stride_of(const Planner *p, const MapTerm *term, int split_dim,
 }
 
 /* Where part `piece` begins. */
-static int64_t offset_of(const Planner *p, const MapTerm *term, int split_dim,
+static int64_t offset_of(const Maker *p, const MapTerm *term, int split_dim,
                          int piece) {
   int64_t stride = 1, offset = 0;
   if (split_dim < 0) return 0;
@@ -159,7 +158,7 @@ typedef struct Place { /* a term, of which one piece is meant */
 } Place;
 
 /* Dims in the order of the new tensor, so that it is written in order. */
-static Move make_move(const Planner *p, StoredPlace source, Place from,
+static Move make_move(const Maker *p, StoredPlace source, Place from,
                       Place to) {
   Move move = {.from = source.tensor, .file = source.file};
   for (int d = 0; d < to.term->rank; d++) {
@@ -188,7 +187,7 @@ typedef struct Instance {
   StoredPlace *sources; /* of the terms of the side that is read */
 } Instance;
 
-static const char *name_of(Planner *p, const Instance *instance,
+static const char *name_of(Maker *p, const Instance *instance,
                            const MapTerm *term) {
   return rule_name(p->arena, instance->letters, instance->at, term);
 }
@@ -196,7 +195,7 @@ static const char *name_of(Planner *p, const Instance *instance,
 /* The moving average of a parameter, as evaluation and sampling take it, else
  * the tensor itself. A map may name the average, too: either way the parameter
  * is accounted for. */
-static StoredPlace find_source(Planner *p, const char *name) {
+static StoredPlace find_source(Maker *p, const char *name) {
   enum { PREFIX = sizeof "ema/" - 1 };
   const Checkpoint *from = p->out->from;
   StoredPlace named = {0}, average = {0};
@@ -216,7 +215,7 @@ static StoredPlace find_source(Planner *p, const char *name) {
   return average.tensor ? average : named;
 }
 
-static bool find_sources(Planner *p, Instance *instance) {
+static bool find_sources(Maker *p, Instance *instance) {
   const MapSide *side = &instance->rule->side[p->out->side];
   bool found_all = true;
   instance->sources = ARENA_ARRAY(p->arena, StoredPlace, side->n);
@@ -233,7 +232,7 @@ static bool find_sources(Planner *p, Instance *instance) {
 }
 
 /* All sizes of the instance; lists what does not fit. */
-static bool find_sizes(Planner *p, const Instance *instance) {
+static bool find_sizes(Maker *p, const Instance *instance) {
   const MapSide *side = &instance->rule->side[p->out->side];
   bool progress = true, fits = true;
   p->sizes = map_create(p->arena);
@@ -251,7 +250,7 @@ static bool find_sizes(Planner *p, const Instance *instance) {
 }
 
 /* Both sides have the same dims, so one of them suffices. */
-static bool all_known(Planner *p, const Instance *instance) {
+static bool all_known(Maker *p, const Instance *instance) {
   const MapSide *side = &instance->rule->side[p->out->side];
   for (int i = 0; i < side->n; i++)
     for (int d = 0; d < side->terms[i].rank; d++) {
@@ -271,8 +270,8 @@ static bool all_known(Planner *p, const Instance *instance) {
   return true;
 }
 
-static bool check_dtypes(Planner *p, const Instance *instance,
-                         const MapTerm *to, int first, int n) {
+static bool check_dtypes(Maker *p, const Instance *instance, const MapTerm *to,
+                         int first, int n) {
   const StoredTensor *a = instance->sources[first].tensor;
   for (int i = first; i < first + n; i++) {
     const StoredTensor *b = instance->sources[i].tensor;
@@ -291,7 +290,7 @@ static bool check_dtypes(Planner *p, const Instance *instance,
   return true;
 }
 
-static void add_made(Planner *p, const char *name, const StoredTensor *made,
+static void add_made(Maker *p, const char *name, const StoredTensor *made,
                      Move *moves, int n) {
   Name key = name_intern(p->out->module->names, name);
   StoredTensor tensor = *made;
@@ -306,7 +305,7 @@ static void add_made(Planner *p, const char *name, const StoredTensor *made,
 }
 
 /* Sources [first, first + n) become the new tensor `to`. */
-static void make_tensor(Planner *p, const Instance *instance, int index,
+static void make_tensor(Maker *p, const Instance *instance, int index,
                         int first, int n) {
   const MapRule *rule = instance->rule;
   const MapSide *read = &rule->side[p->out->side];
@@ -331,7 +330,7 @@ static void make_tensor(Planner *p, const Instance *instance, int index,
 }
 
 /* Without dims: another name, the same bytes. */
-static void make_copy(Planner *p, const Instance *instance) {
+static void make_copy(Maker *p, const Instance *instance) {
   const MapTerm *to = &instance->rule->side[!p->out->side].terms[0];
   const StoredTensor *from = instance->sources[0].tensor;
   Move *move = ARENA_NEW(p->arena, Move);
@@ -344,7 +343,7 @@ static void make_copy(Planner *p, const Instance *instance) {
   add_made(p, name_of(p, instance, to), from, move, 1);
 }
 
-static void apply(Planner *p, Instance *instance) {
+static void apply(Maker *p, Instance *instance) {
   const MapRule *rule = instance->rule;
   if (!find_sources(p, instance)) return;
   if (!rule->side[0].terms[0].has_dims) {
@@ -359,7 +358,7 @@ static void apply(Planner *p, Instance *instance) {
 
 /* ---- all of them ---- */
 
-static void apply_rule(Planner *p, const MapRule *rule) {
+static void apply_rule(Maker *p, const MapRule *rule) {
   const RuleValues *values = letters_of_rule(p->letters, rule);
   Instance instance = {.rule = rule, .letters = values};
   if (values->n == 0) {
@@ -369,7 +368,7 @@ static void apply_rule(Planner *p, const MapRule *rule) {
   for (; instance.at < values->n; instance.at++) apply(p, &instance);
 }
 
-static bool is_dropped(Planner *p, const char *name) {
+static bool is_dropped(Maker *p, const char *name) {
   for (int i = 0; p->out->side == 0 && i < p->out->map->dropped.n; i++)
     if (pattern_drops(p->out->map->dropped.data[i].pattern, name)) return true;
   return false;
@@ -377,7 +376,7 @@ static bool is_dropped(Planner *p, const char *name) {
 
 /* The optimizer state of dnnc's own checkpoints (whose names have a slash) is
  * not listed. */
-static void list_extra(Planner *p) {
+static void list_extra(Maker *p) {
   for (int i = 0; i < p->out->from->n_places; i++) {
     const StoredTensor *tensor = p->out->from->places[i].tensor;
     if (map_has(p->used, tensor) || is_dropped(p, tensor->name)) continue;
@@ -388,19 +387,19 @@ static void list_extra(Planner *p) {
   }
 }
 
-void conversion_plan(Conversion *conversion) {
+void conversion_make(Conversion *conversion) {
   Arena *arena = conversion->module->arena;
-  Planner planner = {.out = conversion,
-                     .arena = arena,
-                     .letters = letters_find(conversion),
-                     .used = map_create(arena),
-                     .made = map_create(arena)};
+  Maker maker = {.out = conversion,
+                 .arena = arena,
+                 .letters = letters_find(conversion),
+                 .used = map_create(arena),
+                 .made = map_create(arena)};
   conversion->misfits = text_create(arena);
   for (int i = 0; i < conversion->map->rules.n; i++) {
     const MapRule *rule = &conversion->map->rules.data[i];
     if (rule->either < 0 ||
-        rule->alternative == letters_alternative(planner.letters, rule->either))
-      apply_rule(&planner, rule);
+        rule->alternative == letters_alternative(maker.letters, rule->either))
+      apply_rule(&maker, rule);
   }
-  list_extra(&planner);
+  list_extra(&maker);
 }
