@@ -24,7 +24,7 @@ static const Budget default_budget = {
     .nodes = 1000000, .list_elements = 4000000, .steps = 10000000, .depth = 64};
 
 typedef struct Build { /* what the graphs of one model have in common */
-  Program program;
+  SourceTree tree;
   Model *model;
   Name batch_dim;     /* or NULL */
   bool has_batch_dim; /* it is a dim of the file: its size can be set */
@@ -39,7 +39,7 @@ typedef struct Build { /* what the graphs of one model have in common */
 } Build;
 
 static Module *module_of(const Build *b) {
-  return b->program.module;
+  return b->tree.module;
 }
 
 static bool has_errors(const Build *b) {
@@ -48,8 +48,8 @@ static bool has_errors(const Build *b) {
 
 static Elab *new_elab(Build *b, const char *name, bool is_training,
                       int64_t batch) {
-  Elab *e = elab_create(&b->program, name_intern(module_of(b)->names, name));
-  b->program.spent = (Budget){0}; /* the limits are those of each graph */
+  Elab *e = elab_create(&b->tree, name_intern(module_of(b)->names, name));
+  b->tree.spent = (Budget){0}; /* the limits are those of each graph */
   e->is_training = is_training;
   e->batch_dim = b->has_batch_dim ? b->batch_dim : NULL;
   e->batch = b->has_batch_dim ? batch : 0;
@@ -170,11 +170,11 @@ static Graph *build_net(Build *b, Callable *net, EntryPointId id,
 /* ---- which net ---- */
 
 static Callable *find_net(Build *b, Name name, Span span) {
-  Callable *net = map_get(b->program.nets, name);
+  Callable *net = map_get(b->tree.nets, name);
   if (net) return net;
   VEC(const char *) names = {0};
-  for (int i = 0; i < map_size(b->program.nets); i++)
-    vec_push(module_of(b)->arena, &names, map_key_at(b->program.nets, i));
+  for (int i = 0; i < map_size(b->tree.nets); i++)
+    vec_push(module_of(b)->arena, &names, map_key_at(b->tree.nets, i));
   Diag *d = diag(module_of(b)->diags, DIAG_unknown_net, span, name);
   diag_suggest(d, name, names.data, names.n);
   return NULL;
@@ -186,14 +186,14 @@ static const char *base_name(const char *path) {
 }
 
 static Callable *only_net(Build *b) {
-  const FrontendOptions *options = b->program.options;
+  const FrontendOptions *options = b->tree.options;
   if (options->net)
     return find_net(b, name_intern(module_of(b)->names, options->net),
                     SPAN_NONE);
   Callable *found = NULL;
   int n = 0;
-  for (int i = 0; i < map_size(b->program.nets); i++) {
-    Callable *net = map_value_at(b->program.nets, i);
+  for (int i = 0; i < map_size(b->tree.nets); i++) {
+    Callable *net = map_value_at(b->tree.nets, i);
     if (!net->is_main) continue;
     found = net;
     n++;
@@ -204,13 +204,13 @@ static Callable *only_net(Build *b) {
                  SPAN_NONE, options->path);
   if (n)
     diag_help(d, "choose one with --net");
-  else if (map_size(b->program.nets) > 0)
+  else if (map_size(b->tree.nets) > 0)
     diag_help(d, "'--net %s' takes the one of an import",
-              (const char *)map_key_at(b->program.nets, 0));
-  else if (b->program.plans.n)
+              (const char *)map_key_at(b->tree.nets, 0));
+  else if (b->tree.plans.n)
     diag_help(d, "a plan stands beside a model: dnnc build MODEL --plan %s",
               options->path);
-  else if (map_size(b->program.layers) > 0)
+  else if (map_size(b->tree.layers) > 0)
     diag_help(d, "a model imports it, as in import \"%s\"",
               base_name(options->path));
   return NULL;
@@ -227,7 +227,7 @@ static Name first_dim(const Callable *net) {
 /* In a model that trains, the net runs where the loss calls it, with the
  * arguments of that call; in any other model it runs on inputs of its own. */
 static Graph *build_predict(Build *b, Callable *net) {
-  const FrontendOptions *options = b->program.options;
+  const FrontendOptions *options = b->tree.options;
   PredictChoice choice = {.net = net,
                           .value = options->value,
                           .batch_dim = b->batch_dim,
@@ -243,7 +243,7 @@ static Graph *build_predict(Build *b, Callable *net) {
 /* ---- the model ---- */
 
 static void set_batch_dim(Build *b, Name dim) {
-  const Global *global = dim ? map_get(b->program.globals, dim) : NULL;
+  const Global *global = dim ? map_get(b->tree.globals, dim) : NULL;
   b->batch_dim = dim;
   b->has_batch_dim = global && global->is_dim;
 }
@@ -252,9 +252,9 @@ static void set_batch_dim(Build *b, Name dim) {
 static void check_one_batch(Build *b) {
   Span span = b->batch_span;
   Global *global =
-      b->has_batch_dim ? map_get(b->program.globals, b->batch_dim) : NULL;
+      b->has_batch_dim ? map_get(b->tree.globals, b->batch_dim) : NULL;
   if (!global || !global->value ||
-      !override_is_source(&b->program, global->value->span.source))
+      !override_is_source(&b->tree, global->value->span.source))
     return;
   ExprValue size = global_value(b->settings, global, span);
   if (size.kind != EXPR_VALUE_int || size.integer == b->batch) return;
@@ -271,15 +271,15 @@ static void read_batch(Build *b) {
   check_one_batch(b);
   e->batch_dim = b->batch_dim;
   e->batch = b->batch;
-  e->epoch = ++b->program.n_epochs;
+  e->epoch = ++b->tree.n_epochs;
 }
 
 /* Every dim and const of the main file is computed, used or not. */
 static void check_globals(Build *b) {
-  for (int i = 0; i < map_size(b->program.globals); i++) {
-    Global *global = map_value_at(b->program.globals, i);
+  for (int i = 0; i < map_size(b->tree.globals); i++) {
+    Global *global = map_value_at(b->tree.globals, i);
     const Source *source = global->value ? global->value->span.source : NULL;
-    if (global->is_main || override_is_source(&b->program, source))
+    if (global->is_main || override_is_source(&b->tree, source))
       global_value(b->settings, global, global->span);
   }
 }
@@ -335,7 +335,7 @@ static void build_train(Build *b) {
  * files say how many samples that is, so all else of the model is there by now.
  * False where the files do not fit. */
 static bool build_eval_remainder(Build *b) {
-  const FrontendOptions *options = b->program.options;
+  const FrontendOptions *options = b->tree.options;
   Model *model = b->model;
   int64_t samples = 0;
   if (!model->has_train || !options->count_eval_samples) return true;
@@ -413,7 +413,7 @@ static void build_graphs(Build *b) {
   Callable *net = NULL;
   if (model->has_train) {
     build_train(b);
-    if (model->name) net = map_get(b->program.nets, model->name);
+    if (model->name) net = map_get(b->tree.nets, model->name);
   } else {
     net = only_net(b);
     if (!net) return;
@@ -424,13 +424,12 @@ static void build_graphs(Build *b) {
       warn_unreached(model->forward, module_of(b)->arena, DIAG_unreached);
   }
   if (b->sample_block) build_sample(b, net);
-  const FrontendOptions *options = b->program.options;
+  const FrontendOptions *options = b->tree.options;
   if (model->has_train && options->net)
-    net = map_get(b->program.nets,
-                  name_intern(module_of(b)->names, options->net));
+    net = map_get(b->tree.nets, name_intern(module_of(b)->names, options->net));
   if (options->predicting && net && !has_errors(b))
     model->predict = build_predict(b, net);
-  if (b->program.options->check_only || has_errors(b)) return;
+  if (b->tree.options->check_only || has_errors(b)) return;
   const Graph *graph = model->has_train ? model->train : model->forward;
   if (!graph) return;
   b->plans =
@@ -455,10 +454,10 @@ static bool mentions(const Expr *x, Name name) {
 /* --net may name another net than the one that `train` calls: it is compiled
  * forward only. */
 static void read_blocks(Build *b) {
-  const char *net = b->program.options->net;
-  const Item *train = program_block(&b->program, "train");
+  const char *net = b->tree.options->net;
+  const Item *train = source_tree_block(&b->tree, "train");
   b->train_block = train;
-  b->sample_block = program_block(&b->program, "sample");
+  b->sample_block = source_tree_block(&b->tree, "sample");
   if (!net || !train) return;
   SettingRef ref = setting_find(b->settings, train, "train", "loss");
   if (mentions(setting_expr(b->settings, &ref),
@@ -468,16 +467,15 @@ static void read_blocks(Build *b) {
 }
 
 static void start(Build *b, Module *module, const FrontendOptions *options) {
-  b->program = (Program){.module = module,
+  b->tree = (SourceTree){.module = module,
                          .options = options,
                          .builtins = builtins_create(module)};
   const Budget *given = &options->budget;
-  b->program.budget =
-      (Budget){given->nodes ? given->nodes : default_budget.nodes,
-               given->list_elements ? given->list_elements
-                                    : default_budget.list_elements,
-               given->steps ? given->steps : default_budget.steps,
-               given->depth ? given->depth : default_budget.depth};
+  b->tree.budget = (Budget){given->nodes ? given->nodes : default_budget.nodes,
+                            given->list_elements ? given->list_elements
+                                                 : default_budget.list_elements,
+                            given->steps ? given->steps : default_budget.steps,
+                            given->depth ? given->depth : default_budget.depth};
   b->model = ARENA_NEW(module->arena, Model);
   b->model->module = module;
   b->model->path = options->path;
@@ -489,25 +487,25 @@ LoadedModel frontend_load(Module *module, const FrontendOptions *options) {
   Build *b = ARENA_NEW(module->arena, Build);
   LoadedModel failed = {0};
   start(b, module, options);
-  if (!program_read(&b->program) || b->program.has_syntax_errors) return failed;
-  data_register(&b->program);
-  override_apply(&b->program);
+  if (!source_tree_read(&b->tree) || b->tree.has_syntax_errors) return failed;
+  data_register(&b->tree);
+  override_apply(&b->tree);
   b->settings = new_elab(b, "settings", true, 0);
   frame_push(b->settings, NULL, name_intern(module->names, ""));
   read_blocks(b);
   if (b->train_block) {
     SettingRef ref = setting_find(b->settings, b->train_block, "train", "loss");
-    set_batch_dim(b, data_batch_dim(&b->program, ref.value));
+    set_batch_dim(b, data_batch_dim(&b->tree, ref.value));
     read_batch(b);
   }
   check_globals(b);
   precision_read(b->settings, b->model,
-                 program_block(&b->program, "precision"));
-  b->program.rounds = b->model->precision.compute != DT_f32;
+                 source_tree_block(&b->tree, "precision"));
+  b->tree.rounds = b->model->precision.compute != DT_f32;
   build_graphs(b);
   if (has_errors(b)) return failed;
   precision_check(b->settings, b->model);
-  program_warn_unused(&b->program);
+  source_tree_warn_unused(&b->tree);
   if (has_errors(b) || !build_eval_remainder(b) || has_errors(b)) return failed;
   return (LoadedModel){b->model, b->pins, b->plans};
 }

@@ -10,11 +10,11 @@
 
 /* Returns the first dim of the first data field that an expression
  * reads.  Returns NULL if it reads none. */
-Name data_batch_dim(const Program *program, const Expr *loss);
+Name data_batch_dim(const SourceTree *tree, const Expr *loss);
 /* Reads the blocks of which `read` has read a field. */
 void data_read(Elab *e, Model *model, const Elab *read);
 /* Puts the fields of all data blocks into the program. */
-void data_register(Program *program);
+void data_register(SourceTree *tree);
 void train_read(Elab *e, Model *model, const Item *block);
 /* Returns whether some optimizer or schedule has an argument of this name. */
 bool train_takes_argument(Names *names, const char *name);
@@ -26,7 +26,7 @@ void sample_read(Elab *e, Model *model, const Item *block);
 /* ---- override.c ---- */
 
 /* Sorts the overrides into globals and settings. */
-void override_apply(Program *program);
+void override_apply(SourceTree *tree);
 
 /* ---- metrics.c ---- */
 

@@ -25,9 +25,9 @@ static const struct {
 
 /* ---- fields, for expressions to read ---- */
 
-static const Item *data_find_block(const Program *program, Name name) {
-  for (int i = 0; i < program->blocks.n; i++) {
-    const Item *item = program->blocks.data[i];
+static const Item *data_find_block(const SourceTree *tree, Name name) {
+  for (int i = 0; i < tree->blocks.n; i++) {
+    const Item *item = tree->blocks.data[i];
     if (strcmp(item->block, "data") == 0 && item->name == name) return item;
   }
   return NULL;
@@ -40,9 +40,9 @@ static const Setting *data_find_field(const Item *block, Name name) {
   return NULL;
 }
 
-static FieldDecl data_declare_field(Program *program, const Item *block,
+static FieldDecl data_declare_field(SourceTree *tree, const Item *block,
                                     const Setting *setting) {
-  Module *m = program->module;
+  Module *m = tree->module;
   FieldDecl out = {.name = setting->path.names[0],
                    .type = setting->type,
                    .span = setting->path.spans[0]};
@@ -53,38 +53,37 @@ static FieldDecl data_declare_field(Program *program, const Item *block,
   return out;
 }
 
-void data_register(Program *program) {
-  Arena *arena = program->module->arena;
-  for (int i = 0; i < program->blocks.n; i++) {
-    const Item *item = program->blocks.data[i];
+void data_register(SourceTree *tree) {
+  Arena *arena = tree->module->arena;
+  for (int i = 0; i < tree->blocks.n; i++) {
+    const Item *item = tree->blocks.data[i];
     if (strcmp(item->block, "data") != 0) continue;
     DataDecl block = {.name = item->name, .span = item->name_span};
     for (int k = 0; k < item->n_settings; k++) {
       const Setting *setting = &item->settings[k];
       if (setting->type || !setting_is_known("data", setting->path.names[0]))
-        vec_push(arena, &block.fields,
-                 data_declare_field(program, item, setting));
+        vec_push(arena, &block.fields, data_declare_field(tree, item, setting));
     }
-    vec_push(arena, &program->data, block);
+    vec_push(arena, &tree->data, block);
   }
 }
 
-static Name field_batch_dim(const Program *program, const Expr *x) {
-  const Item *block = data_find_block(program, x->a->name);
+static Name field_batch_dim(const SourceTree *tree, const Expr *x) {
+  const Item *block = data_find_block(tree, x->a->name);
   const Setting *field = block ? data_find_field(block, x->name) : NULL;
   return field && field->type->n_dims > 0 ? field->type->dims[0].name : NULL;
 }
 
-Name data_batch_dim(const Program *program, const Expr *loss) {
+Name data_batch_dim(const SourceTree *tree, const Expr *loss) {
   Name first = NULL; /* further left is earlier */
   for (const Expr *x = loss; x; x = x->a) {
     bool is_field = x->kind == EXPR_field && x->a->kind == EXPR_name;
     Name found =
-        is_field ? field_batch_dim(program, x) : data_batch_dim(program, x->b);
+        is_field ? field_batch_dim(tree, x) : data_batch_dim(tree, x->b);
     for (int i = 0; i < x->args.n && !found; i++)
-      found = data_batch_dim(program, x->args.items[i].value);
+      found = data_batch_dim(tree, x->args.items[i].value);
     for (int i = 0; i < x->items.n && !found; i++)
-      found = data_batch_dim(program, x->items.data[i]);
+      found = data_batch_dim(tree, x->items.data[i]);
     if (found) first = found;
   }
   return first;
@@ -107,8 +106,8 @@ static bool data_take_file(Elab *e, const BuiltinCall *call, int i,
     return false;
   }
   *out = val.string;
-  return override_is_source(e->program, call->x->span.source) ||
-         program_check_path(e->program, val.string, call->exprs[i]->span);
+  return override_is_source(e->tree, call->x->span.source) ||
+         source_tree_check_path(e->tree, val.string, call->exprs[i]->span);
 }
 
 enum { CSV_header = 2, CSV_eval = 3, CSV_classes = 4 };
@@ -424,12 +423,12 @@ static bool data_predicts_all(const Elab *e, const DataBlock *block) {
   bool is_given = false;
   for (int i = 0; i < block->n_fields; i++)
     is_given = is_given || block->fields[i].is_given;
-  return is_given && e->program->options->predicting == PREDICTING_wanted &&
-         !override_find(e->program, block->name, "eval");
+  return is_given && e->tree->options->predicting == PREDICTING_wanted &&
+         !override_find(e->tree, block->name, "eval");
 }
 
 static void data_read_block(Elab *e, const Item *item, DataBlock *out) {
-  setting_check_names(e->program, item, "data");
+  setting_check_names(e->tree, item, "data");
   *out = (DataBlock){.name = item->name, .span = item->name_span};
   out->fields = ARENA_ARRAY(e->arena, DataField, item->n_settings);
   bool is_good = true; /* an error of a type may have been reported before */
@@ -485,11 +484,11 @@ static void data_check_eval(Elab *e, const Model *model, const Span *spans) {
 }
 
 void data_read(Elab *e, Model *model, const Elab *read) {
-  const Program *program = e->program;
-  Span *spans = ARENA_ARRAY(e->arena, Span, program->blocks.n);
-  model->data = ARENA_ARRAY(e->arena, DataBlock, program->blocks.n);
-  for (int i = 0; i < program->blocks.n; i++) {
-    const Item *item = program->blocks.data[i];
+  const SourceTree *tree = e->tree;
+  Span *spans = ARENA_ARRAY(e->arena, Span, tree->blocks.n);
+  model->data = ARENA_ARRAY(e->arena, DataBlock, tree->blocks.n);
+  for (int i = 0; i < tree->blocks.n; i++) {
+    const Item *item = tree->blocks.data[i];
     if (strcmp(item->block, "data") != 0) continue;
     if (!item->name) scope_unnamed_data(e, item->name_span);
     if (!item->name || !data_is_used(read, item)) continue;

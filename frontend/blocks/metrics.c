@@ -25,7 +25,7 @@ static ExprValue metric_scalar(Elab *e, const Expr *x, ExprValue val,
 
 static ExprValue eval_in_frame(Elab *e, const Expr *x, const char *prefix) {
   Frame *frame = frame_push(e, NULL, name_intern(e->names, prefix));
-  frame->labels = number_expr(e->program, x);
+  frame->labels = number_expr(e->tree, x);
   ExprValue val = eval(e, x);
   frame_pop(e);
   return val;

@@ -13,13 +13,13 @@
 
 #include <string.h>
 
-static const Source *value_source(Program *program, const char *name,
+static const Source *value_source(SourceTree *tree, const char *name,
                                   const char *value) {
-  Arena *arena = program->module->arena;
+  Arena *arena = tree->module->arena;
   Source *source = ARENA_NEW(arena, Source);
   *source = (Source){arena_printf(arena, "command line, %s", name), value,
                      strlen(value)};
-  vec_push(arena, &program->override_sources, source);
+  vec_push(arena, &tree->override_sources, source);
   return source;
 }
 
@@ -44,10 +44,10 @@ static bool is_bool_literal(const Expr *x) {
          (strcmp(x->name, "true") == 0 || strcmp(x->name, "false") == 0);
 }
 
-static void override_global(Program *program, Global *global,
+static void override_global(SourceTree *tree, Global *global,
                             const char *value) {
-  Module *m = program->module;
-  const Source *source = value_source(program, global->name, value);
+  Module *m = tree->module;
+  const Source *source = value_source(tree, global->name, value);
   Expr *x = ast_parse_expr(m->arena, m->names, m->diags, source);
   if (!x) return;
   if (!is_literal(x)) {
@@ -63,13 +63,13 @@ static void override_global(Program *program, Global *global,
 
 /* ---- settings ---- */
 
-static bool has_block(const Program *program, const char *block) {
-  return strcmp(block, "precision") == 0 || program_block(program, block);
+static bool has_block(const SourceTree *tree, const char *block) {
+  return strcmp(block, "precision") == 0 || source_tree_block(tree, block);
 }
 
-static const Item *data_block(const Program *program, const char *name) {
-  for (int i = 0; i < program->blocks.n; i++) {
-    const Item *item = program->blocks.data[i];
+static const Item *data_block(const SourceTree *tree, const char *name) {
+  for (int i = 0; i < tree->blocks.n; i++) {
+    const Item *item = tree->blocks.data[i];
     if (strcmp(item->block, "data") == 0 && item->name &&
         strcmp(item->name, name) == 0)
       return item;
@@ -86,42 +86,42 @@ static bool has_field(const Item *data, const char *name) {
   return false;
 }
 
-static void override_setting(Program *program, const char *block,
+static void override_setting(SourceTree *tree, const char *block,
                              const char *name, const char *value) {
-  vec_push(program->module->arena, &program->overrides,
+  vec_push(tree->module->arena, &tree->overrides,
            (SettingOverride){.block = block,
                              .name = name,
                              .text = value,
-                             .source = value_source(program, name, value)});
+                             .source = value_source(tree, name, value)});
 }
 
 typedef VEC(const char *) NameChoice;
 
 /* Settings of data blocks are reached by the names of the blocks. */
-static void add_choices(Program *program, const char *block, const char *name,
+static void add_choices(SourceTree *tree, const char *block, const char *name,
                         NameChoice *out) {
-  Arena *arena = program->module->arena;
+  Arena *arena = tree->module->arena;
   bool is_data = strcmp(block, "data") == 0;
-  for (int i = 0; i < program->blocks.n && is_data; i++) {
-    const Item *item = program->blocks.data[i];
+  for (int i = 0; i < tree->blocks.n && is_data; i++) {
+    const Item *item = tree->blocks.data[i];
     if (strcmp(item->block, "data") == 0 && item->name)
       vec_push(arena, out, arena_printf(arena, "%s.%s", item->name, name));
   }
-  if (is_data || !has_block(program, block)) return;
+  if (is_data || !has_block(tree, block)) return;
   vec_push(arena, out, arena_printf(arena, "%s.%s", block, name));
   if (strcmp(block, "train") == 0) vec_push(arena, out, name);
 }
 
-static void unknown_override(Program *program, const char *name) {
-  Module *m = program->module;
+static void unknown_override(SourceTree *tree, const char *name) {
+  Module *m = tree->module;
   Diag *d = diag(m->diags, DIAG_unknown_override, SPAN_NONE, name);
   NameChoice names = {0};
-  for (int i = 0; i < map_size(program->globals); i++)
-    vec_push(m->arena, &names, map_key_at(program->globals, i));
-#define SETTING(b, n, init, meaning) add_choices(program, #b, #n, &names);
+  for (int i = 0; i < map_size(tree->globals); i++)
+    vec_push(m->arena, &names, map_key_at(tree->globals, i));
+#define SETTING(b, n, init, meaning) add_choices(tree, #b, #n, &names);
 #include "frontend/blocks/settings.def"
-  for (int i = 0; i < program->blocks.n; i++) {
-    const Item *item = program->blocks.data[i];
+  for (int i = 0; i < tree->blocks.n; i++) {
+    const Item *item = tree->blocks.data[i];
     if (strcmp(item->block, "data") != 0 || !item->name) continue;
     for (int k = 0; k < item->n_settings; k++)
       if (item->settings[k].type)
@@ -143,12 +143,12 @@ static void unknown_override(Program *program, const char *name) {
   }
 }
 
-static void override_apply_one(Program *program, const Override *override) {
-  Module *m = program->module;
+static void override_apply_one(SourceTree *tree, const Override *override) {
+  Module *m = tree->module;
   Global *global =
-      map_get(program->globals, name_intern(m->names, override->name));
+      map_get(tree->globals, name_intern(m->names, override->name));
   if (global) {
-    override_global(program, global, override->value);
+    override_global(tree, global, override->value);
     return;
   }
   const char *dot = strrchr(override->name, '.');
@@ -157,16 +157,16 @@ static void override_apply_one(Program *program, const Override *override) {
                           : "train";
   const char *name = dot ? dot + 1 : override->name;
   if (strncmp(block, "data.", 5) == 0) block += 5;
-  const Item *data = data_block(program, block);
+  const Item *data = data_block(tree, block);
   if (data ? setting_is_known("data", name) || has_field(data, name)
-           : setting_is_known(block, name) && has_block(program, block))
-    override_setting(program, block, name, override->value);
+           : setting_is_known(block, name) && has_block(tree, block))
+    override_setting(tree, block, name, override->value);
   else
-    unknown_override(program, override->name);
+    unknown_override(tree, override->name);
 }
 
-void override_apply(Program *program) {
-  const FrontendOptions *options = program->options;
+void override_apply(SourceTree *tree) {
+  const FrontendOptions *options = tree->options;
   for (int i = 0; i < options->n_overrides; i++)
-    override_apply_one(program, &options->overrides[i]);
+    override_apply_one(tree, &options->overrides[i]);
 }

@@ -103,7 +103,7 @@ static void check_compiled(Elab *e, const Precision *p) {
 void precision_read(Elab *e, Model *model, const Item *block) {
   Precision *p = &model->precision;
   *p = (Precision){.loss_scale = 1};
-  setting_check_names(e->program, block, "precision");
+  setting_check_names(e->tree, block, "precision");
   precision_read_dtype(e, block, "compute", &p->compute);
   precision_read_dtype(e, block, "master", &p->master);
   precision_read_dtype(e, block, "grads", &p->grads);
@@ -111,7 +111,7 @@ void precision_read(Elab *e, Model *model, const Item *block) {
   read_loss_scale(e, block, p);
   p->span = setting_find(e, block, "precision", "compute").span;
   if (!p->span.source && block) p->span = block->name_span;
-  if (!e->program->options->check_only) check_compiled(e, p);
+  if (!e->tree->options->check_only) check_compiled(e, p);
 }
 
 /* ---- what `f32` lists and is not there ---- */
@@ -195,9 +195,9 @@ static void precision_read_vocabulary(Elab *e, const Item *block,
       return;
     }
     s->vocabulary = call.args[0].string;
-    s->is_vocabulary_given = override_is_source(e->program, x->span.source);
+    s->is_vocabulary_given = override_is_source(e->tree, x->span.source);
     if (!s->is_vocabulary_given)
-      program_check_path(e->program, s->vocabulary, call.exprs[0]->span);
+      source_tree_check_path(e->tree, s->vocabulary, call.exprs[0]->span);
     return;
   }
   diag(e->diags, DIAG_bad_vocabulary, x->span);
@@ -206,7 +206,7 @@ static void precision_read_vocabulary(Elab *e, const Item *block,
 void sample_read(Elab *e, Model *model, const Item *block) {
   SampleSettings *s = &model->sample_settings;
   *s = (SampleSettings){.prompt = "", .count = 200, .temperature = 0.8};
-  setting_check_names(e->program, block, "sample");
+  setting_check_names(e->tree, block, "sample");
   setting_string(e, block, "sample", "prompt", &s->prompt);
   setting_int(e, block, "sample", "count", 0, &s->count);
   setting_int(e, block, "sample", "top_k", 0, &s->top_k);

@@ -40,25 +40,25 @@ const char *setting_field_help(Arena *arena, Name name) {
          "'x: f32[B] = ...'";
 }
 
-void setting_unknown(Program *program, const Setting *setting,
+void setting_unknown(SourceTree *tree, const Setting *setting,
                      const char *kind) {
   Name name = setting->path.names[0];
   const char *names[ARRAY_LENGTH(rows)];
   int n = settings_of(kind, names);
-  Diag *d = diag(program->module->diags, DIAG_unknown_setting,
+  Diag *d = diag(tree->module->diags, DIAG_unknown_setting,
                  setting->path.spans[0], kind, name);
   if (strcmp(kind, "train") == 0 && !text_nearest(name, names, n) &&
-      train_takes_argument(program->module->names, name))
+      train_takes_argument(tree->module->names, name))
     diag_help(d, "it is an argument of the optimizer or of its schedule");
   else if (strcmp(kind, "data") == 0)
-    diag_help(d, "%s", setting_field_help(program->module->arena, name));
+    diag_help(d, "%s", setting_field_help(tree->module->arena, name));
   else
-    diag_choices(program->module->arena, d, name, names, n);
+    diag_choices(tree->module->arena, d, name, names, n);
 }
 
-void setting_check_names(Program *program, const Item *block,
+void setting_check_names(SourceTree *tree, const Item *block,
                          const char *kind) {
-  Diags *diags = program->module->diags;
+  Diags *diags = tree->module->diags;
   for (int i = 0; block && i < block->n_settings; i++) {
     const Setting *setting = &block->settings[i];
     Name name = setting->path.names[0];
@@ -72,7 +72,7 @@ void setting_check_names(Program *program, const Item *block,
     if (setting->type && strcmp(kind, "data") == 0) continue;
     if (setting_is_known(kind, name) && !setting->is_block && !setting->type)
       continue;
-    setting_unknown(program, setting, kind);
+    setting_unknown(tree, setting, kind);
   }
 }
 
@@ -86,7 +86,7 @@ bool setting_is_missing(const SettingRef *ref, const Item *block,
 
 SettingRef setting_find(Elab *e, const Item *block, const char *block_name,
                         const char *name) {
-  const SettingOverride *override = override_find(e->program, block_name, name);
+  const SettingOverride *override = override_find(e->tree, block_name, name);
   if (override)
     return (SettingRef){
         .is_given = true,

@@ -38,10 +38,10 @@ Name setting_name(Elab *e, const Item *block, const char *block_name,
                   const char *name, Span *out_span);
 /* Helps with an unknown setting of a data block. */
 const char *setting_field_help(Arena *arena, Name name);
-void setting_unknown(Program *program, const Setting *setting,
+void setting_unknown(SourceTree *tree, const Setting *setting,
                      const char *kind);
 /* Reports unknown names and repeated ones. */
-void setting_check_names(Program *program, const Item *block, const char *kind);
+void setting_check_names(SourceTree *tree, const Item *block, const char *kind);
 /* Returns whether the block lacks this required setting.  Returns false where a
  * name of it is unknown, which may be this one misspelt. */
 bool setting_is_missing(const SettingRef *ref, const Item *block,

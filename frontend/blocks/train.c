@@ -156,7 +156,7 @@ static bool read_rate(Elab *e, const Expr *x, Rate *out) {
   if (x->kind == EXPR_call && x->a->kind == EXPR_name) {
     kind = find_schedule(x->a->name);
     if (kind != N_RATES) return read_schedule(e, x, kind, out);
-    if (!map_has(e->program->builtins, x->a->name)) {
+    if (!map_has(e->tree->builtins, x->a->name)) {
       Diag *d = diag(e->diags, DIAG_unknown_schedule, x->a->span, x->a->name);
       const char *names[N_RATES];
       int n = 0;
@@ -236,8 +236,8 @@ static void read_optimizer(Elab *e, const Expr *x, OptimizerCall *out) {
 
 static void read_length(Elab *e, TrainSettings *s, const Item *block) {
   /* On the command line one replaces the other of the file. */
-  bool steps_given = override_find(e->program, "train", "steps");
-  bool epochs_given = override_find(e->program, "train", "epochs");
+  bool steps_given = override_find(e->tree, "train", "steps");
+  bool epochs_given = override_find(e->tree, "train", "epochs");
   SettingRef ref = setting_find(e, block, "train", "steps");
   bool steps = (steps_given || !epochs_given) && ref.is_given;
   bool epochs = (epochs_given || !steps_given) &&
@@ -271,9 +271,9 @@ static void check_eval_every(Elab *e, const Model *model, const Item *block) {
 void train_read(Elab *e, Model *model, const Item *block) {
   TrainSettings *s = &model->settings;
   int64_t seed = 1;
-  *s = (TrainSettings){.keep = 2, .is_checked = e->program->options->checked};
+  *s = (TrainSettings){.keep = 2, .is_checked = e->tree->options->checked};
   s->save = name_format(e->names, "%s.ckpt", model->name ? model->name : "");
-  setting_check_names(e->program, block, "train");
+  setting_check_names(e->tree, block, "train");
   SettingRef optimizer = setting_find(e, block, "train", "optimizer");
   const Expr *x = setting_expr(e, &optimizer);
   if (x)
@@ -295,6 +295,6 @@ void train_read(Elab *e, Model *model, const Item *block) {
   setting_int(e, block, "train", "keep", 1, &s->keep);
   SettingRef save = setting_find(e, block, "train", "save");
   if (setting_string(e, block, "train", "save", &s->save) && save.value)
-    program_check_path(e->program, s->save, save.span);
+    source_tree_check_path(e->tree, s->save, save.span);
   s->is_save_given = save.is_given && !save.value;
 }

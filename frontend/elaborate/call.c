@@ -335,7 +335,7 @@ static bool call_rename_dims(Elab *e, const Call *call, ExprValue *val,
 
 static void call_note_size(Elab *e, Diag *d, Name name, int64_t size) {
   const Size *known = frame_size(e->frame, name);
-  const Global *global = map_get(e->program->globals, name);
+  const Global *global = map_get(e->tree->globals, name);
   Span span = known ? known->span : global ? global->span : SPAN_NONE;
   if (span.source) diag_note(d, span, "%s is %lld here", name, (long long)size);
 }
@@ -524,7 +524,7 @@ static bool call_check_result(Elab *e, const Call *call, ExprValue *result) {
 
 static void call_number_body(Elab *e, const Callable *callable) {
   if (callable->labels) return;
-  ((Callable *)callable)->labels = number_item(e->program, callable->item);
+  ((Callable *)callable)->labels = number_item(e->tree, callable->item);
 }
 
 static ExprValue call_run_body(Elab *e, const Call *call) {
@@ -542,13 +542,13 @@ static ExprValue call_run_body(Elab *e, const Call *call) {
 }
 
 static bool is_too_deep(Elab *e, const Call *call) {
-  int most = e->program->budget.depth;
+  int most = e->tree->budget.depth;
   if (e->depth < most) return false;
-  if (!e->program->is_over) {
+  if (!e->tree->is_over) {
     Diag *d = diag(e->diags, DIAG_too_deep, call->span, most, call_name(call));
     diag_help(d, "a recursion is ended by a compile-time 'if'");
   }
-  e->program->is_over = true;
+  e->tree->is_over = true;
   return true;
 }
 
@@ -556,7 +556,7 @@ static bool is_too_deep(Elab *e, const Call *call) {
 static ExprValue call_run(Elab *e, Call *call, Name prefix) {
   int64_t sizes[2 * MOST_GENERICS];
   if (is_too_deep(e, call) || !size_generics(e, call, sizes)) return POISON;
-  e->program->spent.steps += CALL_STEPS;
+  e->tree->spent.steps += CALL_STEPS;
   e->graph->span = call->span;
   e->graph->path = prefix;
   for (int i = 0; i < call->n_args; i++)
@@ -640,7 +640,7 @@ static ExprValue call_net(Elab *e, const Expr *x, const Callable *net) {
 }
 
 static ExprValue unknown_callee(Elab *e, const Expr *callee) {
-  const Program *p = e->program;
+  const SourceTree *p = e->tree;
   if (p->lacks_import) return POISON;
   VEC(const char *) names = {0};
   const Map *maps[] = {p->layers, p->nets, p->builtins};
@@ -659,18 +659,18 @@ ExprValue eval_call(Elab *e, const Expr *x) {
     Diag *d = diag(e->diags, DIAG_not_callable, x->a->span);
     while (callee->kind == EXPR_call) callee = callee->a; /* nn.Linear(3)(x) */
     if (!callee->name) return POISON;
-    if (map_has(e->program->builtins, callee->name) ||
-        map_has(e->program->layers, callee->name))
+    if (map_has(e->tree->builtins, callee->name) ||
+        map_has(e->tree->layers, callee->name))
       diag_help(d, "write '%s(x)' for 'x.%s()'", callee->name, callee->name);
     else
       foreign_help(d, FOREIGN_call, callee->name);
     return POISON;
   }
-  const Callable *layer = map_get(e->program->layers, callee->name);
+  const Callable *layer = map_get(e->tree->layers, callee->name);
   if (layer) return call_layer(e, x, layer);
-  const Callable *net = map_get(e->program->nets, callee->name);
+  const Callable *net = map_get(e->tree->nets, callee->name);
   if (net) return call_net(e, x, net);
-  const Builtin *builtin = map_get(e->program->builtins, callee->name);
+  const Builtin *builtin = map_get(e->tree->builtins, callee->name);
   if (!builtin) return unknown_callee(e, callee);
   if (x->a->kind == EXPR_index) {
     diag(e->diags, DIAG_no_generics, x->a->span, callee->name);

@@ -10,17 +10,17 @@
 #include <string.h>
 
 typedef struct Together { /* names that must differ */
-  Program *program;
+  SourceTree *tree;
   Map *seen; /* Name -> its Span; NULL: none yet */
 } Together;
 
-static void declared_check_name(const Program *program, Name name, Span span) {
+static void declared_check_name(const SourceTree *tree, Name name, Span span) {
   if (name && scope_is_predefined(name))
-    diag(program->module->diags, DIAG_predefined, span, name);
+    diag(tree->module->diags, DIAG_predefined, span, name);
 }
 
 static void declared_add(Together *together, Name name, const Span *span) {
-  Module *m = together->program->module;
+  Module *m = together->tree->module;
   if (!together->seen) together->seen = map_create(m->arena);
   const Span *first = map_get(together->seen, name);
   if (!first) {
@@ -35,16 +35,16 @@ static void declared_add(Together *together, Name name, const Span *span) {
 static void declared_check_names(Together *together, const NameList *list,
                                  bool are_assigned) {
   for (int i = 0; i < list->n; i++) {
-    declared_check_name(together->program, list->names[i], list->spans[i]);
+    declared_check_name(together->tree, list->names[i], list->spans[i]);
     bool is_dropped = list->n == 1 || list->names[i][0] == '_';
     if (!are_assigned || !is_dropped)
       declared_add(together, list->names[i], &list->spans[i]);
   }
 }
 
-static void declared_check_type(const Program *program, const TypeExpr *type) {
+static void declared_check_type(const SourceTree *tree, const TypeExpr *type) {
   for (int i = 0; type && i < type->n_dims; i++)
-    declared_check_name(program, type->dims[i].name, type->dims[i].span);
+    declared_check_name(tree, type->dims[i].name, type->dims[i].span);
 }
 
 /* The name alone, of something that begins with it. */
@@ -53,65 +53,64 @@ static Span declared_name_span(Span span, Name name) {
   return span;
 }
 
-static void declared_check_params(Program *program,
+static void declared_check_params(SourceTree *tree,
                                   const FormalParamList *params) {
-  Together together = {program, NULL};
+  Together together = {tree, NULL};
   for (int i = 0; i < params->n; i++) {
     const FormalParam *param = &params->items[i];
     Span span = declared_name_span(param->span, param->name);
-    declared_check_name(program, param->name, span);
+    declared_check_name(tree, param->name, span);
     declared_add(&together, param->name, &span);
-    declared_check_type(program, param->type);
+    declared_check_type(tree, param->type);
   }
 }
 
-static void declared_check_body(Program *program, const StmtList *body) {
+static void declared_check_body(SourceTree *tree, const StmtList *body) {
   for (int i = 0; i < body->n; i++) {
     const Stmt *stmt = body->data[i];
-    Together together = {program, NULL};
+    Together together = {tree, NULL};
     bool declares = stmt->kind == STMT_param || stmt->kind == STMT_state;
     declared_check_names(&together, &stmt->names, !declares);
-    declared_check_type(program, stmt->type);
-    declared_check_params(program, &stmt->carries);
-    declared_check_body(program, &stmt->body);
-    declared_check_body(program, &stmt->else_body);
+    declared_check_type(tree, stmt->type);
+    declared_check_params(tree, &stmt->carries);
+    declared_check_body(tree, &stmt->body);
+    declared_check_body(tree, &stmt->else_body);
   }
 }
 
-static void declared_check_layer(Program *program, const Item *item) {
-  Together generics = {program, NULL};
+static void declared_check_layer(SourceTree *tree, const Item *item) {
+  Together generics = {tree, NULL};
   declared_check_names(&generics, &item->generics_in, false);
   declared_check_names(&generics, &item->generics_out, false);
   for (int i = 0; i < item->params.n; i++) {
     const FormalParam *param = &item->params.items[i];
     if (strcmp(param->name, "name") == 0)
-      diag(program->module->diags, DIAG_reserved_parameter,
+      diag(tree->module->diags, DIAG_reserved_parameter,
            declared_name_span(param->span, param->name));
   }
 }
 
-static void declared_check_net(Program *program, const Item *item) {
+static void declared_check_net(SourceTree *tree, const Item *item) {
   for (int i = 0; i < item->params.n; i++) {
     const FormalParam *param = &item->params.items[i];
     if (!param->type && !param->init)
-      diag(program->module->diags, DIAG_untyped_input, param->span,
-           param->name);
+      diag(tree->module->diags, DIAG_untyped_input, param->span, param->name);
   }
 }
 
-void declared_check(Program *program, const Ast *ast) {
+void declared_check(SourceTree *tree, const Ast *ast) {
   for (int i = 0; i < ast->n_items; i++) {
     const Item *item = &ast->items[i];
     for (int j = 0; j < item->n_bindings; j++) {
       const Binding *binding = &item->bindings[j];
-      declared_check_name(program, binding->name,
+      declared_check_name(tree, binding->name,
                           declared_name_span(binding->span, binding->name));
     }
-    if (item->kind == ITEM_layer) declared_check_layer(program, item);
-    if (item->kind == ITEM_net) declared_check_net(program, item);
-    declared_check_params(program, &item->params);
+    if (item->kind == ITEM_layer) declared_check_layer(tree, item);
+    if (item->kind == ITEM_net) declared_check_net(tree, item);
+    declared_check_params(tree, &item->params);
     for (int j = 0; j < item->result.n; j++)
-      declared_check_type(program, item->result.data[j]);
-    declared_check_body(program, &item->body);
+      declared_check_type(tree, item->result.data[j]);
+    declared_check_body(tree, &item->body);
   }
 }

@@ -9,16 +9,16 @@
 
 enum { MOST_ERRORS = 20 };
 
-Elab *elab_create(Program *program, Name graph_name) {
-  Module *m = program->module;
+Elab *elab_create(SourceTree *tree, Name graph_name) {
+  Module *m = tree->module;
   Elab *e = ARENA_NEW(m->arena, Elab);
-  *e = (Elab){.program = program,
+  *e = (Elab){.tree = tree,
               .module = m,
               .arena = m->arena,
               .names = m->names,
               .diags = m->diags,
               .graph = graph_create(m, graph_name),
-              .epoch = ++program->n_epochs,
+              .epoch = ++tree->n_epochs,
               .params = map_create(m->arena),
               .written_states = map_create(m->arena),
               .data = map_create(m->arena),
@@ -31,13 +31,13 @@ Elab *elab_create(Program *program, Name graph_name) {
 /* ---- budget ---- */
 
 void elab_exhausted(Elab *e, Span span, const char *what, int64_t limit) {
-  if (!e->program->is_over)
+  if (!e->tree->is_over)
     diag(e->diags, DIAG_limit_exceeded, span, (long long)limit, what);
-  e->program->is_over = true;
+  e->tree->is_over = true;
 }
 
 bool elab_step(Elab *e, Span span) {
-  Program *p = e->program;
+  SourceTree *p = e->tree;
   if (p->is_over) return false;
   if (++p->spent.steps > p->budget.steps)
     elab_exhausted(e, span, "steps", p->budget.steps);
@@ -49,7 +49,7 @@ bool elab_step(Elab *e, Span span) {
 }
 
 bool elab_may_list(Elab *e, int64_t n, Span span) {
-  Program *p = e->program;
+  SourceTree *p = e->tree;
   int64_t most = p->budget.list_elements;
   if (n > most - p->spent.list_elements)
     elab_exhausted(e, span, "list elements", most);

@@ -2,7 +2,7 @@
  * elaborate.h -- the elaboration of one graph: frames of layer calls and what
  * the walk over the trees has found.
  *
- * A Program is read once.  Each graph of the model (train, eval, ...) is one
+ * A SourceTree is read once.  Each graph of the model (train, eval, ...) is one
  * Elab: a walk over the same trees with another value of `training` or
  * another batch size.  Everything that depends on those (sizes of dims,
  * consts) is computed anew for each Elab.
@@ -10,7 +10,7 @@
 #ifndef FRONTEND_ELABORATE_ELABORATE_H
 #define FRONTEND_ELABORATE_ELABORATE_H
 
-#include "frontend/elaborate/program.h"
+#include "frontend/elaborate/source_tree.h"
 #include "ir/plan/graph_paths.h"
 #include "ir/plan/pins.h"
 
@@ -100,7 +100,7 @@ typedef struct NetCall { /* a net called again with the same arguments */
 } NetCall;
 
 struct Elab {
-  Program *program;
+  SourceTree *tree;
   Module *module;
   Arena *arena;
   Names *names;
@@ -141,7 +141,7 @@ struct Elab {
   struct Watch *watch; /* records values by path (predict.c), or NULL */
 };
 
-Elab *elab_create(Program *program, Name graph_name);
+Elab *elab_create(SourceTree *tree, Name graph_name);
 
 /* ---- budget ---- */
 

@@ -18,7 +18,7 @@ void elab_at(Elab *e, const Expr *x) {
 }
 
 static bool spend_node(Elab *e) {
-  Program *p = e->program;
+  SourceTree *p = e->tree;
   if (p->is_over) return false;
   if (++p->spent.nodes > p->budget.nodes)
     elab_exhausted(e, e->graph->span, "nodes", p->budget.nodes);
@@ -126,7 +126,7 @@ ExprValue elab_cast(Elab *e, ExprValue val, DType dtype) {
 
 /* Persistent buffers except parameters are f32; carries may be rounded. */
 ExprValue elab_keep_f32(Elab *e, ExprValue val) {
-  if (!e->program->rounds || !expr_value_is_tensor(val)) return val;
+  if (!e->tree->rounds || !expr_value_is_tensor(val)) return val;
   const Node *node = graph_node(e->graph, val.tensor);
   if (elab_type(e, val)->dtype != DT_f32 || node->op == OP_cast) return val;
   if (node->op == OP_input) {

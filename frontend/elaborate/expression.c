@@ -92,7 +92,7 @@ ExprValue eval(Elab *e, const Expr *x) {
   if (!elab_step(e, x->span)) return POISON;
   if (e->nesting >= MOST_NESTING) {
     diag(e->diags, DIAG_value_nesting, x->span, MOST_NESTING);
-    e->program->is_over = true;
+    e->tree->is_over = true;
     return POISON;
   }
   e->nesting++;

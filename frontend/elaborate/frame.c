@@ -122,7 +122,7 @@ const DimNames *scope_stands_for(Elab *e, const Type *type) {
 
 Name scope_join(Elab *e, Name prefix, const char *label, const char *indices) {
   /* A deep recursion makes long paths, so their bytes cost steps. */
-  e->program->spent.steps += (int64_t)strlen(prefix) / 16;
+  e->tree->spent.steps += (int64_t)strlen(prefix) / 16;
   bool is_apart = *prefix && *label && *label != '!';
   const char *dot = is_apart ? "." : "";
   const char *const parts[] = {prefix, dot, label, indices};

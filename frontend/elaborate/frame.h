@@ -23,7 +23,7 @@ Name scope_join(Elab *e, Name prefix, const char *label, const char *indices);
 
 /* ---- numbering.c: labels of calls, values and operators in one body ---- */
 
-Map *number_item(Program *program, const Item *item);
-Map *number_expr(Program *program, const Expr *x);
+Map *number_item(SourceTree *tree, const Item *item);
+Map *number_expr(SourceTree *tree, const Expr *x);
 
 #endif

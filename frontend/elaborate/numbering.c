@@ -39,7 +39,7 @@ typedef struct Entry {
 } Entry;
 
 typedef struct Numbering {
-  Program *program;
+  SourceTree *tree;
   Arena *arena;
   bool calls_only;
   const Expr *root; /* of the value at hand */
@@ -65,17 +65,17 @@ static void number_add(Numbering *n, Family family, Name name,
 }
 
 static void add_operator(Numbering *n, const char *name, const void *place) {
-  number_add(n, FAMILY_operator, name_intern(n->program->module->names, name),
+  number_add(n, FAMILY_operator, name_intern(n->tree->module->names, name),
              place);
 }
 
 static bool is_layer(const Numbering *n, Name name) {
-  return map_has(n->program->layers, name);
+  return map_has(n->tree->layers, name);
 }
 
 static void walk_call(Numbering *n, const Expr *x) {
   const Expr *callee = x->a->kind == EXPR_index ? x->a->a : x->a;
-  Name reserved = name_intern(n->program->module->names, "name");
+  Name reserved = name_intern(n->tree->module->names, "name");
   bool calls_layer = callee->kind == EXPR_name && is_layer(n, callee->name);
   Name label = callee->kind == EXPR_name ? callee->name : NULL;
   for (int i = 0; i < x->args.n; i++) {
@@ -187,7 +187,7 @@ static void walk_body(Numbering *n, const StmtList *body) {
 static Name label_of(const Numbering *n, const Entry *entry) {
   const Group *group = &n->groups.data[entry->group];
   if (group->n == 1 || group->family == FAMILY_param) return group->name;
-  return name_format(n->program->module->names, "%s[%d]", group->name,
+  return name_format(n->tree->module->names, "%s[%d]", group->name,
                      entry->index);
 }
 
@@ -208,22 +208,22 @@ static Map *number_labels(Numbering *n) {
     if (n->groups.data[entry->group].family != FAMILY_operator || !value ||
         value->root == entry->place)
       continue;
-    label = name_format(n->program->module->names, "!%s", label);
+    label = name_format(n->tree->module->names, "!%s", label);
     map_put(map, entry->place, (void *)label);
   }
   return map;
 }
 
-Map *number_item(Program *program, const Item *item) {
-  Numbering n = {.program = program, .arena = program->module->arena};
+Map *number_item(SourceTree *tree, const Item *item) {
+  Numbering n = {.tree = tree, .arena = tree->module->arena};
   walk_params(&n, &item->params);
   for (int i = 0; i < item->result.n; i++) walk_type(&n, item->result.data[i]);
   walk_body(&n, &item->body);
   return number_labels(&n);
 }
 
-Map *number_expr(Program *program, const Expr *x) {
-  Numbering n = {.program = program, .arena = program->module->arena};
+Map *number_expr(SourceTree *tree, const Expr *x) {
+  Numbering n = {.tree = tree, .arena = tree->module->arena};
   walk_expr(&n, x);
   return number_labels(&n);
 }

@@ -23,7 +23,7 @@ static bool type_expr_dtype(Elab *e, const TypeExpr *type, DType *out) {
   if (!type->dtype) return true;
   if (!elab_dtype(e, type->dtype, type->span, out)) return false;
   if (dtype_class(*out) != CLASS_FLOAT || dtype_is_rounded(*out) ||
-      e->program->options->check_only)
+      e->tree->options->check_only)
     return true;
   elab_not_supported(e, type->span, type->dtype);
   return false;
@@ -222,7 +222,7 @@ static bool read_init(Elab *e, const Expr *x, const Type *type, Init *out) {
     int row = init_find(callee->name);
     if (row >= 0) return init_of_row(e, x, row, type, out);
     bool is_known = x->kind == EXPR_call
-                        ? map_has(e->program->builtins, callee->name)
+                        ? map_has(e->tree->builtins, callee->name)
                         : scope_has_value(e, callee->name);
     if (!is_known) return unknown_init(e, x, callee->name, callee->span);
   }
@@ -294,7 +294,7 @@ static ExprValue param_create(Elab *e, const Stmt *stmt, const Name *place,
     return POISON;
   Role role = param_role(e, stmt, type);
   if (!param_is_like_training(e, role, path, type, span)) return POISON;
-  e->program->spent.steps += STEPS_OF_PARAM;
+  e->tree->spent.steps += STEPS_OF_PARAM;
   e->graph->span = span;
   e->graph->path = path;
   ExprValue val =

@@ -109,7 +109,7 @@ static Found find_exact(Elab *e, Name path, ExprValue *out) {
     *out = named->val;
     return named->in_scan ? FOUND_in_scan : FOUND_value;
   }
-  const Callable *net = map_get(e->program->nets, path);
+  const Callable *net = map_get(e->tree->nets, path);
   const NetCall *call = net ? find_call(e, net) : NULL;
   if (call) {
     *out = call->result;

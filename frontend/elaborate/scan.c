@@ -389,7 +389,7 @@ static void forget_body(Elab *e, const Scan *scan) {
 }
 
 static Value cut_out(Elab *e, Scan *scan, const bool *is_read) {
-  e->program->spent.nodes += NODES_OF_SCAN;
+  e->tree->spent.nodes += NODES_OF_SCAN;
   Name nothing = name_intern(e->names, "");
   int n_before = scan->n_nodes, n = e->graph->nodes.n - n_before;
   Cut cut = {

@@ -67,7 +67,7 @@ ExprValue global_value(Elab *e, Global *global, Span use) {
 int64_t scope_size(Elab *e, Name name, Span use) {
   const Size *size = frame_size(e->frame, name);
   if (size) return size->size;
-  Global *global = map_get(e->program->globals, name);
+  Global *global = map_get(e->tree->globals, name);
   if (!global || !global->is_dim) return 0;
   ExprValue val = global_value(e, global, use);
   return val.kind == EXPR_VALUE_int ? val.integer : -1;
@@ -84,11 +84,11 @@ static bool was_reported(Elab *e, Name name) {
 int64_t scope_need_size(Elab *e, Name name, Span use, bool in_type) {
   int64_t size = scope_size(e, name, use);
   if (size) return size;
-  if (e->program->lacks_import || was_reported(e, name)) return -1;
+  if (e->tree->lacks_import || was_reported(e, name)) return -1;
   Diag *d = diag(e->diags, DIAG_no_size, use, name);
   if (!in_type) {
     diag_help(d, "declare it with 'dim %s = ...'", name);
-  } else if (map_has(e->program->globals, name)) {
+  } else if (map_has(e->tree->globals, name)) {
     diag_help(d, "'%s' is a const; write the size as %s:%s", name, name, name);
   } else if (frame_local(e->frame, name)) {
     diag_help(d, "write the size of '%s' after a colon, as in %s:64", name,
@@ -104,9 +104,9 @@ int64_t scope_need_size(Elab *e, Name name, Span use, bool in_type) {
 
 /* ---- fields of data ---- */
 
-static const DataDecl *scope_find_data(const Program *program, Name name) {
-  for (int i = 0; i < program->data.n; i++)
-    if (program->data.data[i].name == name) return &program->data.data[i];
+static const DataDecl *scope_find_data(const SourceTree *tree, Name name) {
+  for (int i = 0; i < tree->data.n; i++)
+    if (tree->data.data[i].name == name) return &tree->data.data[i];
   return NULL;
 }
 
@@ -127,18 +127,18 @@ static void unknown_data(Elab *e, const Expr *x) {
   if (map_has(e->data, x->name))
     return; /* reported already: a path of a field has a dot */
   map_put(e->data, x->name, ARENA_NEW(e->arena, ExprValue));
-  const Program *program = e->program;
+  const SourceTree *tree = e->tree;
   VEC(const char *) names = {0};
-  for (int i = 0; i < program->data.n; i++) {
-    const DataDecl *block = &program->data.data[i];
+  for (int i = 0; i < tree->data.n; i++) {
+    const DataDecl *block = &tree->data.data[i];
     if (!block->name) { /* the unknown name is probably its name */
       scope_unnamed_data(e, block->span);
       return;
     }
     vec_push(e->arena, &names, block->name);
   }
-  for (int i = 0; i < program->lost_blocks.n; i++)
-    if (program->lost_blocks.data[i] == x->name) return;
+  for (int i = 0; i < tree->lost_blocks.n; i++)
+    if (tree->lost_blocks.data[i] == x->name) return;
   Diag *d = diag(e->diags, DIAG_unknown_data, x->span, x->name);
   diag_suggest(d, x->name, names.data, names.n);
 }
@@ -161,8 +161,8 @@ static void unknown_field(Elab *e, const DataDecl *block, const Expr *x) {
 
 /* The field that was meant where its block is not named. */
 static void suggest_field(const Elab *e, Diag *d, Name name) {
-  for (int i = 0; i < e->program->data.n; i++) {
-    const DataDecl *block = &e->program->data.data[i];
+  for (int i = 0; i < e->tree->data.n; i++) {
+    const DataDecl *block = &e->tree->data.data[i];
     if (block->name && scope_find_field(block, name))
       diag_help(d, "did you mean '%s.%s'?", block->name, name);
   }
@@ -179,7 +179,7 @@ static void not_a_field(Elab *e, const Expr *x) {
 ExprValue scope_field(Elab *e, const Expr *x) {
   if (x->a->kind != EXPR_name || e->frame->callable)
     return not_a_field(e, x), POISON;
-  const DataDecl *block = scope_find_data(e->program, x->a->name);
+  const DataDecl *block = scope_find_data(e->tree, x->a->name);
   if (!block) return unknown_data(e, x->a), POISON;
   const FieldDecl *field = scope_find_field(block, x->name);
   if (!field) return unknown_field(e, block, x), POISON;
@@ -222,7 +222,7 @@ bool scope_is_predefined(Name name) {
 
 bool scope_has_value(Elab *e, Name name) {
   return scope_is_predefined(name) || frame_local(e->frame, name) ||
-         frame_size(e->frame, name) || map_has(e->program->globals, name);
+         frame_size(e->frame, name) || map_has(e->tree->globals, name);
 }
 
 static void suggest_value(Elab *e, Diag *d, const Expr *x) {
@@ -233,16 +233,15 @@ static void suggest_value(Elab *e, Diag *d, const Expr *x) {
       vec_push(e->arena, &names, frame->locals.data[i].name);
   for (int i = 0; i < frame->sizes.n; i++)
     vec_push(e->arena, &names, frame->sizes.data[i].name);
-  for (int i = 0; i < map_size(e->program->globals); i++)
-    vec_push(e->arena, &names, map_key_at(e->program->globals, i));
+  for (int i = 0; i < map_size(e->tree->globals); i++)
+    vec_push(e->arena, &names, map_key_at(e->tree->globals, i));
   vec_push(e->arena, &names, "true");
   vec_push(e->arena, &names, "false");
   vec_push(e->arena, &names, "none");
   vec_push(e->arena, &names, "training");
   diag_suggest(d, x->name, names.data, names.n);
-  if (map_has(e->program->layers, x->name) ||
-      map_has(e->program->nets, x->name) ||
-      map_has(e->program->builtins, x->name))
+  if (map_has(e->tree->layers, x->name) || map_has(e->tree->nets, x->name) ||
+      map_has(e->tree->builtins, x->name))
     diag_help(d, "'%s' is called, as in %s(x)", x->name, x->name);
 }
 
@@ -277,7 +276,7 @@ static ExprValue unknown_value(Elab *e, const Expr *x) {
     elab_no_dim(e, e->frame->mask_expr, e->frame->mask_type, x->name, x->span);
     return POISON;
   }
-  if (e->program->lacks_import) return POISON;
+  if (e->tree->lacks_import) return POISON;
   Diag *d = diag(e->diags, DIAG_unknown_value, x->span, x->name);
   suggest_value(e, d, x);
   help_size_of(e, d, x->name);
@@ -306,7 +305,7 @@ ExprValue scope_lookup(Elab *e, const Expr *x) {
     return mask_position(e, x->name);
   const Size *size = frame_size(e->frame, x->name);
   if (size) return expr_value_int(size->size);
-  Global *global = map_get(e->program->globals, x->name);
+  Global *global = map_get(e->tree->globals, x->name);
   if (global) return global_value(e, global, x->span);
   return unknown_value(e, x);
 }

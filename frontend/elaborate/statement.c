@@ -45,7 +45,7 @@ bool elab_annotations(Elab *e, const AnnotationList *list, bool is_scan) {
         diag(e->diags, DIAG_annotation_arguments, annotation->span,
              annotation->name);
     } else if (strcmp(annotation->name, "shard") != 0 &&
-               !e->program->options->check_only) {
+               !e->tree->options->check_only) {
       elab_not_supported(e, annotation->span,
                          arena_printf(e->arena, "@%s", annotation->name));
     }

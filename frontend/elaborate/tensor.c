@@ -136,7 +136,7 @@ ExprValue elab_positions(Elab *e, Name dim, int64_t size) {
 }
 
 ExprValue elab_checked(Elab *e, ExprValue x, ExprValue index, int64_t n) {
-  if (!e->program->options->checked || !expr_value_is_tensor(x) ||
+  if (!e->tree->options->checked || !expr_value_is_tensor(x) ||
       !expr_value_is_tensor(index))
     return x;
   bool is_real = dtype_class(elab_type(e, x)->dtype) == CLASS_FLOAT;

@@ -4,7 +4,7 @@
  * The text alone decides, not what was elaborated: a name that only an untaken
  * branch reads is used. Libraries are not checked.
  */
-#include "frontend/elaborate/program.h"
+#include "frontend/elaborate/source_tree.h"
 
 static void reads_of_expr(Map *reads, const Expr *x);
 
@@ -96,8 +96,8 @@ void reads_of_ast(Map *reads, const Ast *ast) {
 
 /* Once for a name, however often it is assigned. A parameter that was reported
  * to reach nothing counts as read from then on. */
-static void warn_unused(Program *program, Map *reads, Name name, Span span) {
-  Diags *diags = program->module->diags;
+static void warn_unused(SourceTree *tree, Map *reads, Name name, Span span) {
+  Diags *diags = tree->module->diags;
   if (name[0] == '_' || map_has(reads, name)) return;
   reads_add_name(reads, name);
   if (!diags_have(diags, DIAG_no_gradient, span) &&
@@ -120,31 +120,31 @@ static bool body_returns(const StmtList *body) {
 }
 
 /* Statements after a return are one mistake. */
-static bool warn_return(Program *program, const StmtList *body, int i) {
+static bool warn_return(SourceTree *tree, const StmtList *body, int i) {
   if (i + 1 == body->n || !stmt_returns(body->data[i])) return false;
   Diag *d =
-      diag(program->module->diags, DIAG_after_return, body->data[i + 1]->span);
+      diag(tree->module->diags, DIAG_after_return, body->data[i + 1]->span);
   diag_note(d, body->data[i]->span,
             body->data[i]->kind == STMT_if ? "every branch returns here"
                                            : "it returns here");
   return true;
 }
 
-static void warn_body(Program *program, Map *reads, const StmtList *body) {
+static void warn_body(SourceTree *tree, Map *reads, const StmtList *body) {
   for (int i = 0; i < body->n; i++) {
     const Stmt *stmt = body->data[i];
     bool binds = stmt->kind == STMT_assign || stmt->kind == STMT_param ||
                  stmt->kind == STMT_state || stmt->kind == STMT_scan;
     for (int j = 0; binds && j < stmt->names.n; j++)
-      warn_unused(program, reads, stmt->names.names[j], stmt->names.spans[j]);
-    warn_body(program, reads, &stmt->body);
-    warn_body(program, reads, &stmt->else_body);
-    if (warn_return(program, body, i)) return;
+      warn_unused(tree, reads, stmt->names.names[j], stmt->names.spans[j]);
+    warn_body(tree, reads, &stmt->body);
+    warn_body(tree, reads, &stmt->else_body);
+    if (warn_return(tree, body, i)) return;
   }
 }
 
-static void warn_callable(Program *program, const Item *item) {
-  Map *reads = map_create(program->module->arena);
+static void warn_callable(SourceTree *tree, const Item *item) {
+  Map *reads = map_create(tree->module->arena);
   reads_of_body(reads, &item->body);
   reads_of_params(reads, &item->params);
   for (int i = 0; i < item->result.n; i++)
@@ -152,22 +152,22 @@ static void warn_callable(Program *program, const Item *item) {
   /* The type of a typed formal parameter is read even if the value is not. */
   for (int i = 0; i < item->params.n; i++)
     if (!item->params.items[i].type)
-      warn_unused(program, reads, item->params.items[i].name,
+      warn_unused(tree, reads, item->params.items[i].name,
                   item->params.items[i].span);
-  warn_body(program, reads, &item->body);
+  warn_body(tree, reads, &item->body);
 }
 
-void program_warn_unused(Program *program) {
-  for (int i = 0; i < map_size(program->globals); i++) {
-    const Global *global = map_value_at(program->globals, i);
+void source_tree_warn_unused(SourceTree *tree) {
+  for (int i = 0; i < map_size(tree->globals); i++) {
+    const Global *global = map_value_at(tree->globals, i);
     if (global->is_main)
-      warn_unused(program, program->read_names, global->name, global->span);
+      warn_unused(tree, tree->read_names, global->name, global->span);
   }
-  const Map *maps[] = {program->layers, program->nets};
+  const Map *maps[] = {tree->layers, tree->nets};
   for (int i = 0; i < ARRAY_LENGTH(maps); i++)
     for (int j = 0; j < map_size(maps[i]); j++) {
       const Callable *callable = map_value_at(maps[i], j);
       if (callable->is_main && callable->labels)
-        warn_callable(program, callable->item);
+        warn_callable(tree, callable->item);
     }
 }

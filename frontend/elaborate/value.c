@@ -13,7 +13,7 @@
 enum { LONGEST_QUOTE = 30 };
 
 ExprValue expr_value_list(Elab *e, int n) {
-  e->program->spent.list_elements += n;
+  e->tree->spent.list_elements += n;
   ExprValueList *list = arena_alloc(
       e->arena, sizeof(ExprValueList) + (size_t)n * sizeof(ExprValue));
   list->n = n;
@@ -34,7 +34,7 @@ ExprValue expr_value_list_nested(Elab *e, ExprValue list, Span span) {
 void expr_value_charge(Elab *e, ExprValue val) {
   enum { ELEMENTS_A_STEP = 8 };
   if (val.kind == EXPR_VALUE_list)
-    e->program->spent.steps += val.list->n_all / ELEMENTS_A_STEP;
+    e->tree->spent.steps += val.list->n_all / ELEMENTS_A_STEP;
 }
 
 Op operator_op(Operator op) {

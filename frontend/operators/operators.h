@@ -7,7 +7,7 @@
 
 #include "frontend/elaborate/match.h"
 
-/* Returns the functions of operators by name, for a Program. */
+/* Returns the functions of operators by name, for a SourceTree. */
 Map *builtins_create(Module *module);
 
 BuiltinFn builtin_pointwise, builtin_not_supported;

@@ -71,7 +71,7 @@ ExprValue builtin_cast(BuiltinCall *call) {
   if (!elab_dtype(e, x->name, x->span, &dtype)) return POISON;
   if (!arg_tensor(call, 0)) return POISON;
   if (dtype_class(dtype) == CLASS_FLOAT && !dtype_is_rounded(dtype) &&
-      !e->program->options->check_only) {
+      !e->tree->options->check_only) {
     elab_not_supported(e, x->span, x->name);
     return POISON;
   }

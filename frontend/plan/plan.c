@@ -50,7 +50,7 @@ static void leave_out(const PlanSource *from, Ast *ast) {
 
 /* A file is for this net.  A model may have plans of its other nets. */
 static void report_other(PinReader *r, const Item *item) {
-  if (!r->is_file && map_has(r->e->program->nets, item->name)) return;
+  if (!r->is_file && map_has(r->e->tree->nets, item->name)) return;
   Diag *d = diag(r->e->diags, DIAG_plan_other, item->name_span, item->name,
                  r->model->name);
   diag_help(d, "'plan { ... }', without a name, is for any net");
@@ -93,10 +93,10 @@ static const Item *plan_read_file(PinReader *r, const PlanSource *from) {
 }
 
 static const Item *read_model(PinReader *r) {
-  const Program *program = r->e->program;
-  const Item *mesh = program_block(program, "mesh"), *none = NULL;
-  for (int i = 0; i < program->plans.n; i++)
-    plan_add_block(r, program->plans.data[i], &none);
+  const SourceTree *tree = r->e->tree;
+  const Item *mesh = source_tree_block(tree, "mesh"), *none = NULL;
+  for (int i = 0; i < tree->plans.n; i++)
+    plan_add_block(r, tree->plans.data[i], &none);
   return mesh;
 }
 

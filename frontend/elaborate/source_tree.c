@@ -1,13 +1,13 @@
 /*
- * program.c -- reads a model and its imports, and records what they declare by
- * name: dims and consts, layers and nets, the blocks of the main file.
+ * source_tree.c -- reads a model and its imports, and records what they declare
+ * by name: dims and consts, layers and nets, the blocks of the main file.
  *
  * Nothing is computed here. All files share one scope: a layer of a library
  * takes its dims from the file that imports it. The imports of a file are read
  * before its own items, so that a later declaration replaces an earlier one.
  */
 #include "frontend/syntax/help.h"
-#include "frontend/elaborate/program.h"
+#include "frontend/elaborate/source_tree.h"
 
 #include <string.h>
 
@@ -33,8 +33,8 @@ static bool leaves_folder(const char *path) {
   return false;
 }
 
-bool program_check_path(Program *program, const char *path, Span span) {
-  Diags *diags = program->module->diags;
+bool source_tree_check_path(SourceTree *tree, const char *path, Span span) {
+  Diags *diags = tree->module->diags;
   if (path[0] == '\0') {
     diag(diags, DIAG_empty_path, span);
     return false;
@@ -47,10 +47,10 @@ bool program_check_path(Program *program, const char *path, Span span) {
 }
 
 /* The path of an import: beside the importing file. */
-static Name join_path(Program *program, const char *importer,
+static Name join_path(SourceTree *tree, const char *importer,
                       const char *path) {
   const char *slash = strrchr(importer, '/');
-  Text text = text_create(program->module->arena);
+  Text text = text_create(tree->module->arena);
   text_add_n(&text, importer, slash ? (size_t)(slash - importer + 1) : 0);
   while (*path) { /* one spelling for one file: no empty parts, no dots */
     size_t n = strcspn(path, "/");
@@ -61,15 +61,15 @@ static Name join_path(Program *program, const char *importer,
     if (!is_nothing && goes_on) text_add(&text, "/");
     path += *path == '/';
   }
-  return name_intern(program->module->names, text_string(&text));
+  return name_intern(tree->module->names, text_string(&text));
 }
 
 /* ---- items ---- */
 
-static void program_add_global(Program *program, const Item *item,
+static void program_add_global(SourceTree *tree, const Item *item,
                                const Binding *binding, bool is_main) {
-  Module *m = program->module;
-  Global *old = map_get(program->globals, binding->name);
+  Module *m = tree->module;
+  Global *old = map_get(tree->globals, binding->name);
   if (old && old->span.source == binding->span.source) {
     Diag *d = diag(m->diags, DIAG_given_twice, binding->span, binding->name);
     diag_note(d, old->span, "it is given here first");
@@ -81,19 +81,19 @@ static void program_add_global(Program *program, const Item *item,
                      .is_main = is_main,
                      .value = binding->value,
                      .span = binding->span};
-  map_put(program->globals, binding->name, global);
+  map_put(tree->globals, binding->name, global);
 }
 
-static const Callable *find_callable(const Program *program, Name name) {
-  const Callable *layer = map_get(program->layers, name);
-  return layer ? layer : map_get(program->nets, name);
+static const Callable *find_callable(const SourceTree *tree, Name name) {
+  const Callable *layer = map_get(tree->layers, name);
+  return layer ? layer : map_get(tree->nets, name);
 }
 
 /* `first`: the order of what this file or its imports brought. */
-static void program_add_callable(Program *program, const Item *item,
+static void program_add_callable(SourceTree *tree, const Item *item,
                                  bool is_main, int first) {
-  Module *m = program->module;
-  const Callable *old = find_callable(program, item->name);
+  Module *m = tree->module;
+  const Callable *old = find_callable(tree, item->name);
   bool replaces = old && old->is_net && item->kind == ITEM_net &&
                   old->order >= first &&
                   old->item->span.source != item->span.source;
@@ -102,7 +102,7 @@ static void program_add_callable(Program *program, const Item *item,
     diag_note(d, old->item->name_span, "it is given here first");
     return;
   }
-  if (map_has(program->builtins, item->name)) {
+  if (map_has(tree->builtins, item->name)) {
     diag(m->diags, DIAG_layer_is_operator, item->name_span, item->name);
     return;
   }
@@ -110,55 +110,53 @@ static void program_add_callable(Program *program, const Item *item,
   *callable = (Callable){.item = item,
                          .is_net = item->kind == ITEM_net,
                          .is_main = is_main,
-                         .order = program->n_callables++};
-  map_put(callable->is_net ? program->nets : program->layers, item->name,
-          callable);
+                         .order = tree->n_callables++};
+  map_put(callable->is_net ? tree->nets : tree->layers, item->name, callable);
 }
 
-static void program_add_block(Program *program, const Item *item) {
-  Diags *diags = program->module->diags;
+static void program_add_block(SourceTree *tree, const Item *item) {
+  Diags *diags = tree->module->diags;
   for (int i = 0; i < ARRAY_LENGTH(block_kinds); i++) {
     if (strcmp(item->block, block_kinds[i]) != 0) continue;
-    for (int j = 0; j < program->blocks.n; j++) {
-      const Item *old = program->blocks.data[j];
+    for (int j = 0; j < tree->blocks.n; j++) {
+      const Item *old = tree->blocks.data[j];
       if (old->block != item->block || old->name != item->name) continue;
       Diag *d = diag(diags, DIAG_block_twice, item->name_span, item->block);
       diag_note(d, old->name_span, "it is given here first");
       return;
     }
-    vec_push(program->module->arena, &program->blocks, item);
+    vec_push(tree->module->arena, &tree->blocks, item);
     return;
   }
   Span word = item->span;
   word.end = word.begin + (uint32_t)strlen(item->block);
-  if (item->name)
-    vec_push(program->module->arena, &program->lost_blocks, item->name);
+  if (item->name) vec_push(tree->module->arena, &tree->lost_blocks, item->name);
   Diag *d = diag(diags, DIAG_unknown_block, word, item->block);
-  diag_choices(program->module->arena, d, item->block, block_kinds,
+  diag_choices(tree->module->arena, d, item->block, block_kinds,
                ARRAY_LENGTH(block_kinds));
 }
 
-const Item *program_block(const Program *program, const char *kind) {
-  for (int i = 0; i < program->blocks.n; i++)
-    if (strcmp(program->blocks.data[i]->block, kind) == 0)
-      return program->blocks.data[i];
+const Item *source_tree_block(const SourceTree *tree, const char *kind) {
+  for (int i = 0; i < tree->blocks.n; i++)
+    if (strcmp(tree->blocks.data[i]->block, kind) == 0)
+      return tree->blocks.data[i];
   return NULL;
 }
 
 /* ---- files ---- */
 
-static bool program_read_file(Program *program, Name path, Span span,
+static bool program_read_file(SourceTree *tree, Name path, Span span,
                               int depth);
 
-static void program_read_import(Program *program, const Item *item,
+static void program_read_import(SourceTree *tree, const Item *item,
                                 Name importer, int depth) {
-  if (!program_check_path(program, item->name, item->name_span)) {
-    program->lacks_import = true;
+  if (!source_tree_check_path(tree, item->name, item->name_span)) {
+    tree->lacks_import = true;
     return;
   }
-  Diags *diags = program->module->diags;
-  Name path = join_path(program, importer, item->name);
-  const void *state = map_get(program->files, path);
+  Diags *diags = tree->module->diags;
+  Name path = join_path(tree, importer, item->name);
+  const void *state = map_get(tree->files, path);
   if (state == &was_read) return;
   bool is_read = false;
   if (state == &being_read) {
@@ -166,12 +164,12 @@ static void program_read_import(Program *program, const Item *item,
   } else if (depth == MOST_IMPORTS_DEEP) {
     diag(diags, DIAG_import_depth, item->name_span, MOST_IMPORTS_DEEP);
   } else {
-    is_read = program_read_file(program, path, item->name_span, depth + 1);
+    is_read = program_read_file(tree, path, item->name_span, depth + 1);
   }
-  program->lacks_import = program->lacks_import || !is_read;
+  tree->lacks_import = tree->lacks_import || !is_read;
 }
 
-static void program_add_items(Program *program, const Ast *ast, bool is_main,
+static void program_add_items(SourceTree *tree, const Ast *ast, bool is_main,
                               int first) {
   for (int i = 0; i < ast->n_items; i++) {
     const Item *item = &ast->items[i];
@@ -180,24 +178,24 @@ static void program_add_items(Program *program, const Ast *ast, bool is_main,
     case ITEM_dim:
     case ITEM_const:
       for (int j = 0; j < item->n_bindings; j++)
-        program_add_global(program, item, &item->bindings[j], is_main);
+        program_add_global(tree, item, &item->bindings[j], is_main);
       break;
     case ITEM_layer:
-    case ITEM_net: program_add_callable(program, item, is_main, first); break;
+    case ITEM_net: program_add_callable(tree, item, is_main, first); break;
     case ITEM_plan:
-      if (is_main) vec_push(program->module->arena, &program->plans, item);
+      if (is_main) vec_push(tree->module->arena, &tree->plans, item);
       break;
     case ITEM_block:
-      if (is_main) program_add_block(program, item);
+      if (is_main) program_add_block(tree, item);
       break;
     }
   }
 }
 
-static bool program_read_file(Program *program, Name path, Span span,
+static bool program_read_file(SourceTree *tree, Name path, Span span,
                               int depth) {
-  Module *m = program->module;
-  const FrontendOptions *options = program->options;
+  Module *m = tree->module;
+  const FrontendOptions *options = tree->options;
   const Source *source = options->load(options->user, path);
   if (!source) {
     Diag *d = diag(m->diags, DIAG_no_file, span, path);
@@ -207,44 +205,44 @@ static bool program_read_file(Program *program, Name path, Span span,
       diag_help(d, "'dnnc list models' names the models that come with dnnc");
     return false;
   }
-  map_put(program->files, path, (void *)&being_read);
-  int errors = diags_errors(m->diags), first = program->n_callables;
+  map_put(tree->files, path, (void *)&being_read);
+  int errors = diags_errors(m->diags), first = tree->n_callables;
   const Ast *ast = ast_parse(m->arena, m->names, m->diags, source);
-  if (diags_errors(m->diags) > errors) program->has_syntax_errors = true;
-  declared_check(program, ast);
+  if (diags_errors(m->diags) > errors) tree->has_syntax_errors = true;
+  declared_check(tree, ast);
   for (int i = 0; i < ast->n_items; i++)
     if (ast->items[i].kind == ITEM_import)
-      program_read_import(program, &ast->items[i], path, depth);
-  program_add_items(program, ast, depth == 0, first);
-  reads_of_ast(program->read_names, ast);
-  map_put(program->files, path, (void *)&was_read);
+      program_read_import(tree, &ast->items[i], path, depth);
+  program_add_items(tree, ast, depth == 0, first);
+  reads_of_ast(tree->read_names, ast);
+  map_put(tree->files, path, (void *)&was_read);
   return true;
 }
 
-bool program_read(Program *program) {
-  Module *m = program->module;
-  program->files = map_create(m->arena);
-  program->globals = map_create(m->arena);
-  program->layers = map_create(m->arena);
-  program->nets = map_create(m->arena);
-  program->read_names = map_create(m->arena);
-  Name path = name_intern(m->names, program->options->path);
-  return program_read_file(program, path, SPAN_NONE, 0);
+bool source_tree_read(SourceTree *tree) {
+  Module *m = tree->module;
+  tree->files = map_create(m->arena);
+  tree->globals = map_create(m->arena);
+  tree->layers = map_create(m->arena);
+  tree->nets = map_create(m->arena);
+  tree->read_names = map_create(m->arena);
+  Name path = name_intern(m->names, tree->options->path);
+  return program_read_file(tree, path, SPAN_NONE, 0);
 }
 
 /* ---- overrides ---- */
 
-bool override_is_source(const Program *program, const Source *source) {
-  for (int i = 0; i < program->override_sources.n; i++)
-    if (program->override_sources.data[i] == source) return true;
+bool override_is_source(const SourceTree *tree, const Source *source) {
+  for (int i = 0; i < tree->override_sources.n; i++)
+    if (tree->override_sources.data[i] == source) return true;
   return false;
 }
 
-const SettingOverride *override_find(const Program *program, const char *block,
+const SettingOverride *override_find(const SourceTree *tree, const char *block,
                                      const char *name) {
   const SettingOverride *found = NULL; /* the last one given */
-  for (int i = 0; i < program->overrides.n; i++) {
-    const SettingOverride *o = &program->overrides.data[i];
+  for (int i = 0; i < tree->overrides.n; i++) {
+    const SettingOverride *o = &tree->overrides.data[i];
     if (strcmp(o->block, block) == 0 && strcmp(o->name, name) == 0) found = o;
   }
   return found;

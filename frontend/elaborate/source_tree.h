@@ -1,9 +1,9 @@
 /*
- * program.h -- a program: all files of a model by name, before anything is
+ * source_tree.h -- all files of a model by name, before anything is
  * computed.
  */
-#ifndef FRONTEND_ELABORATE_PROGRAM_H
-#define FRONTEND_ELABORATE_PROGRAM_H
+#ifndef FRONTEND_ELABORATE_SOURCE_TREE_H
+#define FRONTEND_ELABORATE_SOURCE_TREE_H
 
 #include "frontend/elaborate/value.h"
 #include "frontend/frontend.h"
@@ -48,7 +48,7 @@ typedef struct DataDecl { /* a data block as expressions see it */
   VEC(FieldDecl) fields;
 } DataDecl;
 
-typedef struct Program {
+typedef struct SourceTree {
   Module *module;
   const FrontendOptions *options;
   Budget budget, spent;
@@ -69,19 +69,19 @@ typedef struct Program {
   VEC(const Source *) override_sources;
   int n_epochs;
   bool rounds; /* precision computes in fewer bits than f32 */
-} Program;
+} SourceTree;
 
 /* Reads the model and its imports; false if the main file is not there. */
-bool program_read(Program *program);
-const Item *program_block(const Program *program, const char *kind);
+bool source_tree_read(SourceTree *tree);
+const Item *source_tree_block(const SourceTree *tree, const char *kind);
 /* Returns whether a path in a file stays below the folder of the file; else
  * reports. */
-bool program_check_path(Program *program, const char *path, Span span);
+bool source_tree_check_path(SourceTree *tree, const char *path, Span span);
 
 /* ---- declared.c ---- */
 
 /* Reports predefined names that a file declares and names declared twice. */
-void declared_check(Program *program, const Ast *ast);
+void declared_check(SourceTree *tree, const Ast *ast);
 
 /* ---- unused.c ---- */
 
@@ -89,14 +89,14 @@ void declared_check(Program *program, const Ast *ast);
 void reads_of_ast(Map *reads, const Ast *ast);
 /* Warns of dims and consts of the main file that nothing uses; `names` are
  * those of its layers that were called. */
-void program_warn_unused(Program *program);
+void source_tree_warn_unused(SourceTree *tree);
 
 /* ---- overrides ---- */
 
 /* Returns the override of a setting.  Returns NULL if there is none. */
-const SettingOverride *override_find(const Program *program, const char *block,
+const SettingOverride *override_find(const SourceTree *tree, const char *block,
                                      const char *name);
 /* Returns whether a source is a value of the command line. */
-bool override_is_source(const Program *program, const Source *source);
+bool override_is_source(const SourceTree *tree, const Source *source);
 
 #endif
