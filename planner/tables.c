@@ -289,7 +289,7 @@ const PlanSum *plan_tables_sum(PlanTables *tables, const PassContext *ctx,
   own.scratch = arena;
   PlanSum *sum = ARENA_NEW(ctx->module->arena, PlanSum);
   TableSum s = {tables, &own, ctx->module->arena, sum};
-  PinTrial trial = {0};
+  PartitionTrial trial = {0};
   Graph *placed = (Graph *)partition_decide(&own, planning, &trial);
   placed = run_phase(&own, PASSES_merging, placed);
   if (placed) {

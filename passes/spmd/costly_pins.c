@@ -18,13 +18,13 @@
 /* Each is partitioned six times. */
 enum { MOST_CANDIDATES = 32 };
 
-typedef VEC(const PinNote *) PinNotes;
+typedef VEC(const ConstraintNote *) ConstraintNotes;
 
 typedef struct CostlyPin {
   Span pin;
-  const PinNotes *notes; /* all of it */
-  const PinNote *note;   /* of the value that the message names */
-  int n_others;          /* further values of the pin */
+  const ConstraintNotes *notes; /* all of it */
+  const ConstraintNote *note;   /* of the value that the message names */
+  int n_others;                 /* further values of the pin */
   int64_t bytes, bytes_instead;
   const Type *instead; /* placement of the value */
 } CostlyPin;
@@ -33,7 +33,7 @@ typedef struct CostlyPin {
 
 /* The constraint does nothing, or reduces a partial sum and scatters it over
  * the axes of the sum. */
-static bool only_reduces(const PinNote *note) {
+static bool only_reduces(const ConstraintNote *note) {
   const Type *have = note->have, *want = note->want;
   AxisSet reduced = have->partial & (AxisSet)~want->partial;
   for (int d = 0; d < have->rank; d++) {
@@ -45,13 +45,14 @@ static bool only_reduces(const PinNote *note) {
   return !(want->partial & ~have->partial);
 }
 
-static bool is_of_forward_pass(const PinNote *note) {
+static bool is_of_forward_pass(const ConstraintNote *note) {
   return note->node->phase == PHASE_forward;
 }
 
 /* Returns whether a message should name this value rather than the other one.
  */
-static bool is_better_example(const PinNote *note, const PinNote *other) {
+static bool is_better_example(const ConstraintNote *note,
+                              const ConstraintNote *other) {
   return is_of_forward_pass(note) &&
          (!other || (only_reduces(other) && !only_reduces(note)));
 }
@@ -60,13 +61,13 @@ static bool is_better_example(const PinNote *note, const PinNote *other) {
 static Map *notes_by_pin(const PassContext *ctx, const Map *notes) {
   Map *pins = map_create(ctx->scratch);
   for (int i = 0; i < map_size(notes); i++) {
-    const PinNote *note = map_value_at(notes, i);
+    const ConstraintNote *note = map_value_at(notes, i);
     Span span = note->node->span;
     if (!span.source) continue;
     const char *text = span.source->text + span.begin;
-    PinNotes *same = map_get(pins, text);
+    ConstraintNotes *same = map_get(pins, text);
     if (!same) {
-      same = ARENA_NEW(ctx->scratch, PinNotes);
+      same = ARENA_NEW(ctx->scratch, ConstraintNotes);
       map_put(pins, text, same);
     }
     vec_push(ctx->scratch, same, note);
@@ -76,12 +77,12 @@ static Map *notes_by_pin(const PassContext *ctx, const Map *notes) {
 
 /* Collects what the notes say of one pin; false: its constraints are cheap, or
  * of a value without a path. */
-static bool find_candidate(const PinNotes *notes, CostlyPin *out) {
+static bool find_candidate(const ConstraintNotes *notes, CostlyPin *out) {
   const Node *first = notes->data[0]->node;
   bool moves = false;
   *out = (CostlyPin){.pin = first->span, .notes = notes, .n_others = -1};
   for (int i = 0; i < notes->n; i++) {
-    const PinNote *note = notes->data[i];
+    const ConstraintNote *note = notes->data[i];
     moves |= !only_reduces(note);
     out->n_others += is_of_forward_pass(note);
     if (is_better_example(note, out->note)) out->note = note;
@@ -94,12 +95,12 @@ static bool find_candidate(const PinNotes *notes, CostlyPin *out) {
 /* The placements of the values without the pin: path -> Type; NULL: one of them
  * is larger on a rank. */
 static Map *find_placements(const PassContext *ctx, const Mesh *mesh,
-                            const PinNotes *notes, const Map *without) {
+                            const ConstraintNotes *notes, const Map *without) {
   Map *instead = map_create(ctx->scratch);
   for (int i = 0; i < notes->n; i++) {
-    const PinNote *note = notes->data[i];
+    const ConstraintNote *note = notes->data[i];
     if (!is_of_forward_pass(note)) continue;
-    const PinNote *other = without ? map_get(without, note->node) : NULL;
+    const ConstraintNote *other = without ? map_get(without, note->node) : NULL;
     if (!other || type_local_elements(other->want, mesh) >
                       type_local_elements(note->want, mesh))
       return NULL;
@@ -111,7 +112,7 @@ static Map *find_placements(const PassContext *ctx, const Mesh *mesh,
 /* A trial that differs from the plan in this pin saves bytes, at least half a
  * percent of all. */
 static bool saves_bytes(const PassContext *ctx, const Graph *graph,
-                        const CostlyPin *pin, PinTrial *trial,
+                        const CostlyPin *pin, PartitionTrial *trial,
                         int64_t *out_bytes) {
   PlacementCost cost;
   trial->left_out = pin->pin;
@@ -124,7 +125,7 @@ static bool saves_bytes(const PassContext *ctx, const Graph *graph,
 /* Returns whether another placement of the pin's values saves bytes. */
 static bool is_costly(const PassContext *ctx, const Graph *graph,
                       const Mesh *mesh, CostlyPin *pin) {
-  PinTrial without = {0}, other = {0};
+  PartitionTrial without = {0}, other = {0};
   if (!saves_bytes(ctx, graph, pin, &without, &pin->bytes_instead))
     return false;
   Map *instead = find_placements(ctx, mesh, pin->notes, without.notes);
@@ -183,7 +184,7 @@ static void report_costly_pin(PassContext *ctx, const Graph *graph,
 }
 
 void warn_of_costly_pins(PassContext *ctx, const Graph *graph,
-                         const Graph *placed, const PinTrial *trial) {
+                         const Graph *placed, const PartitionTrial *trial) {
   if (!trial->notes) return;
   const Map *pins = notes_by_pin(ctx, trial->notes);
   int n_candidates = 0;

@@ -13,7 +13,7 @@
 bool span_equal(Span a, Span b);
 /* Returns the path of the value that a constraint is about, also where it is
  * the one of the gradient. */
-Name pinned_path(Names *names, const Node *constraint);
+Name constraint_path(Names *names, const Node *constraint);
 /* Returns the type of an operand in the placement of the constraint `node`, or
  * in the one that a trial has in place of it. */
 const Type *constrained_type(const Partition *p, const Node *node,
@@ -30,7 +30,7 @@ AxisList plan_line_axes(const Partition *p, const Dim *dim);
  * only those of ZeRO and of micro-batches, which lines do not name. */
 bool has_line_axes(const Partition *p, AxisList split, AxisList line);
 /* Reports a pin `partial` of constraint `id` that cannot hold; false then. */
-bool check_partial_pin(Partition *p, int id, const Type *have);
+bool check_partial_constraint(Partition *p, int id, const Type *have);
 /* Reports the pins about names that do not hold in the new graph. */
 void check_named_pins(const Partition *p);
 

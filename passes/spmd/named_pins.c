@@ -30,7 +30,7 @@ static const Node *find_reader_of_sum(const Partition *p, int id) {
   return NULL;
 }
 
-bool check_partial_pin(Partition *p, int id, const Type *have) {
+bool check_partial_constraint(Partition *p, int id, const Type *have) {
   const Node *node = p->rewrite.from->nodes.data[id];
   const PlanPin *pin = plan_find_placement(p->plan, node->path);
   Diags *diags = p->ctx->module->diags;

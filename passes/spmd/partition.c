@@ -23,7 +23,7 @@ static bool has_constraints(const Graph *graph) {
 }
 
 const Graph *partition_decide(PassContext *ctx, const Graph *graph,
-                              PinTrial *trial) {
+                              PartitionTrial *trial) {
   const Plan *plan = ctx->plan;
   if (!plan || (plan->ranks <= 1 && plan->microbatches <= 1))
     return rewrite_graph(ctx, graph, NULL, NULL);
@@ -37,20 +37,20 @@ static const Graph *partition_at_once(const PassContext *ctx,
                                       const Graph *graph) {
   PassContext own = *ctx;
   Plan *plan = arena_copy(ctx->scratch, ctx->plan, sizeof *plan);
-  PinTrial trial = {0};
+  PartitionTrial trial = {0};
   plan_drop_time(plan);
   own.plan = plan;
   return partition_decide(&own, graph, &trial);
 }
 
 Graph *pass_partition(PassContext *ctx, const Graph *graph) {
-  PinTrial trial = {0};
+  PartitionTrial trial = {0};
   if (ctx->plan && ctx->plan->microbatches > 1 && !ctx->is_training) {
     bool is_quiet;
     const Graph *divided = partition_quietly(ctx, graph, &trial, &is_quiet);
     if (!divided) return (Graph *)partition_at_once(ctx, graph);
     if (is_quiet && !has_constraints(graph)) return (Graph *)divided;
-    trial = (PinTrial){0};
+    trial = (PartitionTrial){0};
   }
   const Graph *placed = partition_decide(ctx, graph, &trial);
   bool is_divided =

@@ -39,14 +39,15 @@ typedef struct Partition {
   /* Axes by node of the old graph and by dim of its result.  NULL means that
    * nothing is completed, or that the node has none. */
   AxisList **targets;
-  PinTrial *trial;
+  PartitionTrial *trial;
 } Partition;
 
 /* ---- place_nodes.c ---- */
 
 /* Returns the graph of a rank.  The plan must have ranks or micro-batches. What
  * cannot be is reported, and the result is then the graph as it was. */
-Graph *partition_graph(PassContext *ctx, const Graph *graph, PinTrial *trial);
+Graph *partition_graph(PassContext *ctx, const Graph *graph,
+                       PartitionTrial *trial);
 
 /* Places node `id` of the old graph: reshards its operands, appends it with the
  * placements that follow, and records its results. */

@@ -47,7 +47,7 @@ PlacementCost placement_cost(const PassContext *ctx, const Graph *placed,
 }
 
 const Graph *partition_quietly(const PassContext *ctx, const Graph *graph,
-                               PinTrial *trial, bool *out_is_quiet) {
+                               PartitionTrial *trial, bool *out_is_quiet) {
   PassContext own = *ctx;
   Diags *diags = ctx->module->diags;
   own.scratch = arena_beside(ctx->scratch);
@@ -60,8 +60,9 @@ const Graph *partition_quietly(const PassContext *ctx, const Graph *graph,
   return placed;
 }
 
-bool try_placement(const PassContext *ctx, const Graph *graph, PinTrial *trial,
-                   bool with_remat, PlacementCost *out_cost) {
+bool try_placement(const PassContext *ctx, const Graph *graph,
+                   PartitionTrial *trial, bool with_remat,
+                   PlacementCost *out_cost) {
   bool is_quiet;
   const Graph *placed = partition_quietly(ctx, graph, trial, &is_quiet);
   if (placed) *out_cost = placement_cost(ctx, placed, with_remat);
@@ -71,9 +72,10 @@ bool try_placement(const PassContext *ctx, const Graph *graph, PinTrial *trial,
 /* A value that the backward pass gathers again, to save memory, is gathered
  * once here. */
 const Graph *choose_completion(const PassContext *ctx, const Graph *graph,
-                               PinTrial *trial) {
-  PinTrial plain = {.left_out = trial->left_out, .instead = trial->instead};
-  PinTrial completed = plain;
+                               PartitionTrial *trial) {
+  PartitionTrial plain = {.left_out = trial->left_out,
+                          .instead = trial->instead};
+  PartitionTrial completed = plain;
   bool is_quiet;
   completed.completes = true;
   const Graph *placed = partition_quietly(ctx, graph, &completed, &is_quiet);

@@ -9,10 +9,10 @@
 #include "passes/passes.h"
 
 /* A constraint as a run of the pass followed it. */
-typedef struct PinNote {
+typedef struct ConstraintNote {
   const Node *node;        /* node of the old graph */
   const Type *have, *want; /* types of its operand and of its result */
-} PinNote;
+} ConstraintNote;
 
 /* A value as a run of the pass brought it from one placement to another, by
  * the table of ir/place/reshard.h. */
@@ -24,18 +24,18 @@ typedef struct ReshardNote {
 /* The settings and results of one trial of partition: how it treats the
  * constraints of the graph, and its notes of them and of the placements that it
  * chose. */
-typedef struct PinTrial {
+typedef struct PartitionTrial {
   bool completes;  /* values around them get the placements that they imply */
   bool is_changed; /* result: completing changed a placement */
   Span left_out;   /* the pin written here is not followed, or SPAN_NONE: */
   /* path -> Type that its values have in place of it; NULL means that they stay
    * as they are computed. */
   const Map *instead;
-  /* A map from each node with a constraint to its PinNote, in the arena of the
-   * module.  NULL means that nothing is noted. */
+  /* A map from each node with a constraint to its ConstraintNote, in the arena
+   * of the module.  NULL means that nothing is noted. */
   Map *notes;
   VEC(ReshardNote) reshards; /* reshardings in the same arena, without slices */
-} PinTrial;
+} PartitionTrial;
 
 /* The cost by which placements are compared: the bytes that a rank sends in a
  * training step. */
@@ -50,7 +50,7 @@ typedef struct PlacementCost {
 /* Returns the graph that `partition` makes, without a warning of costly
  * pins.  The trial, empty before, says how it treated constraints. */
 const Graph *partition_decide(PassContext *ctx, const Graph *graph,
-                              PinTrial *trial);
+                              PartitionTrial *trial);
 
 /* ---- partition_trials.c ---- */
 
@@ -61,24 +61,25 @@ PlacementCost placement_cost(const PassContext *ctx, const Graph *placed,
  * `out_is_quiet` says that there was nothing to report.  Returns NULL if the
  * placements are not possible. */
 const Graph *partition_quietly(const PassContext *ctx, const Graph *graph,
-                               PinTrial *trial, bool *out_is_quiet);
+                               PartitionTrial *trial, bool *out_is_quiet);
 /* Finds the cost of the graph in the placements of the trial, which gets its
  * notes.  Reports nothing.  Returns false if the placements are not possible.
  */
-bool try_placement(const PassContext *ctx, const Graph *graph, PinTrial *trial,
-                   bool with_remat, PlacementCost *out_cost);
+bool try_placement(const PassContext *ctx, const Graph *graph,
+                   PartitionTrial *trial, bool with_remat,
+                   PlacementCost *out_cost);
 
 /* Decides whether values are completed, with the constraints as the trial has
  * them: sets `completes`.  The partitioned graph, where it is known then and
  * there was nothing to report, and the trial has its notes; else NULL. */
 const Graph *choose_completion(const PassContext *ctx, const Graph *graph,
-                               PinTrial *trial);
+                               PartitionTrial *trial);
 
 /* ---- costly_pins.c ---- */
 
 /* Warns of each pin of values that another one of them would save bytes.
  * `placed`: the partitioned graph, which `trial` made. */
 void warn_of_costly_pins(PassContext *ctx, const Graph *graph,
-                         const Graph *placed, const PinTrial *trial);
+                         const Graph *placed, const PartitionTrial *trial);
 
 #endif

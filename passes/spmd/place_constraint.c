@@ -16,7 +16,7 @@ bool span_equal(Span a, Span b) {
   return a.source == b.source && a.begin == b.begin && a.end == b.end;
 }
 
-Name pinned_path(Names *names, const Node *constraint) {
+Name constraint_path(Names *names, const Node *constraint) {
   static const char prefix[] = "grad.";
   size_t n = sizeof prefix - 1;
   bool is_gradient = constraint->phase != PHASE_forward && constraint->path &&
@@ -55,7 +55,7 @@ static const Type *replaced_type(const Partition *p, const Node *node,
                                  const Type *have) {
   const Map *instead = p->trial->instead;
   const Type *other =
-      instead ? map_get(instead, pinned_path(p->ctx->module->names, node))
+      instead ? map_get(instead, constraint_path(p->ctx->module->names, node))
               : NULL;
   if (!other) return have;
   Type *want = type_copy(p->ctx->module->arena, have);
@@ -123,7 +123,7 @@ static bool has_even_microbatches(Partition *p, const Type *type, Span pin) {
 static void note_constraint(Partition *p, const Node *node, const Type *have,
                             const Type *want) {
   Arena *arena = p->ctx->module->arena;
-  PinNote note = {node, have, want};
+  ConstraintNote note = {node, have, want};
   if (!p->trial->notes) p->trial->notes = map_create(arena);
   map_put(p->trial->notes, node, arena_copy(arena, &note, sizeof note));
 }
@@ -134,7 +134,7 @@ void place_constraint(Partition *p, int id) {
   const Type *have = graph_type(p->rewrite.to, value);
   const Type *want = constrained_type(p, node, have);
   note_constraint(p, node, have, want);
-  if ((is_left_out(p, node) || check_partial_pin(p, id, have)) &&
+  if ((is_left_out(p, node) || check_partial_constraint(p, id, have)) &&
       has_even_microbatches(p, want, node->span))
     value = reshard(p, value, want, id);
   for (int d = 0; d < node->types[0]->rank; d++)

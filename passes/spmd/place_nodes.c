@@ -409,7 +409,8 @@ static void check_heads(const Partition *p) {
   report_no_attention(p->ctx, graph, missed);
 }
 
-Graph *partition_graph(PassContext *ctx, const Graph *graph, PinTrial *trial) {
+Graph *partition_graph(PassContext *ctx, const Graph *graph,
+                       PartitionTrial *trial) {
   const Plan *plan = ctx->plan;
   Partition p = {.ctx = ctx, .plan = plan, .trial = trial};
   trial->reshards.n = 0;

@@ -55,7 +55,7 @@ static bool are_sums_equal(const PlanSum *sum, const Graph *placed) {
 EdgeAnswer check_edges(PlanTables *tables, const PassContext *ctx,
                        const Graph *planning) {
   PassContext own = *ctx;
-  PinTrial trial = {0};
+  PartitionTrial trial = {0};
   PlanSum sum = {0};
   EdgeAnswer answer = EDGES_equal;
   if (has_scan(planning)) return EDGES_not_compared;
