@@ -3,6 +3,7 @@
 # switch over one enum is exempt: mark it with the comment "flat switch"), and
 # ARCHITECTURE.md of at most 250 lines and 3,000 words, with a line for each
 # folder.
+# Headers have at most 400 lines, folders at most 40 files side by side.
 set -u
 cd "$(dirname "$0")/.."
 bad=0
@@ -41,4 +42,16 @@ git ls-files '*.c' '*.h' '*.inc' | xargs awk '
     start = 0
   }
   END { exit bad }' || bad=1
+# Tests apart, a header has at most 400 lines and a folder at most 40 files.
+for file in $(git ls-files '*.h' | grep -v '^tests/'); do
+  lines=$(wc -l <"$file")
+  if [ "$lines" -gt 400 ]; then
+    echo "$file: header of $lines lines, at most 400"
+    bad=1
+  fi
+done
+git ls-files '*/*.c' '*/*.h' '*/*.def' | grep -v '^tests/' | sed 's|/[^/]*$||' |
+  sort | uniq -c | awk '
+    $1 > 40 { print $2 ": " $1 " files side by side, at most 40"; bad = 1 }
+    END { exit bad }' || bad=1
 exit $bad
