@@ -325,26 +325,24 @@ static const Scored *descend(Descent *d, const Scored *at) {
 
 /* ---- starts ---- */
 
-static Candidate lean(Candidate c) {
-  c.zero = 3;
-  c.remats = UINT32_MAX;
-  return c;
+/* Sets as many micro-batches as powers of two allow. */
+static void divide_batch(const Descent *d, Candidate *c) {
+  int64_t batch = pins_of(d) ? pins_of(d)->batch : 1;
+  int64_t samples = batch / candidate_batch_shards(c);
+  while (samples > 0 && samples % (2 * c->microbatches) == 0)
+    c->microbatches *= 2;
 }
 
+/* Adds the candidate with what takes the most memory, and the least. */
 static void add_start(Descent *d, Candidates *list, Candidate c) {
-  uint32_t all = (1u << d->space.n_remats) - 1;
   c.microbatches = 1;
   pin(d, &c);
   add(d, list, &c);
-  Candidate small = lean(c);
-  small.remats = all;
-  int64_t batch = pins_of(d) ? pins_of(d)->batch : 1;
-  int64_t samples = batch / candidate_batch_shards(&c);
-  while (small.microbatches * 2 <= samples &&
-         samples % (small.microbatches * 2) == 0)
-    small.microbatches *= 2;
-  pin(d, &small);
-  add(d, list, &small);
+  c.zero = 3;
+  c.remats = (1u << d->space.n_remats) - 1;
+  divide_batch(d, &c);
+  pin(d, &c);
+  add(d, list, &c);
 }
 
 /* The mesh that was written; axes of its lines shard nothing else. */
@@ -456,6 +454,8 @@ static void judge_plain(const Descent *d, const Candidate *candidate,
 
 static void count(const Descent *d, SearchResult *out) {
   out->n_priced = d->n_priced;
+  if (d->scored.n > 0)
+    out->first = candidate_text(&d->space, &d->scored.data[0]->candidate);
   for (int i = 0; i < d->scored.n; i++) {
     const CandidatePrice *price = &d->scored.data[i]->price;
     out->n_legal += price->is_legal;

@@ -59,6 +59,7 @@ typedef struct SearchResult {
   bool is_stopped;
   FoundPlan best;       /* without one that fits: the one that misses least */
   CandidatePrice plain; /* of data parallelism, if that is legal */
+  const char *first;    /* text of the first candidate; NULL: there is none */
   int n_priced, n_legal, n_fit;
   const char *space; /* in words */
 } SearchResult;

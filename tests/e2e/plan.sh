@@ -44,6 +44,10 @@ done
 "$dnnc" plan $small --cluster "$cluster" --ranks 2 --effort 40 --what-if memory=1MB >none 2>message
 [ $? = 2 ] && [ ! -s none ] && grep -q 'none of [0-9]* plans fits: the smallest needs .* are missing' message ||
   { cat none message; fail "no plan"; }
+# A pin that no plan can have: its mistake.
+printf 'mesh {\n  a = 2\n  b = 2\n}\nplan {\n  shard B over a\n  shard F over b\n  shard block[0].mlp.gelu: F over (b, a), B over a\n}\n' >wrong.plan
+"$dnnc" plan $small --cluster "$cluster" --plan wrong.plan 2>message >none && fail "a wrong pin"
+[ ! -s none ] && grep -q "error: " message || { cat message; fail "a wrong pin"; }
 "$dnnc" plan $small 2>message && fail "no cluster"
 grep -q 'what a step costs depends on the machines' message || { cat message; fail "no cluster"; }
 

@@ -53,12 +53,14 @@ static void end_trial(void *user, int i, const Trial *trial, bool is_priced) {
   parts->parts[i] = (Part){true, p->price.step, p->peak, p->memory};
 }
 
-static const Pins *read_candidate(Planning *planning, const char *text) {
+/* Returns NULL after mistakes, which are in `diags`. */
+static const Pins *read_candidate(Planning *planning, const char *text,
+                                  Diags *diags) {
   Arena *arena = planning->tool->arena;
   Source *source = ARENA_NEW(arena, Source);
   *source = (Source){"candidate.plan", text, strlen(text)};
   PlanSource from = {.file = source};
-  return driver_read_pins(&planning->loaded, &from, diags_create(arena));
+  return driver_read_pins(&planning->loaded, &from, diags);
 }
 
 /* From the prices with FEWER and MORE blocks: each further block adds as much
@@ -82,7 +84,8 @@ static void price_candidates(void *user, const CandidateList *list,
   int *first = ARENA_ARRAY(arena, int, list->n), n = 0;
   TrialPlan *plans = ARENA_ARRAY(arena, TrialPlan, 2 * list->n);
   for (int i = 0; i < list->n; i++) {
-    const Pins *pins = read_candidate(planning, list->texts[i]);
+    const Pins *pins =
+        read_candidate(planning, list->texts[i], diags_create(arena));
     first[i] = pins ? n : -1;
     TrialPlan plan = {.pins = pins,
                       .blocks = is_cut ? MORE_BLOCKS : 0,
@@ -181,14 +184,18 @@ typedef struct Chosen {
   Inspection rates;
 } Chosen;
 
-static bool choose(Planning *planning, const char *text, Chosen *out) {
-  TrialPlan plan = {.pins = read_candidate(planning, text)};
+/* Returns false after mistakes, which are in `diags`. */
+static bool choose(Planning *planning, const char *text, Diags **diags,
+                   Chosen *out) {
+  *diags = diags_create(planning->tool->arena);
+  TrialPlan plan = {.pins = read_candidate(planning, text, *diags)};
   out->text = text;
   out->rates = (Inspection){.priced = &out->trial.priced};
-  return plan.pins &&
-         driver_try(&planning->loaded, planning->tool->memory, &plan,
-                    &planning->request, &out->trial) &&
-         inspect_rates(&out->rates);
+  if (!plan.pins) return false;
+  bool is_priced = driver_try(&planning->loaded, planning->tool->memory, &plan,
+                              &planning->request, &out->trial);
+  *diags = out->trial.module.diags;
+  return is_priced && inspect_rates(&out->rates);
 }
 
 /* ---- output ---- */
@@ -244,8 +251,8 @@ static void print_summary(const Planning *planning, const SearchResult *result,
   fputs(text_string(&out), stderr);
 }
 
-static void print_json(Text *out, const Planning *planning,
-                       const SearchResult *result, const Chosen *chosen) {
+static void print_json(Text *out, const SearchResult *result,
+                       const Chosen *chosen) {
   text_add(out, "{\"plan\":");
   text_add_json(out, chosen->text);
   text_add(out, ",\"words\":");
@@ -263,7 +270,6 @@ static void print_json(Text *out, const Planning *planning,
               result->is_stopped ? "true" : "false");
   text_add_json(out, result->space);
   text_add(out, "}\n");
-  (void)planning;
 }
 
 static int write_plan(Planning *planning, const SearchResult *result,
@@ -278,7 +284,7 @@ static int write_plan(Planning *planning, const SearchResult *result,
   }
   if (options->json) {
     Text json = text_create(planning->tool->arena);
-    print_json(&json, planning, result, chosen);
+    print_json(&json, result, chosen);
     tool_print(&json);
   } else if (!options->output) {
     tool_print(&plan);
@@ -287,13 +293,23 @@ static int write_plan(Planning *planning, const SearchResult *result,
   return EXIT_done;
 }
 
-static int report_none(const Planning *planning, const SearchResult *result) {
+/* The mistakes of one candidate say why none is legal. */
+static int report_none_legal(Planning *planning, const SearchResult *result) {
+  Text text = text_create(planning->tool->arena);
+  Diags *diags;
+  Chosen refused;
+  message_print("dnnc: error: none of %d plans is legal for '%s'\n",
+                result->n_priced, planning->tool->options.subject);
+  if (!result->first || choose(planning, result->first, &diags, &refused))
+    return EXIT_user;
+  diags_print(diags, &text);
+  fputs(text_string(&text), stderr);
+  return EXIT_user;
+}
+
+static int report_none(Planning *planning, const SearchResult *result) {
   Arena *arena = planning->tool->arena;
-  if (!result->best.text) {
-    message_print("dnnc: error: none of %d plans is legal for '%s'\n",
-                  result->n_priced, planning->tool->options.subject);
-    return EXIT_no_plan;
-  }
+  if (!result->best.text) return report_none_legal(planning, result);
   const CandidatePrice *price = &result->best.price;
   message_print(
       "dnnc: error: none of %d plans fits: the smallest needs %s of %s on a "
@@ -328,10 +344,9 @@ int command_plan(Tool *tool) {
   end_progress(&planning);
   if (!result.has_plan) return report_none(&planning, &result);
   Chosen chosen;
-  if (!choose(&planning, result.best.text, &chosen)) {
-    tool_report(tool);
-    return EXIT_user;
-  }
+  Diags *diags;
+  bool is_chosen = choose(&planning, result.best.text, &diags, &chosen);
+  ASSERT(is_chosen); /* it was priced before */
   code = write_plan(&planning, &result, &chosen);
   fflush(stdout);
   tool_end_as_signalled();
