@@ -30,8 +30,8 @@ typedef struct LinkPoint {
   Bytes bytes;
   Ps ps;     /* time after DNN_REST_NS without a collective */
   Ps beside; /* time while the ranks compute; 0 means not known */
-  /* The slowdown of computation while the transfer runs, in thousandths of its
-   * speed. */
+  /* The part of the speed of computation that is lost while the transfer runs,
+   * in thousandths: with 250, kernels run at 75 %. */
   int64_t taken;
   Ps following; /* time right after another one; 0 means not known */
 } LinkPoint;

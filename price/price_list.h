@@ -1,7 +1,7 @@
 /*
- * price_list.h -- declares the price of a program: the time and the parts of
- * one training step of its instruction list on the devices and links of a
- * cluster.
+ * price_list.h -- declares the price of a program: the predicted time of one
+ * training step on the devices and links of a cluster, and the parts that this
+ * time is made of, such as kernels and transfers.
  */
 #ifndef PRICE_PRICE_LIST_H
 #define PRICE_PRICE_LIST_H

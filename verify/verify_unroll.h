@@ -7,14 +7,13 @@
 
 #include "ir/model/repeat.h"
 
-/* Compares `whole` with `folded`, in which middle blocks of each run of equal
- * blocks are left out.  Returns NULL if repeating them gives `whole`: node for
- * node equal operators, attributes, types with placements, and operands.  Else
- * returns the path of the first node that differs, with the difference in
- * words.  All middle blocks of `whole` are compared with each other and with
- * the one of `folded`, and so is all that stands outside of blocks.  Sums count
- * as equal in any order and grouping.  The parts of a collective are compared
- * one by one, because buckets join neighbours. */
+/* Checks that `folded`, which keeps one middle block of each run of equal
+ * blocks, gives `whole` when that block is repeated.  Two nodes are equal if
+ * they have the same operator, attributes, types with placements, and operands;
+ * the operands of a sum may stand in any order and grouping.  A collective that
+ * sends several values in one message is compared value by value.  Returns NULL
+ * if all nodes are equal, else the path of the first one that differs, with the
+ * difference in words. */
 const char *unroll_difference(Arena *arena, const Graph *whole,
                               const Graph *folded, const Repeat *repeats,
                               int n);

@@ -196,7 +196,7 @@ typedef struct Setting { /* a setting inside a block */
 } Setting;
 
 typedef enum PinKind {
-  PIN_shard_names, /* a line `shard H, F over tensor`: dims by name */
+  PIN_shard_names, /* a line that shards named dims over named mesh axes */
   PIN_shard_paths, /* a line `shard PATH: B over data`: dims of a value */
   PIN_replicate,
   PIN_stage,

@@ -245,8 +245,9 @@ int model_fold_blocks(Names *names, Block *blocks, int n);
 
 /* ---- weights.c ---- */
 
-/* Sets the fields has_decay, contracts and batches of every input of the graph
- * that is a parameter (GraphInput). */
+/* Fills in three fields of each GraphInput that is a parameter: `has_decay`,
+ * and the sets of its dims that products contract (`contracts`) or batch over
+ * (`batches`). */
 void weights_mark(Graph *graph, Arena *arena);
 
 #endif

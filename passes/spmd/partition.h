@@ -106,9 +106,9 @@ Graph *hoist_collectives(Partition *p, const Partition *inner, Graph *body,
 /* Returns the graph, or one in which sums over micro-batches that follow from
  * data alone are computed before the micro-batches that read them. */
 Graph *sum_over_full_batch(PassContext *ctx, Graph *graph);
-/* Returns a graph in which every node between two nodes that run for each
- * micro-batch runs for each micro-batch too, even where its value is the same
- * for all of them.  Returns `graph` if it has no such node. */
+/* Returns a graph in which a node runs once per micro-batch if it depends on
+ * such a node and another such node depends on it, even where its value is the
+ * same for all micro-batches.  Returns `graph` if it has no such node. */
 Graph *repeat_between_microbatches(PassContext *ctx, Graph *graph);
 
 /* ---- partial_values.c ---- */

@@ -33,9 +33,10 @@ void report_uneven(Partition *p, const Dim *dim, int64_t shards, Span place);
 Diag *report_unsupported_shard(Partition *p, Name path, const Dim *dim,
                                Span place, bool is_kept);
 
-/* Returns the type `want` with the axes of micro-batches added to its dims as
- * `have` has them, because strategies say nothing about these axes.  `partial`
- * is the set of axes over which the operator takes partial operands. */
+/* Returns the type `want`, which a strategy has chosen, with the mesh axes of
+ * micro-batches, which no strategy mentions: each dim gets those that it has in
+ * `have`.  `partial` is the set of axes over which the operator takes partial
+ * operands. */
 const Type *with_microbatches(const Partition *p, const Type *have,
                               const Type *want, AxisSet partial);
 /* Returns whether the operator can be written for a range of indices. */

@@ -59,8 +59,9 @@ struct PlayProgram {
 typedef struct Frame {
   const Graph *graph, *local;
   const PlayLayout *layout;
-  /* The number of the write that each value belongs to, by value.  The bytes of
-   * the value must carry this number when they are read. */
+  /* Indexed by value: the number of the write that made the value.  Its bytes
+   * are stamped with this number.  A read that finds another one reads bytes
+   * that were overwritten. */
   int *stamp;
   int *waiting; /* the collective to wait for, plus 1, by value; 0 means none */
   const struct Frame *enclosing;
