@@ -54,6 +54,7 @@ strict() { # COMMAND ARGUMENT...
 }
 cluster=(--cluster two.cluster)
 strict check model.dnn
+strict plan model.dnn "${cluster[@]}" --effort 20
 strict build model.dnn -o model.bundle
 strict run model.dnn
 strict eval model.dnn --load model.ckpt
