@@ -106,9 +106,10 @@ Graph *hoist_collectives(Partition *p, const Partition *inner, Graph *body,
 /* Returns the graph, or one in which sums over micro-batches that follow from
  * data alone are computed before the micro-batches that read them. */
 Graph *sum_over_full_batch(PassContext *ctx, Graph *graph);
-/* Returns a graph in which a node runs once per micro-batch if it depends on
- * such a node and another such node depends on it, even where its value is the
- * same for all micro-batches.  Returns `graph` if it has no such node. */
+/* Makes nodes run once per micro-batch that need not, because their value is
+ * the same for all micro-batches: those that depend on a node that runs so, and
+ * on which another one that runs so depends.  Returns the new graph, or `graph`
+ * if it has no such nodes. */
 Graph *repeat_between_microbatches(PassContext *ctx, Graph *graph);
 
 /* ---- partial_values.c ---- */

@@ -33,10 +33,9 @@ void report_uneven(Partition *p, const Dim *dim, int64_t shards, Span place);
 Diag *report_unsupported_shard(Partition *p, Name path, const Dim *dim,
                                Span place, bool is_kept);
 
-/* Returns the type `want`, which a strategy has chosen, with the mesh axes of
- * micro-batches, which no strategy mentions: each dim gets those that it has in
- * `have`.  `partial` is the set of axes over which the operator takes partial
- * operands. */
+/* Returns a copy of `want` in which each dim is also sharded over those axes of
+ * micro-batches that shard it in `have`.  Strategies leave out these axes.  The
+ * result is also partial over those of them that are in `partial`. */
 const Type *with_microbatches(const Partition *p, const Type *have,
                               const Type *want, AxisSet partial);
 /* Returns whether the operator can be written for a range of indices. */

@@ -13,8 +13,7 @@
  * directory, the model's folder. */
 typedef struct InputSearch {
   const char *folder, *model_dir; /* folders, or NULL */
-  /* True if links may lead out of these folders, as where the user has named
-   * the file itself. */
+  /* True if symbolic links to files outside of these folders are followed. */
   bool follows_links;
   /* A signalfd that ends long reads, or 0.  The caller sets it to 0 once there
    * is work that a stop must save.  NULL means that no signal ends a read. */
