@@ -223,7 +223,7 @@ static const Limit limits[] = {
     {"batchnorm", true, true, -38, -34, DENORMALS},
     {"sum", true, false, 38, 38,
      "elements are added in another order, in which a sum does not fit"},
-    {"balance", true, false, -38, -38, "means of two elements are denormals"},
+    {"balance", true, false, -38, -36, "means of two elements are denormals"},
     {"balance", true, false, 38, 38,
      "a mean that does not fit times a share of 0; those of probabilities fit"},
     {"mse", false, true, 38, 38, "a difference of 6e38 does not fit"},
