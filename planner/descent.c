@@ -359,15 +359,22 @@ static void add_written_mesh(Descent *d, Candidates *list) {
   add_start(d, list, c);
 }
 
+static void add_two_axes(Descent *d, Candidates *list, int64_t size,
+                         DimSet inner) {
+  add_start(d, list,
+            (Candidate){.n_axes = 2,
+                        .sizes = {d->input->ranks / size, size},
+                        .dims = {0, inner}});
+}
+
 /* Every way to write the ranks as a product of two, both more than one. */
-static void add_two_axes(Descent *d, Candidates *list, DimSet inner) {
-  int64_t ranks = d->input->ranks;
-  for (int64_t size = 2; size < ranks; size++)
-    if (ranks % size == 0)
-      add_start(d, list,
-                (Candidate){.n_axes = 2,
-                            .sizes = {ranks / size, size},
-                            .dims = {0, inner}});
+static void add_products(Descent *d, Candidates *list, DimSet inner) {
+  int64_t ranks = d->input->ranks, size = 2;
+  for (; size * size <= ranks; size++)
+    if (ranks % size == 0) add_two_axes(d, list, size, inner);
+  while (--size >= 2)
+    if (ranks % size == 0 && size * size != ranks)
+      add_two_axes(d, list, ranks / size, inner);
 }
 
 static void add_starts(Descent *d, Candidates *list) {
@@ -382,7 +389,7 @@ static void add_starts(Descent *d, Candidates *list) {
     add_start(
         d, list,
         (Candidate){.n_axes = 1, .sizes = {ranks}, .dims = {d->space.sets[i]}});
-    add_two_axes(d, list, d->space.sets[i]);
+    add_products(d, list, d->space.sets[i]);
   }
 }
 
