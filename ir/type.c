@@ -206,7 +206,10 @@ const Type *type_without(Arena *arena, const Type *type, const Name *dims,
 }
 
 const Type *type_logical(Arena *arena, const Type *type) {
-  if (type_is_replicated(type)) return type;
+  return type_is_replicated(type) ? type : type_copy_logical(arena, type);
+}
+
+Type *type_copy_logical(Arena *arena, const Type *type) {
   Type *result = copy_type(arena, type);
   result->partial = 0;
   result->partial_kind = REDUCE_sum;

@@ -140,6 +140,8 @@ const Type *type_without(Arena *arena, const Type *type, const Name *dims,
                          int n);
 /* Returns the type without any placement. */
 const Type *type_logical(Arena *arena, const Type *type);
+/* Returns a new type of these dims that is neither sharded nor partial. */
+Type *type_copy_logical(Arena *arena, const Type *type);
 /* Returns the size of a dim of the shard on a rank under a mesh: of the largest
  * shard, where they are uneven. */
 int64_t type_local_size(const Type *type, const Mesh *mesh, int dim_index);

@@ -114,15 +114,6 @@ static bool stays_partial(const Inference *r, int i) {
 
 /* ---- types ---- */
 
-static Type *copy_shape(Arena *arena, const Type *type) {
-  Type *copy = type_create(arena, type->dtype, type->rank);
-  for (int i = 0; i < type->rank; i++) {
-    copy->dims[i] = type->dims[i];
-    copy->dims[i].split = 0;
-  }
-  return copy;
-}
-
 static AxisList wanted_split(const Inference *r, Name dim) {
   return r->splits[shard_rule_input(&r->rule, dim)];
 }
@@ -134,7 +125,7 @@ static const Type *wanted_input(const Inference *r, int i, bool keep) {
   for (int j = 0; j < has->rank && is_wanted; j++)
     is_wanted = wanted_split(r, has->dims[j].name) == has->dims[j].split;
   if (is_wanted) return has;
-  Type *wanted = copy_shape(r->arena, has);
+  Type *wanted = type_copy_logical(r->arena, has);
   for (int j = 0; j < has->rank; j++)
     wanted->dims[j].split = wanted_split(r, has->dims[j].name);
   if (keep) {
@@ -181,7 +172,7 @@ static const Type *placed_result(const Inference *r, const Type *logical,
   for (int j = 0; j < logical->rank && is_same; j++)
     is_same = placed_split(r, logical->dims[j].name) == logical->dims[j].split;
   if (is_same) return logical;
-  Type *type = copy_shape(r->arena, logical);
+  Type *type = type_copy_logical(r->arena, logical);
   for (int j = 0; j < logical->rank; j++)
     type->dims[j].split = placed_split(r, logical->dims[j].name);
   type->partial = partial;

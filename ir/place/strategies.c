@@ -24,17 +24,8 @@ typedef struct Assignment {
 
 /* ---- placements of an assignment ---- */
 
-static Type *copy_shape(Arena *arena, const Type *type) {
-  Type *copy = type_create(arena, type->dtype, type->rank);
-  for (int i = 0; i < type->rank; i++) {
-    copy->dims[i] = type->dims[i];
-    copy->dims[i].split = 0;
-  }
-  return copy;
-}
-
 static const Type *strategy_input(const Assignment *a, int i, Arena *arena) {
-  Type *type = copy_shape(arena, a->rule->call->inputs[i]);
+  Type *type = type_copy_logical(arena, a->rule->call->inputs[i]);
   for (int j = 0; j < type->rank; j++)
     type->dims[j].split =
         a->splits[shard_rule_input(a->rule, type->dims[j].name)];
@@ -50,7 +41,7 @@ static bool leaves_partial(const ShardDim *dim, const Type *result) {
 
 static const Type *strategy_result(const Assignment *a, int r, Arena *arena) {
   const ShardRule *rule = a->rule;
-  Type *type = copy_shape(arena, rule->call->results[r]);
+  Type *type = type_copy_logical(arena, rule->call->results[r]);
   for (int j = 0; j < type->rank; j++)
     type->dims[j].split =
         a->splits[shard_rule_result(rule, type->dims[j].name)];
