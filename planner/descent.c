@@ -434,10 +434,13 @@ static FoundPlan found(const Descent *d, const Scored *scored) {
 static void judge(Descent *d, SearchResult *out) {
   const SearchHost *host = d->input->host;
   Map *taken = map_create(d->arena);
-  for (int i = 0; i < MOST_FINALISTS; i++) {
+  for (int i = 0;; i++) {
     const Scored *next =
         take_best((const Scored *const *)d->scored.data, d->scored.n, taken);
     if (!next || (i > 0 && host->is_stopped(host->user))) break;
+    /* Further ones only until one fits whole, of those that may. */
+    bool has_one = out->best.text && missing(&out->best.price) == 0;
+    if (i >= MOST_FINALISTS && (has_one || missing(&next->price) > 0)) break;
     FoundPlan plan = found(d, next);
     host->price(host->user,
                 &(CandidateList){.n = 1, .texts = &plan.text, .is_whole = true},

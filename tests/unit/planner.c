@@ -27,7 +27,8 @@ static const Graph *small_graph(Module *module) {
 
 typedef struct Asked {
   int n, n_lists, most_in_list;
-  int stop_after; /* so many lists; 0: never */
+  int stop_after;  /* so many lists; 0: never */
+  int n_too_large; /* whole programs that need more than their folded price */
 } Asked;
 
 static int64_t size_after(const char *text, const char *word) {
@@ -55,6 +56,7 @@ static void price(void *user, const CandidateList *list, CandidatePrice *out) {
                 (strstr(text, "shard F over tensor") ? 0 : 500),
         .peak = 64 / (data * microbatches),
         .memory = 8};
+    if (list->is_whole && asked->n_too_large-- > 0) out[i].peak = 9;
   }
 }
 
@@ -128,4 +130,12 @@ Test(planner, a_stop_leaves_the_best_so_far) {
   cr_expect(result.is_stopped);
   cr_expect(result.best.text != NULL);
   cr_expect_lt(result.n_priced, 100);
+}
+
+/* The first 20 whole programs need more than was thought. */
+Test(planner, looks_further_where_no_finalist_fits) {
+  Asked asked = {.n_too_large = 20};
+  SearchResult result = search(&asked, 2000, 16);
+  cr_assert(result.has_plan);
+  cr_expect_leq(result.best.price.peak, 8);
 }
