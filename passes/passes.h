@@ -99,7 +99,8 @@ typedef struct PassOptions {
   /* Called after each pass with the index of its row, the graph, which is there
    * until the call returns, and the seconds it took; or NULL. */
   void (*after)(void *user, int index, const Graph *graph, double seconds);
-  /* Returns the time; passes read no clock, so the tool hands one in. */
+  /* Returns the time in seconds.  The caller gives it, because passes read no
+   * clock themselves. */
   double (*clock)(void);
   void *user;
 } PassOptions;
