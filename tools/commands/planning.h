@@ -1,0 +1,40 @@
+/*
+ * planning.h -- declares the search for a plan as commands use it.
+ *
+ *     planning_load -> planning_search -> planning_choose
+ */
+#ifndef TOOLS_COMMANDS_PLANNING_H
+#define TOOLS_COMMANDS_PLANNING_H
+
+#include "driver/trial.h"
+#include "planner/search.h"
+#include "tools/show/inspect.h"
+
+typedef struct Planning {
+  Tool *tool;
+  Compilation loaded;
+  PriceRequest request;
+  int n_blocks; /* of the longest run of equal ones */
+  SearchResult result;
+} Planning;
+
+/* Loads the model and the cluster of the options.  Returns an exit code, after
+ * messages unless it is EXIT_done. */
+int planning_load(Planning *planning);
+/* Searches with progress on a terminal.  Signals are held from then on:
+ * the caller ends with tool_end_as_signalled. */
+void planning_search(Planning *planning);
+
+/* The whole program of a plan. */
+typedef struct Chosen {
+  Trial trial;
+  const char *text;
+  Inspection rates;
+} Chosen;
+
+/* Compiles and prices the plan `text`.  Returns false after mistakes, which are
+ * in `diags`. */
+bool planning_choose(Planning *planning, const char *text, Diags **diags,
+                     Chosen *out);
+
+#endif
