@@ -1,0 +1,489 @@
+/*
+ * units.c -- finds the units of a training step.
+ *
+ * A forward kernel opens a unit; products of one path share theirs.  A kernel
+ * of the backward pass belongs to the unit that has most of the paths in it,
+ * without their "grad.".  What depends on parameters alone, and views, go to
+ * their readers.  Loop dims of kernels are one loop dim of the unit if they are
+ * a dim of the same value, or have a name that only one dim of the unit has.
+ */
+#include "planner/units.h"
+
+#include <string.h>
+
+#include "ir/list/instructions.h"
+#include "ir/work.h"
+
+enum { NO_UNIT = -1 };
+
+typedef struct UnitFinder {
+  Arena *arena;
+  const Graph *graph;
+  Name batch_dim;
+  Units *units;
+  int *unit;    /* by node */
+  Map *by_path; /* path -> unit + 1 */
+  KernelDimsTable *dims;
+  const char *reason;
+} UnitFinder;
+
+/* ---- which unit ---- */
+
+static const char *own_path(const char *path) {
+  static const char prefix[] = "grad.";
+  while (strncmp(path, prefix, sizeof prefix - 1) == 0)
+    path += sizeof prefix - 1;
+  return path;
+}
+
+static Name own_name(const UnitFinder *f, Name path) {
+  const char *own = own_path(path);
+  return own == path ? path : name_intern(f->graph->module->names, own);
+}
+
+static int open_unit(UnitFinder *f) {
+  vec_push(f->arena, &f->units->units, ARENA_NEW(f->arena, PlanUnit));
+  return f->units->units.n - 1;
+}
+
+static int unit_of_path(const UnitFinder *f, Name path) {
+  return (int)(intptr_t)map_get(f->by_path, path) - 1;
+}
+
+static void name_unit(UnitFinder *f, Name path, int unit) {
+  if (path[0] && !map_has(f->by_path, path))
+    map_put(f->by_path, path, (void *)(intptr_t)(unit + 1));
+}
+
+static void name_kernel(UnitFinder *f, int id, int unit) {
+  const Node *node = f->graph->nodes.data[id];
+  name_unit(f, own_name(f, node->path), unit);
+  for (int i = 0; node->body && i < node->body->nodes.n; i++)
+    if (node->body->nodes.data[i]->op != OP_input)
+      name_unit(f, own_name(f, graph_path(node->body, i)), unit);
+}
+
+/* The unit that has most paths of a kernel of the backward pass. */
+static int most_named(const UnitFinder *f, int id) {
+  enum { MOST_VOTED = 16 };
+  const Node *node = f->graph->nodes.data[id];
+  int voted[MOST_VOTED], votes[MOST_VOTED], n = 0, best = -1;
+  if (!node->body) return unit_of_path(f, own_name(f, node->path));
+  for (int i = 0; i < node->body->nodes.n; i++) {
+    if (node->body->nodes.data[i]->op == OP_input) continue;
+    int at = unit_of_path(f, own_name(f, graph_path(node->body, i))), k = 0;
+    if (at < 0) continue;
+    while (k < n && voted[k] != at) k++;
+    if (k == MOST_VOTED) continue;
+    if (k == n) voted[n] = at, votes[n++] = 0;
+    votes[k]++;
+  }
+  for (int k = 0; k < n; k++)
+    if (best < 0 || votes[k] > votes[best]) best = k;
+  return best < 0 ? NO_UNIT : voted[best];
+}
+
+static bool is_of_params(const UnitFinder *f, const bool *of_params, int id) {
+  const Node *node = f->graph->nodes.data[id];
+  if (node->op == OP_input) {
+    const GraphInput *input =
+        &f->graph->inputs.data[node_int(node, ATTR_index, 0)];
+    return input->role != ROLE_data && input->role != ROLE_batch_rows;
+  }
+  for (int i = 0; i < node->n_inputs; i++)
+    if (!of_params[node->inputs[i].node]) return false;
+  return node->phase == PHASE_forward;
+}
+
+static int unit_of_kernel(UnitFinder *f, int id) {
+  const Node *node = f->graph->nodes.data[id];
+  bool is_product = op_is(node->op, OPCLASS_contraction);
+  int at = NO_UNIT;
+  if (node->phase != PHASE_forward)
+    at = most_named(f, id);
+  else if (is_product)
+    at = unit_of_path(f, node->path);
+  if (at < 0) at = open_unit(f);
+  name_kernel(f, id, at);
+  return at;
+}
+
+static void find_units(UnitFinder *f) {
+  const Graph *graph = f->graph;
+  bool *of_params = ARENA_ARRAY(f->arena, bool, graph->nodes.n);
+  f->unit = ARENA_ARRAY(f->arena, int, graph->nodes.n);
+  for (int id = 0; id < graph->nodes.n; id++) {
+    const Node *node = graph->nodes.data[id];
+    f->unit[id] = NO_UNIT;
+    of_params[id] = is_of_params(f, of_params, id);
+    if (of_params[id] || node->op == OP_input || node->phase == PHASE_update)
+      continue;
+    f->unit[id] = node_is_launched(graph, id) || node->n_inputs == 0
+                      ? unit_of_kernel(f, id)
+                      : f->unit[node->inputs[0].node];
+  }
+  /* What is left goes to its first reader. */
+  for (int id = graph->nodes.n - 1; id >= 0; id--) {
+    const Node *node = graph->nodes.data[id];
+    if (node->phase == PHASE_update || f->unit[id] < 0) continue;
+    for (int i = 0; i < node->n_inputs; i++) {
+      int from = node->inputs[i].node;
+      const Node *made = graph->nodes.data[from];
+      if (made->op == OP_input || made->phase == PHASE_update) continue;
+      if (of_params[from] || f->unit[from] < 0) f->unit[from] = f->unit[id];
+    }
+  }
+}
+
+/* ---- loop dims ---- */
+
+static const UnitValue *find_value(const PlanUnit *unit, Value value) {
+  for (int i = 0; i < unit->values.n; i++)
+    if (value_equal(unit->values.data[i].value, value))
+      return &unit->values.data[i];
+  return NULL;
+}
+
+int unit_find_dim(const PlanUnit *unit, Name name) {
+  int found = -1;
+  for (int i = 0; i < unit->n_dims; i++)
+    if (unit->dims[i].name == name) found = found < 0 ? i : found;
+  return found;
+}
+
+/* A dim of a value that the unit has already. */
+static void claim(UnitKernel *k, const DimMap *own, const UnitValue *known,
+                  int rank) {
+  for (int d = 0; known && d < rank; d++)
+    if (own->at[d] >= 0 && k->loop[own->at[d]] < 0)
+      k->loop[own->at[d]] = known->dims.at[d];
+}
+
+static bool is_claimed(const UnitKernel *k, int loop) {
+  for (int i = 0; i < k->dims->n; i++)
+    if (k->loop[i] == loop) return true;
+  return false;
+}
+
+/* A dim of the unit with this name and size. */
+static int find_named(const PlanUnit *unit, const UnitKernel *k,
+                      const LoopDim *dim) {
+  for (int i = 0; i < unit->n_dims; i++)
+    if (unit->dims[i].name == dim->name && unit->dims[i].size == dim->size &&
+        !is_claimed(k, i))
+      return i;
+  return -1;
+}
+
+static int64_t stricter(int64_t even, int64_t other) {
+  if (even == 0 || other == 0) return even + other;
+  return even < other ? even : other;
+}
+
+static bool place_dims(UnitFinder *f, PlanUnit *unit, UnitKernel *k) {
+  for (int i = 0; i < k->dims->n; i++) {
+    const LoopDim *dim = &k->dims->dims[i];
+    if (k->loop[i] < 0) k->loop[i] = (int8_t)find_named(unit, k, dim);
+    if (k->loop[i] < 0) {
+      if (unit->n_dims == MOST_LOOP_DIMS) return false;
+      k->loop[i] = (int8_t)unit->n_dims;
+      if (dim->name == f->batch_dim)
+        unit->batch |= (LoopSet)(1u << unit->n_dims);
+      unit->dims[unit->n_dims++] = *dim;
+      continue;
+    }
+    LoopDim *of = &unit->dims[k->loop[i]];
+    if (dim->size < of->size) of->size = dim->size;
+    of->is_whole |= dim->is_whole;
+    of->even = stricter(of->even, dim->even);
+  }
+  return true;
+}
+
+static DimMap unit_map(const UnitKernel *k, const DimMap *own) {
+  DimMap out;
+  for (int d = 0; d < MAX_RANK; d++)
+    out.at[d] = own->at[d] < 0 ? (int8_t)-1 : k->loop[own->at[d]];
+  return out;
+}
+
+static void know_value(UnitFinder *f, PlanUnit *unit, const UnitKernel *k,
+                       Value value, const DimMap *own, LoopSet partial) {
+  if (!find_value(unit, value))
+    vec_push(f->arena, &unit->values,
+             ((UnitValue){value, unit_map(k, own), partial}));
+}
+
+static LoopSet unit_loops(const UnitKernel *k, LoopSet own) {
+  LoopSet out = 0;
+  for (int i = 0; i < k->dims->n; i++)
+    if (own >> i & 1) out |= (LoopSet)(1u << k->loop[i]);
+  return out;
+}
+
+static void add_sum(UnitFinder *f, PlanUnit *unit, int id, LoopSet over,
+                    const Type *type, DimMap dims) {
+  bool is_backward = f->graph->nodes.data[id]->phase != PHASE_forward;
+  vec_push(f->arena, &unit->sums, ((UnitSum){over, type, dims, is_backward}));
+}
+
+/* What a kernel adds up inside, and of the unit's own partial values.  A view
+ * of one is partial itself: returns over what. */
+static LoopSet add_sums(UnitFinder *f, PlanUnit *unit, const UnitKernel *k) {
+  const Node *node = f->graph->nodes.data[k->id];
+  LoopSet viewed = 0;
+  for (int i = 0; i < k->dims->n_sums; i++) {
+    const InnerSum *sum = &k->dims->sums[i];
+    add_sum(f, unit, k->id, unit_loops(k, sum->over), sum->type,
+            unit_map(k, &sum->dims));
+  }
+  for (int i = 0; i < node->n_inputs; i++) {
+    const UnitValue *value = find_value(unit, node->inputs[i]);
+    if (!value || !value->partial) continue;
+    if (node_is_launched(f->graph, k->id))
+      add_sum(f, unit, k->id, value->partial,
+              graph_type(f->graph, value->value), value->dims);
+    else
+      viewed |= value->partial;
+  }
+  return viewed;
+}
+
+static bool add_kernel(UnitFinder *f, int id) {
+  const Node *node = f->graph->nodes.data[id];
+  PlanUnit *unit = f->units->units.data[f->unit[id]];
+  UnitKernel k = {.id = id, .dims = kernel_dims_of(f->dims, f->graph, id)};
+  if (!k.dims) {
+    f->reason = arena_printf(f->arena, "'%s' (%s) has no loop dims", node->path,
+                             op_info(node->op)->name);
+    return false;
+  }
+  memset(k.loop, -1, sizeof k.loop);
+  for (int i = 0; i < node->n_inputs; i++)
+    claim(&k, &k.dims->inputs[i], find_value(unit, node->inputs[i]),
+          graph_type(f->graph, node->inputs[i])->rank);
+  if (!place_dims(f, unit, &k)) {
+    f->reason = arena_printf(f->arena, "'%s' has too many dims", node->path);
+    return false;
+  }
+  LoopSet viewed = add_sums(f, unit, &k);
+  for (int i = 0; i < node->n_inputs; i++)
+    know_value(f, unit, &k, node->inputs[i], &k.dims->inputs[i], 0);
+  for (int r = 0; r < node->n_results; r++)
+    know_value(f, unit, &k, (Value){id, r}, &k.dims->results[r],
+               viewed | unit_loops(&k, k.dims->partial[r]));
+  vec_push(f->arena, &unit->kernels, k);
+  return true;
+}
+
+static bool add_kernels(UnitFinder *f) {
+  for (int id = 0; id < f->graph->nodes.n; id++)
+    if (f->unit[id] >= 0 && f->graph->nodes.data[id]->op != OP_input &&
+        !add_kernel(f, id))
+      return false;
+  return true;
+}
+
+/* ---- edges and parameters ---- */
+
+static int64_t bytes_of(const Type *type) {
+  return type_elements(type) * dtype_size_bytes(type->dtype);
+}
+
+static int64_t state_bytes(const Graph *graph, Name path) {
+  int64_t bytes = 0;
+  for (int i = 0; i < graph->inputs.n; i++) {
+    const char *name = graph->inputs.data[i].path;
+    const char *slash = strchr(name, '/');
+    if (strcmp(slash ? slash + 1 : name, path) == 0)
+      bytes += bytes_of(graph_type(graph, graph->inputs.data[i].value));
+  }
+  return bytes;
+}
+
+/* The dtype of a kernel that reads nothing but the parameter. */
+static DType read_as(const UnitFinder *f, const PlanUnit *unit, Value param) {
+  for (int i = 0; i < unit->kernels.n; i++) {
+    int id = unit->kernels.data[i].id;
+    const Node *node = f->graph->nodes.data[id];
+    if (node->phase == PHASE_forward && node->n_inputs == 1 &&
+        value_equal(node->inputs[0], param) && node_is_launched(f->graph, id))
+      return node->types[0]->dtype;
+  }
+  return graph_type(f->graph, param)->dtype;
+}
+
+static void add_param(UnitFinder *f, const UnitValue *value, int unit) {
+  const Node *node = f->graph->nodes.data[value->value.node];
+  const GraphInput *input =
+      &f->graph->inputs.data[node_int(node, ATTR_index, 0)];
+  if (input->role != ROLE_param) return;
+  for (int i = 0; i < f->units->params.n; i++)
+    if (f->units->params.data[i].path == input->path) return;
+  vec_push(f->arena, &f->units->params,
+           ((UnitParam){
+               .path = input->path,
+               .type = node->types[0],
+               .unit = unit,
+               .dims = value->dims,
+               .read_as = read_as(f, f->units->units.data[unit], value->value),
+               .state = state_bytes(f->graph, input->path)}));
+}
+
+static void add_edge(UnitFinder *f, const UnitValue *value, int to) {
+  const Graph *graph = f->graph;
+  int id = value->value.node, from = f->unit[id];
+  const Node *node = graph->nodes.data[id];
+  const Type *type = graph_type(graph, value->value);
+  if (node->phase == PHASE_update || from < 0 || from == to || type->rank == 0)
+    return;
+  const UnitValue *made = find_value(f->units->units.data[from], value->value);
+  ASSERT(made);
+  vec_push(f->arena, &f->units->edges,
+           ((UnitEdge){.from = from,
+                       .to = to,
+                       .value = value->value,
+                       .type = type,
+                       .from_dims = made->dims,
+                       .to_dims = value->dims,
+                       .partial = made->partial,
+                       .is_backward = node->phase != PHASE_forward}));
+}
+
+static void find_edges(UnitFinder *f) {
+  int *readers = ARENA_ARRAY(f->arena, int, f->graph->nodes.n);
+  for (int u = 0; u < f->units->units.n; u++) {
+    const PlanUnit *unit = f->units->units.data[u];
+    for (int i = 0; i < unit->values.n; i++) {
+      const UnitValue *value = &unit->values.data[i];
+      if (f->graph->nodes.data[value->value.node]->op == OP_input)
+        add_param(f, value, u);
+      else
+        add_edge(f, value, u);
+    }
+  }
+  for (int i = 0; i < f->units->edges.n; i++)
+    readers[f->units->edges.data[i].value.node]++;
+  for (int i = 0; i < f->units->edges.n; i++)
+    f->units->edges.data[i].readers =
+        readers[f->units->edges.data[i].value.node];
+}
+
+/* What updates move is shared out by elements. */
+static void find_updates(UnitFinder *f) {
+  const Graph *graph = f->graph;
+  int64_t moved = 0, state = 0;
+  for (int id = 0; id < graph->nodes.n; id++) {
+    if (graph->nodes.data[id]->phase != PHASE_update ||
+        !node_is_launched(graph, id))
+      continue;
+    Work work = node_work(graph, id);
+    moved += work.read + work.written;
+  }
+  for (int i = 0; i < f->units->params.n; i++)
+    state += f->units->params.data[i].state;
+  for (int i = 0; i < f->units->params.n && state > 0; i++)
+    f->units->params.data[i].updated =
+        (int64_t)((double)moved * (double)f->units->params.data[i].state /
+                  (double)state);
+}
+
+typedef struct ValueReaders {
+  bool backward, elsewhere; /* elsewhere: another block of the forward pass */
+} ValueReaders;
+
+/* Readers of a view read the bytes of its operand. */
+static Value bytes_of_view(const Graph *graph, Value value) {
+  while (graph->nodes.data[value.node]->op != OP_input &&
+         graph->nodes.data[value.node]->n_inputs > 0 &&
+         !node_is_launched(graph, value.node))
+    value = graph->nodes.data[value.node]->inputs[0];
+  return value;
+}
+
+static void note_readers(UnitFinder *f, ValueReaders **readers, int id) {
+  const Graph *graph = f->graph;
+  const Node *node = graph->nodes.data[id];
+  if (node->phase == PHASE_update || f->unit[id] < 0 ||
+      !node_is_launched(graph, id))
+    return;
+  int block = f->units->units.data[f->unit[id]]->block;
+  for (int i = 0; i < node->n_inputs; i++) {
+    Value v = bytes_of_view(graph, node->inputs[i]);
+    ValueReaders *of = &readers[v.node][v.result];
+    of->backward |= node->phase != PHASE_forward;
+    of->elsewhere |= node->phase == PHASE_forward && f->unit[v.node] >= 0 &&
+                     f->units->units.data[f->unit[v.node]]->block != block;
+  }
+}
+
+static void find_saved(UnitFinder *f) {
+  const Graph *graph = f->graph;
+  ValueReaders **readers =
+      ARENA_ARRAY(f->arena, ValueReaders *, graph->nodes.n);
+  for (int id = 0; id < graph->nodes.n; id++)
+    readers[id] = ARENA_ARRAY(f->arena, ValueReaders,
+                              graph->nodes.data[id]->n_results + 1);
+  for (int id = 0; id < graph->nodes.n; id++) note_readers(f, readers, id);
+  for (int u = 0; u < f->units->units.n; u++) {
+    PlanUnit *unit = f->units->units.data[u];
+    for (int i = 0; i < unit->values.n; i++) {
+      const UnitValue *value = &unit->values.data[i];
+      Value v = value->value;
+      const Node *node = graph->nodes.data[v.node];
+      if (f->unit[v.node] != u || node->op == OP_input ||
+          node->phase != PHASE_forward || !readers[v.node][v.result].backward)
+        continue;
+      vec_push(f->arena, &unit->saved,
+               ((UnitSaved){graph_type(graph, v), value->dims,
+                            readers[v.node][v.result].elsewhere}));
+    }
+  }
+}
+
+/* ---- blocks ---- */
+
+/* "block[3]" of "block[3].mlp.dot[0]"; NULL: in no repeat. */
+static Name block_of(const UnitFinder *f, const char *path) {
+  const char *open = strchr(path, '['),
+             *close = open ? strchr(open, ']') : NULL;
+  if (!close || close[1] != '.') return NULL;
+  return name_intern_n(f->graph->module->names, path,
+                       (size_t)(close + 1 - path));
+}
+
+static void find_blocks(UnitFinder *f) {
+  Map *blocks = map_create(f->arena);
+  for (int u = 0; u < f->units->units.n; u++) {
+    PlanUnit *unit = f->units->units.data[u];
+    Name block = NULL;
+    for (int i = 0; i < unit->kernels.n && !block; i++)
+      block = block_of(f, f->graph->nodes.data[unit->kernels.data[i].id]->path);
+    unit->block = -1;
+    if (!block) continue;
+    if (!map_has(blocks, block))
+      map_put(blocks, block, (void *)(intptr_t)map_size(blocks));
+    unit->block = (int)(intptr_t)map_get(blocks, block);
+  }
+}
+
+Units *units_of(Arena *arena, const Graph *kernels, Name batch_dim,
+                const char **out_reason) {
+  UnitFinder f = {.arena = arena,
+                  .graph = kernels,
+                  .batch_dim = batch_dim,
+                  .units = ARENA_NEW(arena, Units),
+                  .by_path = map_create(arena),
+                  .dims = kernel_dims_create(arena)};
+  f.units->graph = kernels;
+  f.units->batch_dim = batch_dim;
+  find_units(&f);
+  bool is_done = add_kernels(&f);
+  *out_reason = f.reason;
+  if (!is_done) return NULL;
+  find_edges(&f);
+  find_updates(&f);
+  find_blocks(&f);
+  find_saved(&f);
+  return f.units;
+}

@@ -1,0 +1,93 @@
+/*
+ * units.h -- declares the units of a training step: what is placed together,
+ * which is a product with its gradients or a kernel of other operators with its
+ * own, and the values that go from one to another.
+ *
+ *     %7 = dot %3, %4 "mlp.dot"            unit 5: B T C F
+ *     %31 = dot ... "grad.mlp.dot"         the same unit
+ *     %8 = fused %7 "mlp.gelu"             unit 6: B T F; edge 5 -> 6 of %7
+ *
+ * The graph is the final one of a single rank, whose nodes are kernels.
+ */
+#ifndef PLANNER_UNITS_H
+#define PLANNER_UNITS_H
+
+#include "planner/kernel_dims.h"
+
+typedef struct UnitKernel {
+  int id; /* of the graph */
+  const KernelDims *dims;
+  int8_t loop[MOST_LOOP_DIMS]; /* loop dim of the unit, by that of the kernel */
+} UnitKernel;
+
+typedef struct UnitValue {
+  Value value;
+  DimMap dims;     /* of the unit */
+  LoopSet partial; /* it is partial where these are sharded */
+} UnitValue;
+
+/* A value that ranks reduce before the unit reads it on. */
+typedef struct UnitSum {
+  LoopSet over;
+  const Type *type;
+  DimMap dims; /* of the unit */
+  bool is_backward;
+} UnitSum;
+
+/* A value of the forward pass that the backward pass reads. */
+typedef struct UnitSaved {
+  const Type *type;
+  DimMap dims;
+  bool leaves_block; /* another block reads it, too */
+} UnitSaved;
+
+typedef struct PlanUnit {
+  int n_dims;
+  LoopDim dims[MOST_LOOP_DIMS];
+  LoopSet batch; /* those that are the batch dim */
+  VEC(UnitKernel) kernels;
+  VEC(UnitValue) values; /* operands and results of kernels */
+  VEC(UnitSum) sums;
+  VEC(UnitSaved) saved;
+  int block; /* equal for units of one block of a repeat; -1: in none */
+} PlanUnit;
+
+/* A trained parameter, placed by the first unit that reads it. */
+typedef struct UnitParam {
+  Name path;
+  const Type *type;
+  int unit;
+  DimMap dims;
+  DType read_as;   /* what its first reader casts it to */
+  int64_t state;   /* bytes of it and of its optimizer state */
+  int64_t updated; /* bytes that its update reads and writes */
+} UnitParam;
+
+/* A value that one unit makes and another one reads. */
+typedef struct UnitEdge {
+  int from, to;
+  Value value;
+  const Type *type;
+  DimMap from_dims, to_dims;
+  LoopSet partial; /* of `from`: it is partial where these are sharded */
+  bool is_backward;
+  int readers; /* units that read the value */
+} UnitEdge;
+
+typedef struct Units {
+  const Graph *graph;
+  Name batch_dim; /* or NULL */
+  VEC(PlanUnit *) units;
+  VEC(UnitParam) params;
+  VEC(UnitEdge) edges;
+} Units;
+
+/* Returns NULL, with a reason, if the graph has a kernel that no unit can
+ * have. */
+Units *units_of(Arena *arena, const Graph *kernels, Name batch_dim,
+                const char **out_reason);
+
+/* The loop dim of a value's dim, or of an iteration dim of an operator; -1. */
+int unit_find_dim(const PlanUnit *unit, Name name);
+
+#endif
