@@ -1,0 +1,430 @@
+/*
+ * loads.c -- prices units and edges by the work of their kernels on local sizes
+ * and by the messages of their reshardings.  No pass runs.
+ *
+ * Costs are remembered by all that they depend on: kernels by their key and the
+ * shards of their dims, messages by operator, axes and bytes, reshardings by
+ * type and both placements.
+ */
+#include "planner/loads.h"
+
+#include <string.h>
+
+#include "ir/list/instructions.h"
+#include "ir/place/reshard.h"
+#include "ir/work.h"
+
+/* A message that nobody waits for comes with many others, in one. */
+#define MANY_BYTES ((Bytes)256 << 20)
+
+struct Loads {
+  Arena *arena;
+  LoadRequest r;
+  Resharding *chains;
+  Map *launches; /* of times */
+  Map *messages; /* of times */
+  Map *reshardings;
+  Map *allowed;
+};
+
+Loads *loads_create(Arena *arena, const LoadRequest *request) {
+  Loads *loads = ARENA_NEW(arena, Loads);
+  *loads = (Loads){.arena = arena,
+                   .r = *request,
+                   .chains = reshard_create_plain(arena, request->mesh),
+                   .launches = map_create(arena),
+                   .messages = map_create(arena),
+                   .reshardings = map_create(arena)};
+  return loads;
+}
+
+/* ---- remembered times ---- */
+
+static const void *key_of(uint64_t hash) {
+  return (const void *)(uintptr_t)(hash ? hash : 1);
+}
+
+static bool find_time(Map *map, uint64_t hash, Ps *out) {
+  Ps *known = map_get(map, key_of(hash));
+  if (known) *out = *known;
+  return known != NULL;
+}
+
+static Ps keep_time(Loads *l, Map *map, uint64_t hash, Ps time) {
+  Ps *known = ARENA_NEW(l->arena, Ps);
+  *known = time;
+  map_put(map, key_of(hash), known);
+  return time;
+}
+
+/* ---- assignments ---- */
+
+AxisList assignment_axes(const Mesh *mesh, Assignment assignment, int loop) {
+  AxisList list = 0;
+  for (int a = 0; a < mesh->n_axes && loop >= 0; a++)
+    if (assignment.loop[a] == loop) list = axis_list_append(list, a);
+  return list;
+}
+
+static int64_t shards_of(const Loads *l, Assignment assignment, int loop) {
+  int64_t n = 1;
+  for (int a = 0; a < l->r.mesh->n_axes && loop >= 0; a++)
+    if (assignment.loop[a] == loop) n *= l->r.mesh->axes[a].size;
+  return n;
+}
+
+/* Padding of more than an eighth is not worth a look. */
+static bool is_divisible(int64_t size, int64_t shards) {
+  int64_t each = (size + shards - 1) / shards;
+  return shards <= size && each * shards - size <= size / 8;
+}
+
+bool loads_allow(const Loads *l, int unit, Assignment assignment) {
+  const PlanUnit *u = l->r.units->units.data[unit];
+  for (int d = 0; d < u->n_dims; d++) {
+    const LoopDim *dim = &u->dims[d];
+    int64_t n = shards_of(l, assignment, d);
+    bool is_batch = u->batch >> d & 1;
+    if (n > 1 && (dim->is_whole || (dim->even && dim->even % n != 0) ||
+                  !is_divisible(dim->size, n)))
+      return false;
+    if (is_batch && dim->size % (n * l->r.microbatches) != 0) return false;
+  }
+  return true;
+}
+
+/* ---- kernels ---- */
+
+static const Type *local_type(Loads *l, const PlanUnit *u, const UnitKernel *k,
+                              const DimMap *map, const Type *type,
+                              Assignment assignment) {
+  Type *local = type_create(l->arena, type->dtype, type->rank);
+  for (int d = 0; d < type->rank; d++) {
+    int loop = map->at[d] < 0 ? NO_LOOP : k->loop[map->at[d]];
+    int64_t n = shards_of(l, assignment, loop);
+    if (loop >= 0 && u->batch >> loop & 1) n *= l->r.microbatches;
+    local->dims[d] =
+        (Dim){type->dims[d].name, (type->dims[d].size + n - 1) / n, 0};
+  }
+  return local;
+}
+
+/* The operations of a fused kernel are counted as a whole. */
+static double body_share(const Loads *l, const PlanUnit *u, const UnitKernel *k,
+                         Assignment assignment) {
+  double share = 1;
+  for (int i = 0; i < k->dims->n; i++) {
+    share /= (double)shards_of(l, assignment, k->loop[i]);
+    if (u->batch >> k->loop[i] & 1) share /= (double)l->r.microbatches;
+  }
+  return share;
+}
+
+static Ps compute_launch(Loads *l, const PlanUnit *u, const UnitKernel *k,
+                         Assignment assignment) {
+  const Graph *graph = l->r.units->graph;
+  const Node *node = graph->nodes.data[k->id];
+  Arena *scratch = arena_beside(l->arena);
+  const Type **inputs = ARENA_ARRAY(scratch, const Type *, node->n_inputs + 1);
+  const Type **results =
+      ARENA_ARRAY(scratch, const Type *, node->n_results + 1);
+  for (int i = 0; i < node->n_inputs; i++)
+    inputs[i] = local_type(l, u, k, &k->dims->inputs[i],
+                           graph_type(graph, node->inputs[i]), assignment);
+  for (int r = 0; r < node->n_results; r++)
+    results[r] =
+        local_type(l, u, k, &k->dims->results[r], node->types[r], assignment);
+  Work work;
+  op_work(scratch, &(WorkCall){node, inputs, results, NULL}, &work);
+  if (node->body) work.flops *= body_share(l, u, k, assignment);
+  LaunchCost cost = cost_work(l->r.model, node, &work);
+  arena_destroy(scratch);
+  return cost.launch + cost.time;
+}
+
+static Ps launch_time(Loads *l, const PlanUnit *u, const UnitKernel *k,
+                      Assignment assignment) {
+  uint64_t hash = hash_mix(kernel_key(l->r.units->graph, k->id), 17);
+  for (int i = 0; i < k->dims->n; i++) {
+    hash = hash_mix(hash, (uint64_t)shards_of(l, assignment, k->loop[i]) * 2 +
+                              (u->batch >> k->loop[i] & 1));
+  }
+  Ps time;
+  if (find_time(l->launches, hash, &time)) return time;
+  return keep_time(l, l->launches, hash, compute_launch(l, u, k, assignment));
+}
+
+/* ---- messages ---- */
+
+static int64_t group_size(const Mesh *mesh, AxisSet axes) {
+  int64_t n = 1;
+  for (int a = 0; a < mesh->n_axes; a++)
+    if (axes >> a & 1) n *= mesh->axes[a].size;
+  return n;
+}
+
+static Ps busiest(const SimTransfer *transfer) {
+  Ps most = 0;
+  for (int i = 0; i < transfer->n_loads; i++)
+    if (transfer->loads[i].busy > most) most = transfer->loads[i].busy;
+  return most;
+}
+
+/* Until a reader has the bytes. */
+static Ps message_time(Loads *l, Op op, AxisSet axes, Bytes sent) {
+  uint64_t hash =
+      hash_mix(hash_mix(hash_mix(29, (uint64_t)op), axes), (uint64_t)sent);
+  Ps time;
+  if (find_time(l->messages, hash, &time)) return time;
+  SimTransfer t = price_message(l->arena, l->r.model, l->r.slice, l->r.mesh, op,
+                                axes, sent);
+  return keep_time(l, l->messages, hash, t.latency + busiest(&t));
+}
+
+/* The part of a message of many bytes. */
+static Ps bulk_time(Loads *l, Op op, AxisSet axes, Bytes sent) {
+  uint64_t hash = hash_mix(hash_mix(31, (uint64_t)op), axes);
+  Ps time;
+  if (!find_time(l->messages, hash, &time)) {
+    SimTransfer t = price_message(l->arena, l->r.model, l->r.slice, l->r.mesh,
+                                  op, axes, MANY_BYTES);
+    time = keep_time(l, l->messages, hash, busiest(&t));
+  }
+  return (Ps)((double)time * (double)sent / (double)MANY_BYTES);
+}
+
+static Bytes sent_bytes(const Loads *l, Op op, AxisSet axes, int64_t from,
+                        int64_t to, DType dtype) {
+  return collective_sent_elements(op, group_size(l->r.mesh, axes), from, to) *
+         dtype_size_bytes(dtype);
+}
+
+/* ---- sums inside of a unit ---- */
+
+static int64_t local_elements(const Loads *l, const Type *type,
+                              const DimMap *map, Assignment assignment) {
+  int64_t n = 1;
+  for (int d = 0; d < type->rank; d++) {
+    int64_t shards = shards_of(l, assignment, map->at[d]);
+    n *= (type->dims[d].size + shards - 1) / shards;
+  }
+  return n;
+}
+
+static AxisSet axes_of(const Loads *l, Assignment assignment, LoopSet loops) {
+  AxisSet axes = 0;
+  for (int a = 0; a < l->r.mesh->n_axes; a++)
+    if (assignment.loop[a] >= 0 && loops >> assignment.loop[a] & 1)
+      axes |= (AxisSet)(1u << a);
+  return axes;
+}
+
+/* A sum over the batch is one of all micro-batches. */
+static Ps sum_time(Loads *l, const PlanUnit *u, const UnitSum *sum,
+                   Assignment assignment) {
+  AxisSet axes = axes_of(l, assignment, sum->over);
+  bool is_repeated = false;
+  if (!axes) return 0;
+  for (int d = 0; d < sum->type->rank; d++)
+    is_repeated |= sum->dims.at[d] >= 0 && u->batch >> sum->dims.at[d] & 1;
+  int64_t m = is_repeated ? l->r.microbatches : 1;
+  int64_t n = local_elements(l, sum->type, &sum->dims, assignment) / m;
+  return m * message_time(
+                 l, OP_all_reduce, axes,
+                 sent_bytes(l, OP_all_reduce, axes, n, n, sum->type->dtype));
+}
+
+/* ---- parameters ---- */
+
+/* How a parameter lies: axes over which it is copied, and those of them over
+ * which its gradient is a sum. */
+typedef struct ParamPlace {
+  AxisSet copied, summed;
+  int64_t elements; /* on a rank, before ZeRO */
+  int64_t own;      /* ranks that share it out */
+  int64_t copies;   /* ranks that have a copy */
+} ParamPlace;
+
+static ParamPlace place_of(const Loads *l, const PlanUnit *u,
+                           const UnitParam *param, Assignment assignment) {
+  LoopSet own = 0, all = (LoopSet)((1u << u->n_dims) - 1);
+  for (int d = 0; d < param->type->rank; d++)
+    if (param->dims.at[d] >= 0) own |= (LoopSet)(1u << param->dims.at[d]);
+  AxisSet kept = axes_of(l, assignment, own);
+  AxisSet every = (AxisSet)((1u << l->r.mesh->n_axes) - 1);
+  AxisSet copied = every & (AxisSet)~kept;
+  return (ParamPlace){
+      .copied = copied,
+      .summed = axes_of(l, assignment, all & (LoopSet)~own),
+      .elements = local_elements(l, param->type, &param->dims, assignment),
+      .own = group_size(l->r.mesh, kept),
+      .copies = group_size(l->r.mesh, copied)};
+}
+
+/* Sums of gradients, and gathers of what a step computes with.  Levels 2 and 3
+ * sum for each micro-batch, level 3 gathers twice for each. */
+static Ps param_bulk(Loads *l, const UnitParam *param, const ParamPlace *place,
+                     int zero) {
+  int64_t n = place->elements, m = l->r.microbatches;
+  int64_t shard = (n + place->copies - 1) / place->copies;
+  int64_t part = shard * place->copies /
+                 group_size(l->r.mesh, place->summed); /* of the sum */
+  Ps time = 0;
+  if (zero == 0)
+    return place->summed ? bulk_time(l, OP_all_reduce, place->summed,
+                                     sent_bytes(l, OP_all_reduce, place->summed,
+                                                n, n, param->type->dtype))
+                         : 0;
+  if (place->summed)
+    time += (zero >= 2 ? m : 1) *
+            bulk_time(l, OP_reduce_scatter, place->summed,
+                      sent_bytes(l, OP_reduce_scatter, place->summed, n, part,
+                                 param->type->dtype));
+  if (place->copied)
+    time += (zero == 3 ? 2 * m : 1) *
+            bulk_time(l, OP_all_gather, place->copied,
+                      sent_bytes(l, OP_all_gather, place->copied, shard, n,
+                                 param->read_as));
+  return time;
+}
+
+static void add_param(Loads *l, const PlanUnit *u, const UnitParam *param,
+                      Assignment assignment, Load *out) {
+  ParamPlace place = place_of(l, u, param, assignment);
+  for (int zero = 0; zero < N_ZERO_LEVELS; zero++) {
+    ZeroLoad *to = &out->zero[zero];
+    int64_t copies = zero > 0 ? place.copies : 1;
+    int64_t shards = place.own * copies;
+    Bytes whole = place.elements * dtype_size_bytes(param->type->dtype);
+    to->bulk += param_bulk(l, param, &place, zero);
+    to->update +=
+        cost_bytes(l->r.model, (double)param->updated / (double)shards);
+    to->state += param->state / shards;
+    if (zero == 1 || zero == 2) to->state += whole - whole / copies;
+    to->gradient += place.elements * 4 / (zero >= 2 ? copies : 1);
+  }
+}
+
+/* ---- units ---- */
+
+static bool has_batch(const PlanUnit *u, const UnitKernel *k) {
+  for (int i = 0; i < k->dims->n; i++)
+    if (u->batch >> k->loop[i] & 1) return true;
+  return false;
+}
+
+static void add_kernel(Loads *l, const PlanUnit *u, const UnitKernel *k,
+                       Assignment assignment, Load *out) {
+  const Graph *graph = l->r.units->graph;
+  const Node *node = graph->nodes.data[k->id];
+  int64_t runs = has_batch(u, k) ? l->r.microbatches : 1;
+  Ps time = 0;
+  if (node_is_launched(graph, k->id))
+    time = runs * launch_time(l, u, k, assignment);
+  if (node->phase == PHASE_forward) {
+    out->forward += time;
+  } else {
+    Ps *of = node->phase == PHASE_weight_gradient ? &out->weight_gradient
+                                                  : &out->input_gradient;
+    *of += time;
+  }
+}
+
+static Bytes saved_bytes(const Loads *l, const PlanUnit *u,
+                         const UnitSaved *saved, Assignment assignment) {
+  int64_t n = local_elements(l, saved->type, &saved->dims, assignment);
+  for (int d = 0; d < saved->type->rank; d++)
+    if (saved->dims.at[d] >= 0 && u->batch >> saved->dims.at[d] & 1)
+      n = (n + l->r.microbatches - 1) / l->r.microbatches;
+  return n * dtype_size_bytes(saved->type->dtype);
+}
+
+Load loads_of_unit(Loads *l, int unit, Assignment assignment) {
+  const Units *units = l->r.units;
+  const PlanUnit *u = units->units.data[unit];
+  Load load = {0};
+  for (int i = 0; i < u->kernels.n; i++)
+    add_kernel(l, u, &u->kernels.data[i], assignment, &load);
+  for (int i = 0; i < u->sums.n; i++)
+    load.wait[u->sums.data[i].is_backward] +=
+        sum_time(l, u, &u->sums.data[i], assignment);
+  for (int i = 0; i < u->saved.n; i++) {
+    Bytes bytes = saved_bytes(l, u, &u->saved.data[i], assignment);
+    load.saved += bytes;
+    if (u->block < 0 || u->saved.data[i].leaves_block) load.left += bytes;
+  }
+  for (int i = 0; i < units->params.n; i++)
+    if (units->params.data[i].unit == unit)
+      add_param(l, u, &units->params.data[i], assignment, &load);
+  return load;
+}
+
+/* ---- edges ---- */
+
+static const Type *placed_type(Loads *l, const Type *type, const DimMap *map,
+                               Assignment assignment, AxisSet partial) {
+  Type *placed = type_copy_logical(l->arena, type);
+  for (int d = 0; d < type->rank; d++)
+    placed->dims[d].split = assignment_axes(l->r.mesh, assignment, map->at[d]);
+  placed->partial = partial;
+  return placed;
+}
+
+/* As plan_tables_reshard has it: a sum that only ends is one all-reduce. */
+static Ps chain_time(Loads *l, const Type *from, const Type *to, int64_t m) {
+  ReshardStep steps[MAX_RESHARD_STEPS];
+  const char *reason;
+  bool is_alike = true;
+  for (int d = 0; d < from->rank; d++)
+    is_alike &= from->dims[d].split == to->dims[d].split;
+  if (is_alike && from->partial) {
+    int64_t n = type_local_elements(from, l->r.mesh) / m;
+    return m * message_time(l, OP_all_reduce, from->partial,
+                            sent_bytes(l, OP_all_reduce, from->partial, n, n,
+                                       from->dtype));
+  }
+  int n = reshard_steps(l->chains, from, to, steps, &reason);
+  Ps time = 0;
+  for (int i = 0; i < n; i++) {
+    Op op;
+    switch (steps[i].kind) {
+    case RESHARD_all_gather: op = OP_all_gather; break;
+    case RESHARD_reduce_scatter: op = OP_reduce_scatter; break;
+    case RESHARD_all_to_all: op = OP_all_to_all; break;
+    case RESHARD_all_reduce: op = OP_all_reduce; break;
+    case RESHARD_permute: op = OP_permute; break;
+    default: continue;
+    }
+    time += m * message_time(l, op, steps[i].group, steps[i].bytes / m);
+  }
+  return n < 0 ? (Ps)1 << 55 : time;
+}
+
+Ps loads_of_edge(Loads *l, const UnitEdge *edge, Assignment from,
+                 Assignment to) {
+  const Units *units = l->r.units;
+  AxisSet partial = axes_of(l, from, edge->partial);
+  uint64_t hash = hash_mix(37, partial);
+  bool is_equal = partial == 0, has_batch = false;
+  for (int d = 0; d < edge->type->rank; d++) {
+    AxisList a = assignment_axes(l->r.mesh, from, edge->from_dims.at[d]);
+    AxisList b = assignment_axes(l->r.mesh, to, edge->to_dims.at[d]);
+    is_equal &= a == b;
+    hash = hash_mix(hash_mix(hash_mix(hash, a), b),
+                    (uint64_t)edge->type->dims[d].size);
+    int loop = edge->from_dims.at[d];
+    has_batch |= loop >= 0 && units->units.data[edge->from]->batch >> loop & 1;
+  }
+  if (is_equal) return 0;
+  hash = hash_mix(hash, (uint64_t)edge->type->dtype * 2 + has_batch);
+  Ps time;
+  if (!find_time(l->reshardings, hash, &time)) {
+    const Type *have =
+        placed_type(l, edge->type, &edge->from_dims, from, partial);
+    const Type *want = placed_type(l, edge->type, &edge->to_dims, to, 0);
+    time =
+        keep_time(l, l->reshardings, hash,
+                  chain_time(l, have, want, has_batch ? l->r.microbatches : 1));
+  }
+  return time / edge->readers;
+}

@@ -1,0 +1,60 @@
+/*
+ * loads.h -- declares what a unit under an assignment, and a value between two
+ * units, load on the stream and the links of a rank in a step.
+ *
+ * An assignment gives each axis of a mesh a loop dim of the unit, whose shards
+ * it makes, or none: then the ranks along the axis do the same work.
+ */
+#ifndef PLANNER_LOADS_H
+#define PLANNER_LOADS_H
+
+#include "planner/units.h"
+#include "price/price_list.h"
+
+enum { MOST_MESH_AXES = 3, NO_LOOP = -1 };
+
+typedef struct Assignment {
+  int8_t loop[MOST_MESH_AXES]; /* by axis of the mesh, outermost first */
+} Assignment;
+
+enum { N_ZERO_LEVELS = 4 };
+
+/* What depends on the level of ZeRO. */
+typedef struct ZeroLoad {
+  Ps bulk; /* transfers that nobody waits for before the update */
+  Ps update;
+  Bytes state, gradient; /* gradient: at the end of the backward pass */
+} ZeroLoad;
+
+/* Of all micro-batches of a step. */
+typedef struct Load {
+  Ps forward, input_gradient, weight_gradient; /* of the stream */
+  Ps wait[2]; /* transfers that a reader waits for: forward, backward */
+  ZeroLoad zero[N_ZERO_LEVELS];
+  /* In one micro-batch; where blocks are computed again, what blocks leave. */
+  Bytes saved, left;
+} Load;
+
+typedef struct LoadRequest {
+  const Units *units;
+  const Mesh *mesh;
+  const ClusterSlice *slice;
+  const CostModel *model;
+  int64_t microbatches;
+} LoadRequest;
+
+/* Costs that are computed when they are first asked for. */
+typedef struct Loads Loads;
+Loads *loads_create(Arena *arena, const LoadRequest *request);
+
+/* Returns false if the sizes do not allow it. */
+bool loads_allow(const Loads *loads, int unit, Assignment assignment);
+Load loads_of_unit(Loads *loads, int unit, Assignment assignment);
+/* Returns the time of bringing the value of an edge where its reader wants it;
+ * divided by the readers of the value, which may share it. */
+Ps loads_of_edge(Loads *loads, const UnitEdge *edge, Assignment from,
+                 Assignment to);
+/* The axes that shard a loop dim. */
+AxisList assignment_axes(const Mesh *mesh, Assignment assignment, int loop);
+
+#endif
