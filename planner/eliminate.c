@@ -1,0 +1,294 @@
+/*
+ * eliminate.c -- eliminates the variables of a sum of tables.
+ *
+ *     f(a, b) + g(b, c) + h(c, d)
+ *     b: t(a, c) = min over b of f(a, b) + g(b, c), and the b that does it
+ *     c: u(a, d) = min over c of t(a, c) + h(c, d) ...
+ *
+ * Next comes the variable whose elimination makes the smallest table.  Then the
+ * values are read back from the last one to the first.
+ *
+ * Equal blocks of a program have equal tables, so most eliminations have been
+ * done before: a table is known by its contents, less its least entry, which is
+ * added up apart.  What has come through some equal blocks is soon the same
+ * table after each of them.
+ */
+#include "planner/eliminate.h"
+
+#include <string.h>
+
+enum { MOST_WIDTH = 12 };
+
+typedef struct SumTable {
+  int n;
+  int vars[MOST_WIDTH]; /* ascending */
+  const int64_t *costs; /* the last variable varies fastest */
+  uint64_t id;          /* equal tables have equal ones */
+  bool is_used;         /* a later table has it */
+} SumTable;
+
+/* What an elimination makes. */
+typedef struct Made {
+  const int64_t *costs;
+  const uint16_t *best;
+  uint64_t id;
+  int64_t least; /* has been taken from the costs */
+} Made;
+
+typedef struct Step {
+  int var;
+  SumTable around;      /* variables that are left */
+  const uint16_t *best; /* by entry of `around` */
+} Step;
+
+typedef VEC(int) IntList;
+
+typedef struct Elimination {
+  Arena *arena;
+  const PairProblem *p;
+  int64_t most;
+  VEC(SumTable) tables;
+  IntList *of_var; /* tables of each variable */
+  bool *is_gone;
+  int64_t *made_entries; /* of the table that a variable would leave, or 0 */
+  VEC(Step) steps;
+  Map *known;  /* what is eliminated -> Made */
+  Map *turned; /* costs of a pair -> the same, turned */
+  int64_t least;
+} Elimination;
+
+/* ---- tables ---- */
+
+static const void *key_of(uint64_t hash) {
+  return (const void *)(uintptr_t)(hash ? hash : 1);
+}
+
+static uint64_t id_of(const void *costs) {
+  return hash_mix(7, (uint64_t)(uintptr_t)costs);
+}
+
+static void put(Elimination *e, const SumTable *table) {
+  vec_push(e->arena, &e->tables, *table);
+  for (int i = 0; i < table->n; i++)
+    vec_push(e->arena, &e->of_var[table->vars[i]], e->tables.n - 1);
+}
+
+static const int64_t *turn(Elimination *e, const PairCosts *pair) {
+  int na = e->p->n_values[pair->a], nb = e->p->n_values[pair->b];
+  int64_t *turned = map_get(e->turned, pair->costs);
+  if (turned) return turned;
+  turned = ARENA_ARRAY(e->arena, int64_t, na * nb);
+  for (int i = 0; i < na; i++)
+    for (int k = 0; k < nb; k++) turned[k * na + i] = pair->costs[i * nb + k];
+  map_put(e->turned, pair->costs, turned);
+  return turned;
+}
+
+static void put_pair(Elimination *e, const PairCosts *pair) {
+  bool is_turned = pair->a > pair->b;
+  SumTable table = {.n = 2, .costs = is_turned ? turn(e, pair) : pair->costs};
+  table.vars[is_turned] = pair->a;
+  table.vars[!is_turned] = pair->b;
+  table.id = id_of(table.costs);
+  put(e, &table);
+}
+
+/* The variables that share a table with this one.  Returns false if they are
+ * too many. */
+static bool find_around(const Elimination *e, int var, SumTable *out) {
+  out->n = 0;
+  for (int i = 0; i < e->of_var[var].n; i++) {
+    const SumTable *table = &e->tables.data[e->of_var[var].data[i]];
+    if (table->is_used) continue;
+    for (int k = 0; k < table->n; k++) {
+      int other = table->vars[k], at = 0;
+      if (other == var) continue;
+      while (at < out->n && out->vars[at] < other) at++;
+      if (at < out->n && out->vars[at] == other) continue;
+      if (out->n == MOST_WIDTH) return false;
+      for (int j = out->n++; j > at; j--) out->vars[j] = out->vars[j - 1];
+      out->vars[at] = other;
+    }
+  }
+  return true;
+}
+
+static int64_t entries(const Elimination *e, const SumTable *table) {
+  int64_t n = 1;
+  for (int i = 0; i < table->n; i++) {
+    n *= e->p->n_values[table->vars[i]];
+    if (n > e->most) return n;
+  }
+  return n;
+}
+
+/* ---- a step ---- */
+
+/* A table of the variable, with what an index of each variable adds. */
+typedef struct Walked {
+  const int64_t *costs;
+  int64_t stride[MOST_WIDTH], of_var; /* by variable around */
+} Walked;
+
+static Walked walked(const Elimination *e, const SumTable *table,
+                     const SumTable *around, int var) {
+  Walked out = {.costs = table->costs};
+  int64_t stride = 1;
+  for (int k = table->n - 1; k >= 0; k--) {
+    for (int j = 0; j < around->n; j++)
+      if (around->vars[j] == table->vars[k]) out.stride[j] = stride;
+    if (table->vars[k] == var) out.of_var = stride;
+    stride *= e->p->n_values[table->vars[k]];
+  }
+  return out;
+}
+
+/* The least over the values of `var` for one choice of those around. */
+static void least_at(const Elimination *e, int var, const Walked *tables,
+                     int n_tables, const int64_t *offsets, int64_t *out,
+                     uint16_t *best) {
+  int n = e->p->n_values[var];
+  const int64_t *own = e->p->costs[var];
+  *out = INT64_MAX;
+  for (int v = 0; v < n; v++) {
+    int64_t sum = own[v];
+    for (int t = 0; t < n_tables; t++)
+      sum += tables[t].costs[offsets[t] + v * tables[t].of_var];
+    if (sum < *out) {
+      *out = sum;
+      *best = (uint16_t)v;
+    }
+  }
+  if (*out > ELIMINATE_MOST) *out = ELIMINATE_MOST;
+}
+
+/* The least of all entries is taken from each. */
+static Made least_table(Elimination *e, int var, const Walked *tables,
+                        int n_tables, const SumTable *around) {
+  int64_t n = entries(e, around), least = INT64_MAX;
+  int64_t *costs = ARENA_ARRAY(e->arena, int64_t, n);
+  uint16_t *best = ARENA_ARRAY(e->arena, uint16_t, n);
+  int64_t *offsets = ARENA_ARRAY(e->arena, int64_t, n_tables + 1);
+  int at[MOST_WIDTH] = {0};
+  for (int64_t i = 0; i < n; i++) {
+    least_at(e, var, tables, n_tables, offsets, &costs[i], &best[i]);
+    if (costs[i] < least) least = costs[i];
+    for (int j = around->n - 1; j >= 0; j--) {
+      int size = e->p->n_values[around->vars[j]];
+      int step = ++at[j] < size ? 1 : 1 - size;
+      for (int t = 0; t < n_tables; t++)
+        offsets[t] += step * tables[t].stride[j];
+      if (at[j] < size) break;
+      at[j] = 0;
+    }
+  }
+  for (int64_t i = 0; i < n; i++) costs[i] -= least;
+  uint64_t id = hash_bytes(costs, (size_t)n * sizeof *costs, 11);
+  return (Made){costs, best, id, least};
+}
+
+/* All that an elimination depends on: the costs of the variable, the tables and
+ * how they share variables. */
+static uint64_t hash_step(const Elimination *e, int var, const SumTable *around,
+                          const SumTable *const *tables, const Walked *walked,
+                          int n) {
+  uint64_t hash = hash_mix(id_of(e->p->costs[var]), (uint64_t)around->n);
+  for (int j = 0; j < around->n; j++)
+    hash = hash_mix(hash, (uint64_t)e->p->n_values[around->vars[j]]);
+  for (int t = 0; t < n; t++) {
+    hash = hash_mix(hash_mix(hash, tables[t]->id), (uint64_t)walked[t].of_var);
+    for (int j = 0; j < around->n; j++)
+      hash = hash_mix(hash, (uint64_t)walked[t].stride[j]);
+  }
+  return hash;
+}
+
+static void eliminate_var(Elimination *e, int var, const SumTable *around) {
+  int n = 0, most = e->of_var[var].n + 1;
+  Walked *walks = ARENA_ARRAY(e->arena, Walked, most);
+  const SumTable **tables = ARENA_ARRAY(e->arena, const SumTable *, most);
+  for (int i = 0; i < e->of_var[var].n; i++) {
+    SumTable *table = &e->tables.data[e->of_var[var].data[i]];
+    if (table->is_used) continue;
+    tables[n] = table;
+    walks[n++] = walked(e, table, around, var);
+    table->is_used = true;
+  }
+  const void *key = key_of(hash_step(e, var, around, tables, walks, n));
+  Made *made = map_get(e->known, key);
+  if (!made) {
+    made = ARENA_NEW(e->arena, Made);
+    *made = least_table(e, var, walks, n, around);
+    map_put(e->known, key, made);
+  }
+  SumTable left = *around;
+  left.costs = made->costs;
+  left.id = made->id;
+  left.is_used = false;
+  e->is_gone[var] = true;
+  e->least += made->least;
+  vec_push(e->arena, &e->steps, ((Step){var, left, made->best}));
+  for (int j = 0; j < left.n; j++) e->made_entries[left.vars[j]] = 0;
+  put(e, &left);
+}
+
+/* ---- the order ---- */
+
+/* Returns the entries of the table that a variable would leave. */
+static int64_t would_leave(Elimination *e, int var) {
+  SumTable around;
+  if (e->made_entries[var] == 0)
+    e->made_entries[var] =
+        find_around(e, var, &around) ? entries(e, &around) : INT64_MAX;
+  return e->made_entries[var];
+}
+
+/* Returns -1 if every table would be too large. */
+static int next_var(Elimination *e) {
+  int best = -1;
+  int64_t least = INT64_MAX;
+  for (int var = 0; var < e->p->n; var++) {
+    if (e->is_gone[var]) continue;
+    int64_t n = would_leave(e, var);
+    if (n > e->most || n >= least) continue;
+    least = n;
+    best = var;
+  }
+  return best;
+}
+
+static void read_back(const Elimination *e, int *values) {
+  for (int i = e->steps.n - 1; i >= 0; i--) {
+    const Step *step = &e->steps.data[i];
+    int64_t at = 0;
+    for (int j = 0; j < step->around.n; j++)
+      at = at * e->p->n_values[step->around.vars[j]] +
+           values[step->around.vars[j]];
+    values[step->var] = step->best[at];
+  }
+}
+
+int64_t eliminate(Arena *scratch, const PairProblem *problem,
+                  int64_t most_entries, int *values) {
+  Elimination e = {
+      .arena = arena_beside(scratch), .p = problem, .most = most_entries};
+  e.of_var = ARENA_ARRAY(e.arena, IntList, problem->n + 1);
+  e.is_gone = ARENA_ARRAY(e.arena, bool, problem->n + 1);
+  e.made_entries = ARENA_ARRAY(e.arena, int64_t, problem->n + 1);
+  e.known = map_create(e.arena);
+  e.turned = map_create(e.arena);
+  for (int i = 0; i < problem->n_pairs; i++) put_pair(&e, &problem->pairs[i]);
+  for (int i = 0; i < problem->n && e.least >= 0; i++) {
+    SumTable around;
+    int var = next_var(&e);
+    if (var < 0) {
+      e.least = -1;
+    } else {
+      find_around(&e, var, &around);
+      eliminate_var(&e, var, &around);
+    }
+  }
+  if (e.least >= 0) read_back(&e, values);
+  arena_destroy(e.arena);
+  return e.least;
+}
