@@ -30,6 +30,7 @@ static const char *role_of(const Space *space, DimSet dims) {
 
 /* "tensor", or "tensor2" for the second of its role. */
 static const char *axis_name(const Space *space, const Candidate *c, int axis) {
+  if (c->axis_names) return c->axis_names[axis];
   if (has_mesh(space)) return space->input->pins->axes.data[axis].name;
   const char *role = role_of(space, c->dims[axis]);
   int n = 1;
@@ -46,6 +47,7 @@ int64_t candidate_batch_shards(const Candidate *candidate) {
 }
 
 bool candidate_is_even(const Space *space, const Candidate *candidate) {
+  if (candidate->lines) return true; /* by the sizes of its units */
   const Pins *pins = space->input->pins;
   int64_t batch = pins ? pins->batch : 0;
   int64_t shards = candidate_batch_shards(candidate) * candidate->microbatches;
@@ -134,7 +136,9 @@ const char *candidate_text(const Space *space, const Candidate *c) {
               pins && pins->model ? arena_printf(arena, "%s ", pins->model)
                                   : "");
   add_settings(&out, space, c);
-  for (int i = 0; i < space->n_dims; i++) add_shard_line(&out, space, c, i);
+  for (int i = 0; i < space->n_dims && !c->lines; i++)
+    add_shard_line(&out, space, c, i);
+  if (c->lines) text_add(&out, c->lines);
   add_written_lines(&out, arena, pins);
   for (int i = 0; i < space->n_remats; i++)
     if (c->remats >> i & 1) text_printf(&out, "  remat %s\n", space->remats[i]);

@@ -15,6 +15,10 @@ typedef struct Candidate {
   PlanAttention attention;
   uint32_t remats; /* a bit for each repeat */
   int bucket, prefetch;
+  /* Lines about paths, in place of `dims`, and the names of the axes; or
+   * NULL. */
+  const char *lines;
+  const char *const *axis_names;
 } Candidate;
 
 /* The plan file. */

@@ -15,7 +15,7 @@
  * candidate is priced once.  The budget is a number of candidates, so the
  * result depends on no clock.
  */
-#include "planner/candidate.h"
+#include "planner/elimination.h"
 
 #include <string.h>
 
@@ -29,6 +29,7 @@ enum {
 typedef struct Scored {
   Candidate candidate;
   CandidatePrice price;
+  bool is_whole; /* the price is that of the whole program */
 } Scored;
 
 typedef VEC(Candidate) Candidates;
@@ -423,6 +424,33 @@ static void search(Descent *d, const Candidates *starts) {
   }
 }
 
+/* ---- elimination ---- */
+
+static const Scored *price_whole(Descent *d, const Candidate *candidate) {
+  const SearchHost *host = d->input->host;
+  Scored *scored = ARENA_NEW(d->arena, Scored);
+  const char *text = candidate_text(&d->space, candidate);
+  *scored = (Scored){.candidate = *candidate, .is_whole = true};
+  CandidateList one = {.n = 1, .texts = &text, .is_whole = true};
+  host->price(host->user, &one, &scored->price);
+  vec_push(d->arena, &d->scored, scored);
+  d->n_priced++;
+  return scored->price.is_legal ? scored : NULL;
+}
+
+/* Prices what elimination finds as whole programs, until enough fit. */
+static void try_elimination(Descent *d) {
+  enum { MOST_FOUND = 24, ENOUGH = 6 };
+  EliminationResult found = eliminate_plans(&d->space, MOST_FOUND);
+  int n_fit = 0;
+  for (int i = 0; i < found.n && n_fit < ENOUGH && !is_over(d); i++) {
+    const Scored *scored = price_whole(d, &found.candidates[i]);
+    if (!scored) continue;
+    n_fit += missing(&scored->price) == 0;
+    d->best = better(d->best, scored);
+  }
+}
+
 /* ---- judgement ---- */
 
 static FoundPlan found(const Descent *d, const Scored *scored) {
@@ -442,9 +470,8 @@ static void judge(Descent *d, SearchResult *out) {
     bool has_one = out->best.text && missing(&out->best.price) == 0;
     if (i >= MOST_FINALISTS && (has_one || missing(&next->price) > 0)) break;
     FoundPlan plan = found(d, next);
-    host->price(host->user,
-                &(CandidateList){.n = 1, .texts = &plan.text, .is_whole = true},
-                &plan.price);
+    CandidateList one = {.n = 1, .texts = &plan.text, .is_whole = true};
+    if (!next->is_whole) host->price(host->user, &one, &plan.price);
     if (!plan.price.is_legal) continue;
     if (!out->best.text || is_better(&plan.price, &out->best.price))
       out->best = plan;
@@ -481,6 +508,7 @@ SearchResult plan_search(const SearchInput *input) {
                .known = map_create(input->arena)};
   SearchResult out = {.space = space_words(&d.space)};
   Candidates starts = {0};
+  try_elimination(&d);
   add_starts(&d, &starts);
   price_all(&d, &starts);
   search(&d, &starts);

@@ -12,6 +12,7 @@
 
 #include "ir/cluster/cluster.h"
 #include "ir/plan/pins.h"
+#include "price/cost.h"
 
 /* The cost of a candidate.  The price of a program with fewer equal blocks
  * stands for that of the whole one, unless `is_whole`. */
@@ -46,6 +47,14 @@ typedef struct SearchInput {
   int64_t ranks; /* the first ones of the cluster, all of which have work */
   int most_candidates;
   const SearchHost *host;
+  /* For a search over every operator, or NULL and 0: the final training graph
+   * of one rank, the machines, the paths that lines can name, and the bytes
+   * that a rank may have. */
+  const Graph *kernels;
+  const CostModel *model;
+  const ClusterSlice *slice;
+  const PlanPaths *paths;
+  Bytes memory;
 } SearchInput;
 
 typedef struct FoundPlan {

@@ -165,6 +165,42 @@ int planning_load(Planning *planning) {
   return EXIT_done;
 }
 
+/* Any lines, so that the paths of the model are known. */
+static const PlanPaths *known_paths(Planning *planning) {
+  Arena *arena = planning->tool->arena;
+  const Pins *pins = read_candidate(
+      planning, "mesh {\n}\nplan {\n  zero = 0\n}\n", diags_create(arena));
+  return pins ? pins->paths : NULL;
+}
+
+/* The program of one rank, whose kernels the search places. */
+static void add_kernels(Planning *planning, SearchInput *input) {
+  Tool *tool = planning->tool;
+  const Pins *pins = planning->loaded.pins;
+  Trial *trial = ARENA_NEW(tool->arena, Trial);
+  TrialPlan plan = {.pins = ARENA_NEW(tool->arena, Pins),
+                    .is_training_only = true};
+  if (pins && (pins_have_mesh(pins) || pins->shards.n || pins->of_paths.n))
+    return;
+  input->paths = known_paths(planning);
+  if (!input->paths || !driver_try(&planning->loaded, tool->memory, &plan,
+                                   &planning->request, trial))
+    return;
+  ClusterSlice *slice = ARENA_NEW(tool->arena, ClusterSlice);
+  CostModel *model = ARENA_NEW(tool->arena, CostModel);
+  *model = trial->priced.model;
+  *slice = cluster_slice(tool->arena, trial->priced.cluster,
+                         planning->request.first_rank, input->ranks);
+  if (!driver_cost_model(&trial->c, slice, model)) return;
+  input->kernels = trial->c.trained;
+  input->model = model;
+  input->slice = slice;
+  input->memory = trial->priced.memory;
+  if (pins && pins->memory_bytes.is_set &&
+      pins->memory_bytes.value < input->memory)
+    input->memory = pins->memory_bytes.value;
+}
+
 void planning_search(Planning *planning) {
   const Options *options = &planning->tool->options;
   SearchHost host = {.price = price_candidates,
@@ -181,6 +217,7 @@ void planning_search(Planning *planning) {
                                               : MOST_CANDIDATES,
                        .host = &host};
   tool_hold_signals();
+  add_kernels(planning, &input);
   planning->result = plan_search(&input);
   end_progress(planning);
 }

@@ -1,0 +1,158 @@
+/*
+ * elimination.c -- walks over meshes and numbers of micro-batches, has each
+ * solved (propose.c), and writes the best proposals as candidates.
+ *
+ * Micro-batches cost time and save memory.  They are doubled until proposals
+ * fit, and a little longer, because less memory may be worth more than time.
+ */
+#include "planner/elimination.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "planner/proposal_text.h"
+
+enum { MOST_AXES = 2, DOUBLED_AFTER_FIT = 2 };
+
+typedef struct EliminationSearch {
+  const Space *space;
+  Arena *arena;
+  const Units *units;
+  Proposals proposals;
+} EliminationSearch;
+
+/* ---- the walk ---- */
+
+static Mesh *make_mesh(const EliminationSearch *s, int64_t outer,
+                       int64_t inner) {
+  static const char *const names[] = {"outer", "inner"};
+  Mesh *mesh = ARENA_NEW(s->arena, Mesh);
+  int64_t sizes[] = {outer, inner};
+  for (int i = 0; i < 2; i++)
+    if (sizes[i] > 1)
+      mesh->axes[mesh->n_axes++] =
+          (MeshAxis){.name = names[i], .size = (int32_t)sizes[i]};
+  return mesh;
+}
+
+static unsigned zeros_of(const EliminationSearch *s) {
+  const Pins *pins = s->space->input->pins;
+  if (pins && pins->zero.is_set) return 1u << pins->zero.value;
+  return s->space->input->ranks > 1 ? 0xfu : 1u;
+}
+
+/* Returns whether a new proposal fits. */
+static bool propose_for(EliminationSearch *s, const Mesh *mesh,
+                        int64_t microbatches) {
+  const SearchInput *input = s->space->input;
+  int before = s->proposals.list.n;
+  ProposeRequest request = {.units = s->units,
+                            .slice = input->slice,
+                            .model = input->model,
+                            .mesh = mesh,
+                            .microbatches = microbatches,
+                            .zeros = zeros_of(s),
+                            .may_recompute = s->space->n_remats > 0,
+                            .is_wide = s->space->n_remats == 0,
+                            .memory = input->memory};
+  propose(s->arena, &request, &s->proposals);
+  for (int i = before; i < s->proposals.list.n; i++)
+    if (s->proposals.list.data[i].fits) return true;
+  return false;
+}
+
+static void walk_microbatches(EliminationSearch *s, const Mesh *mesh) {
+  const SearchInput *input = s->space->input;
+  const Pins *pins = input->pins;
+  int64_t batch = pins ? pins->batch : 1;
+  if (pins && pins->microbatches.is_set) {
+    propose_for(s, mesh, pins->microbatches.value);
+    return;
+  }
+  int left = -1;
+  for (int64_t m = 1; m <= batch && batch % m == 0 && left != 0; m *= 2) {
+    if (input->host->is_stopped(input->host->user)) return;
+    bool fits = propose_for(s, mesh, m);
+    if (left > 0)
+      left--;
+    else if (fits)
+      left = DOUBLED_AFTER_FIT;
+  }
+}
+
+static void walk_meshes(EliminationSearch *s) {
+  int64_t ranks = s->space->input->ranks;
+  for (int64_t outer = 1; outer <= ranks; outer++) {
+    if (ranks % outer != 0 || (outer == 1 && ranks > 1)) continue;
+    walk_microbatches(s, make_mesh(s, outer, ranks / outer));
+  }
+}
+
+/* ---- candidates ---- */
+
+static int compare(const void *a, const void *b) {
+  const Proposal *x = a, *y = b;
+  if (x->fits != y->fits) return x->fits ? -1 : 1;
+  if (x->fits && x->step != y->step) return x->step < y->step ? -1 : 1;
+  if (x->peak != y->peak) return x->peak < y->peak ? -1 : 1;
+  return x->zero - y->zero;
+}
+
+/* The best of each mesh first, then the others: the best of one mesh are often
+ * alike. */
+static void order(Proposals *proposals) {
+  int n = 0;
+  for (int i = 0; i < proposals->list.n; i++) {
+    Proposal p = proposals->list.data[i];
+    bool is_first = p.fits;
+    for (int k = 0; k < n && is_first; k++)
+      is_first = proposals->list.data[k].mesh != p.mesh;
+    if (!is_first) continue;
+    for (int k = i; k > n; k--)
+      proposals->list.data[k] = proposals->list.data[k - 1];
+    proposals->list.data[n++] = p;
+  }
+}
+
+static Candidate candidate_of(const EliminationSearch *s, const Proposal *p) {
+  Candidate c = {.n_axes = p->mesh->n_axes,
+                 .zero = p->zero,
+                 .microbatches = p->microbatches,
+                 .remats = p->recomputes ? (1u << s->space->n_remats) - 1 : 0};
+  const char **names = ARENA_ARRAY(s->arena, const char *, MAX_AXES);
+  proposal_axis_names(s->arena, s->units, p, names);
+  for (int a = 0; a < c.n_axes; a++) c.sizes[a] = p->mesh->axes[a].size;
+  c.axis_names = names;
+  c.lines =
+      proposal_lines(s->arena, s->units, s->space->input->paths, p, names);
+  return c;
+}
+
+EliminationResult eliminate_plans(const Space *space, int most) {
+  const SearchInput *input = space->input;
+  EliminationSearch s = {.space = space, .arena = input->arena};
+  EliminationResult out = {0};
+  if (!input->kernels) {
+    out.reason = "there is no graph of kernels";
+    return out;
+  }
+  s.units = units_of(s.arena, input->kernels,
+                     input->pins ? input->pins->batch_dim : NULL, &out.reason);
+  if (!s.units) return out;
+  walk_meshes(&s);
+  qsort(s.proposals.list.data, (size_t)s.proposals.list.n,
+        sizeof *s.proposals.list.data, compare);
+  order(&s.proposals);
+  Candidate *candidates = ARENA_ARRAY(s.arena, Candidate, most);
+  for (int i = 0; i < s.proposals.list.n && out.n < most; i++) {
+    Candidate made = candidate_of(&s, &s.proposals.list.data[i]);
+    bool is_new = true;
+    for (int k = 0; k < out.n; k++)
+      is_new &= strcmp(candidate_text(space, &candidates[k]),
+                       candidate_text(space, &made)) != 0;
+    if (is_new) candidates[out.n++] = made;
+  }
+  out.candidates = candidates;
+  if (out.n == 0) out.reason = "a table would be too large";
+  return out;
+}

@@ -1,0 +1,18 @@
+/*
+ * elimination.h -- declares the search that assigns every unit of a program by
+ * elimination, over meshes, ZeRO, micro-batches and recomputation.
+ */
+#ifndef PLANNER_ELIMINATION_H
+#define PLANNER_ELIMINATION_H
+
+#include "planner/candidate.h"
+
+typedef struct EliminationResult {
+  const char *reason; /* why there are no candidates; or NULL */
+  int n;
+  const Candidate *candidates; /* by their estimates, the best first */
+} EliminationResult;
+
+EliminationResult eliminate_plans(const Space *space, int most);
+
+#endif

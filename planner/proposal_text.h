@@ -1,0 +1,20 @@
+/*
+ * proposal_text.h -- declares the lines of a plan that say what a proposal
+ * assigns.
+ */
+#ifndef PLANNER_PROPOSAL_TEXT_H
+#define PLANNER_PROPOSAL_TEXT_H
+
+#include "ir/plan/graph_paths.h"
+#include "planner/propose.h"
+
+/* The names of the axes by what they shard: "data", "sequence", "tensor". */
+void proposal_axis_names(Arena *arena, const Units *units,
+                         const Proposal *proposal, const char **names);
+/* The lines of the block `plan`, a line each, about operators, values and
+ * parameters, whose paths are those of `paths`. */
+const char *proposal_lines(Arena *arena, const Units *units,
+                           const PlanPaths *paths, const Proposal *proposal,
+                           const char *const *axis_names);
+
+#endif

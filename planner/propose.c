@@ -1,0 +1,397 @@
+/*
+ * propose.c -- finds assignments of units whose loads are least under several
+ * weightings.
+ *
+ * A step takes at least as long as its forward pass, with the transfers that it
+ * waits for, and what is largest of the backward pass: its kernels, its chain
+ * of input gradients with the transfers between them, its other transfers.
+ * Which is largest is known afterwards, so the loads are weighted in several
+ * ways, and the sum of each weighting is minimised exactly.
+ */
+#include "planner/propose.h"
+
+#include <string.h>
+
+#include "planner/eliminate.h"
+
+enum { MOST_VALUES = 512, WEIGHT_ONE = 16 };
+#define MOST_ENTRIES ((int64_t)1 << 21)
+
+/* Parts of WEIGHT_ONE of weight gradients, waits and bulk in the backward
+ * pass. */
+typedef struct Weighting {
+  int weight_gradient, wait, bulk;
+} Weighting;
+
+/* The first ones mostly win. */
+enum { N_FEW = 2 };
+static const Weighting weightings[] = {{8, 8, 4}, {16, 16, 16}, {16, 0, 0},
+                                       {8, 8, 0}, {4, 12, 0},   {0, 16, 0},
+                                       {8, 0, 8}, {4, 0, 12},   {2, 7, 7}};
+
+/* Units that are equal but for their paths. */
+typedef struct UnitShape {
+  int n_values;
+  const Assignment *values;
+  const Load *loads;
+} UnitShape;
+
+typedef struct EdgeTable {
+  const Ps *times;
+} EdgeTable;
+
+/* What a sum is minimised for. */
+typedef struct Aim {
+  Weighting weights;
+  int zero;
+  bool recomputes;
+  double per_byte; /* of memory, in the units of the weighted sum */
+} Aim;
+
+typedef struct Proposer {
+  Arena *arena; /* of this mesh */
+  const ProposeRequest *r;
+  Loads *loads;
+  Map *shapes;            /* hash -> UnitShape */
+  Map *tables;            /* hash -> EdgeTable */
+  const UnitShape **unit; /* by unit */
+  uint64_t *hashes;       /* by unit */
+  const EdgeTable **edge; /* by edge */
+} Proposer;
+
+static const void *key_of(uint64_t hash) {
+  return (const void *)(uintptr_t)(hash ? hash : 1);
+}
+
+/* ---- shapes ---- */
+
+static uint64_t hash_unit(const Units *units, int unit) {
+  const PlanUnit *u = units->units.data[unit];
+  uint64_t hash = hash_mix(41, (uint64_t)u->n_dims * 2 + (u->block >= 0));
+  for (int d = 0; d < u->n_dims; d++)
+    hash =
+        hash_mix(hash_mix(hash, (uint64_t)u->dims[d].size),
+                 (uint64_t)u->dims[d].even * 4 +
+                     (uint64_t)u->dims[d].is_whole * 2 + (u->batch >> d & 1));
+  for (int i = 0; i < u->kernels.n; i++) {
+    const UnitKernel *k = &u->kernels.data[i];
+    hash = hash_mix(hash, kernel_key(units->graph, k->id));
+    for (int d = 0; d < k->dims->n; d++)
+      hash = hash_mix(hash, (uint64_t)k->loop[d]);
+  }
+  for (int i = 0; i < u->saved.n; i++) {
+    const UnitSaved *saved = &u->saved.data[i];
+    bool stays = u->block < 0 || saved->leaves_block;
+    hash = hash_mix(hash, type_hash(saved->type) * 2 + stays);
+    for (int d = 0; d < saved->type->rank; d++)
+      hash = hash_mix(hash, (uint64_t)saved->dims.at[d]);
+  }
+  for (int i = 0; i < units->params.n; i++) {
+    const UnitParam *p = &units->params.data[i];
+    if (p->unit != unit) continue;
+    hash = hash_mix(hash_mix(hash, (uint64_t)p->state), (uint64_t)p->updated);
+    for (int d = 0; d < p->type->rank; d++)
+      hash = hash_mix(hash, (uint64_t)p->dims.at[d]);
+  }
+  return hash;
+}
+
+typedef struct ValueList {
+  VEC(Assignment) values;
+} ValueList;
+
+static void add_values(Proposer *p, int unit, int axis, Assignment at,
+                       ValueList *out) {
+  const PlanUnit *u = p->r->units->units.data[unit];
+  if (out->values.n >= MOST_VALUES) return;
+  if (axis == p->r->mesh->n_axes) {
+    if (loads_allow(p->loads, unit, at)) vec_push(p->arena, &out->values, at);
+    return;
+  }
+  at.loop[axis] = NO_LOOP;
+  add_values(p, unit, axis + 1, at, out);
+  for (int d = 0; d < u->n_dims; d++) {
+    if (u->dims[d].is_whole || u->dims[d].size < 2) continue;
+    at.loop[axis] = (int8_t)d;
+    add_values(p, unit, axis + 1, at, out);
+  }
+}
+
+static const UnitShape *shape_of(Proposer *p, int unit) {
+  UnitShape *shape = map_get(p->shapes, key_of(p->hashes[unit]));
+  if (shape) return shape;
+  ValueList list = {0};
+  Assignment none;
+  memset(none.loop, NO_LOOP, sizeof none.loop);
+  add_values(p, unit, 0, none, &list);
+  if (list.values.n == 0) return NULL;
+  Load *loads = ARENA_ARRAY(p->arena, Load, list.values.n);
+  for (int i = 0; i < list.values.n; i++)
+    loads[i] = loads_of_unit(p->loads, unit, list.values.data[i]);
+  shape = ARENA_NEW(p->arena, UnitShape);
+  *shape = (UnitShape){list.values.n, list.values.data, loads};
+  map_put(p->shapes, key_of(p->hashes[unit]), shape);
+  return shape;
+}
+
+/* ---- edges ---- */
+
+static uint64_t hash_edge(const Proposer *p, const UnitEdge *edge) {
+  uint64_t hash =
+      hash_mix(hash_mix(43, p->hashes[edge->from]), p->hashes[edge->to]);
+  hash = hash_mix(hash_mix(hash, edge->partial),
+                  (uint64_t)edge->readers * 64 + (uint64_t)edge->type->dtype);
+  for (int d = 0; d < edge->type->rank; d++)
+    hash = hash_mix(hash_mix(hash, (uint64_t)edge->type->dims[d].size),
+                    (uint64_t)(edge->from_dims.at[d] + 1) * 64 +
+                        (uint64_t)(edge->to_dims.at[d] + 1));
+  return hash;
+}
+
+static const EdgeTable *table_of(Proposer *p, const UnitEdge *edge) {
+  uint64_t hash = hash_edge(p, edge);
+  EdgeTable *table = map_get(p->tables, key_of(hash));
+  if (table) return table;
+  const UnitShape *from = p->unit[edge->from], *to = p->unit[edge->to];
+  Ps *times = ARENA_ARRAY(p->arena, Ps, from->n_values * to->n_values);
+  for (int i = 0; i < from->n_values; i++)
+    for (int k = 0; k < to->n_values; k++)
+      times[i * to->n_values + k] =
+          loads_of_edge(p->loads, edge, from->values[i], to->values[k]);
+  table = ARENA_NEW(p->arena, EdgeTable);
+  table->times = times;
+  map_put(p->tables, key_of(hash), table);
+  return table;
+}
+
+/* Returns false if some unit cannot be assigned. */
+static bool make_tables(Proposer *p) {
+  const Units *units = p->r->units;
+  p->hashes = ARENA_ARRAY(p->arena, uint64_t, units->units.n);
+  p->unit = ARENA_ARRAY(p->arena, const UnitShape *, units->units.n);
+  p->edge = ARENA_ARRAY(p->arena, const EdgeTable *, units->edges.n + 1);
+  for (int u = 0; u < units->units.n; u++) {
+    p->hashes[u] = hash_unit(units, u);
+    p->unit[u] = shape_of(p, u);
+    if (!p->unit[u]) return false;
+  }
+  for (int i = 0; i < units->edges.n; i++)
+    p->edge[i] = table_of(p, &units->edges.data[i]);
+  return true;
+}
+
+/* ---- one elimination ---- */
+
+static int64_t weighted(const Load *load, const Aim *aim, bool is_in_block) {
+  const Weighting *w = &aim->weights;
+  const ZeroLoad *zero = &load->zero[aim->zero];
+  int64_t sum =
+      (load->forward + load->wait[0] + load->input_gradient + zero->update) *
+          WEIGHT_ONE +
+      load->weight_gradient * w->weight_gradient + load->wait[1] * w->wait +
+      zero->bulk * w->bulk;
+  if (aim->recomputes && is_in_block)
+    sum += load->forward * WEIGHT_ONE + load->wait[0] * w->wait;
+  if (aim->per_byte > 0) {
+    Bytes bytes = zero->state + zero->gradient / 2 +
+                  (aim->recomputes ? load->left : load->saved);
+    sum += (int64_t)(aim->per_byte * (double)bytes);
+  }
+  return sum;
+}
+
+static const int64_t *unit_costs(Proposer *p, Map *known, int unit,
+                                 const Aim *aim) {
+  const UnitShape *shape = p->unit[unit];
+  int64_t *costs = map_get(known, shape);
+  if (costs) return costs;
+  bool is_in_block = p->r->units->units.data[unit]->block >= 0;
+  costs = ARENA_ARRAY(p->arena, int64_t, shape->n_values);
+  for (int i = 0; i < shape->n_values; i++)
+    costs[i] = weighted(&shape->loads[i], aim, is_in_block);
+  map_put(known, shape, costs);
+  return costs;
+}
+
+/* A value that is computed again is brought to its readers again. */
+static bool is_repeated(const Proposer *p, const UnitEdge *edge) {
+  return !edge->is_backward &&
+         p->r->units->units.data[edge->from]->block >= 0 &&
+         p->r->units->units.data[edge->to]->block >= 0;
+}
+
+static const int64_t *edge_costs(Proposer *p, Map *known, int i,
+                                 const Aim *aim) {
+  static const char kinds[3];
+  const UnitEdge *edge = &p->r->units->edges.data[i];
+  int again = aim->recomputes && is_repeated(p, edge);
+  int weight = edge->is_backward ? aim->weights.wait
+                                 : WEIGHT_ONE + again * aim->weights.wait;
+  const EdgeTable *table = p->edge[i];
+  const void *key = key_of(
+      hash_mix(hash_mix(53, (uint64_t)(uintptr_t)table),
+               (uint64_t)(uintptr_t)&kinds[edge->is_backward ? 2 : again]));
+  int64_t *costs = map_get(known, key);
+  if (costs) return costs;
+  int n = p->unit[edge->from]->n_values * p->unit[edge->to]->n_values;
+  costs = ARENA_ARRAY(p->arena, int64_t, n);
+  for (int k = 0; k < n; k++)
+    costs[k] = table->times[k] >= ELIMINATE_MOST / WEIGHT_ONE
+                   ? ELIMINATE_MOST
+                   : table->times[k] * weight;
+  map_put(known, key, costs);
+  return costs;
+}
+
+static bool solve(Proposer *p, const Aim *aim, int *values) {
+  const Units *units = p->r->units;
+  Map *known = map_create(p->arena), *known_edges = map_create(p->arena);
+  int *n_values = ARENA_ARRAY(p->arena, int, units->units.n);
+  const int64_t **costs =
+      ARENA_ARRAY(p->arena, const int64_t *, units->units.n);
+  PairCosts *pairs = ARENA_ARRAY(p->arena, PairCosts, units->edges.n + 1);
+  for (int u = 0; u < units->units.n; u++) {
+    n_values[u] = p->unit[u]->n_values;
+    costs[u] = unit_costs(p, known, u, aim);
+  }
+  for (int i = 0; i < units->edges.n; i++)
+    pairs[i] = (PairCosts){units->edges.data[i].from, units->edges.data[i].to,
+                           edge_costs(p, known_edges, i, aim)};
+  PairProblem problem = {units->units.n, n_values, costs, units->edges.n,
+                         pairs};
+  return eliminate(p->arena, &problem, MOST_ENTRIES, values) >= 0;
+}
+
+/* ---- proposals ---- */
+
+/* Of all units and edges. */
+typedef struct Total {
+  Load load;
+  Ps again, again_wait; /* of blocks, computed twice */
+} Total;
+
+static void add_load(Total *total, const Load *load, bool is_in_block) {
+  Load *sum = &total->load;
+  sum->forward += load->forward;
+  sum->input_gradient += load->input_gradient;
+  sum->weight_gradient += load->weight_gradient;
+  sum->wait[0] += load->wait[0];
+  sum->wait[1] += load->wait[1];
+  sum->saved += load->saved;
+  sum->left += load->left;
+  for (int zero = 0; zero < N_ZERO_LEVELS; zero++) {
+    sum->zero[zero].bulk += load->zero[zero].bulk;
+    sum->zero[zero].update += load->zero[zero].update;
+    sum->zero[zero].state += load->zero[zero].state;
+    sum->zero[zero].gradient += load->zero[zero].gradient;
+  }
+  if (!is_in_block) return;
+  total->again += load->forward;
+  total->again_wait += load->wait[0];
+}
+
+static Total total_of(const Proposer *p, const int *values) {
+  const Units *units = p->r->units;
+  Total total = {0};
+  for (int u = 0; u < units->units.n; u++)
+    add_load(&total, &p->unit[u]->loads[values[u]],
+             units->units.data[u]->block >= 0);
+  for (int i = 0; i < units->edges.n; i++) {
+    const UnitEdge *edge = &units->edges.data[i];
+    Ps time =
+        p->edge[i]->times[values[edge->from] * p->unit[edge->to]->n_values +
+                          values[edge->to]];
+    total.load.wait[edge->is_backward] += time;
+    if (is_repeated(p, edge)) total.again_wait += time;
+  }
+  return total;
+}
+
+static int64_t larger(int64_t a, int64_t b) {
+  return a > b ? a : b;
+}
+
+static Ps step_of(const Total *total, const Aim *aim) {
+  const Load *l = &total->load;
+  Ps chain = l->input_gradient, wait = l->wait[1];
+  if (aim->recomputes) chain += total->again, wait += total->again_wait;
+  Ps backward = chain + larger(l->weight_gradient, wait);
+  return l->forward + l->wait[0] + larger(backward, l->zero[aim->zero].bulk) +
+         l->zero[aim->zero].update;
+}
+
+/* With several micro-batches gradients are there while values are saved. */
+static Bytes peak_of(const Proposer *p, const Total *total, const Aim *aim) {
+  const ZeroLoad *zero = &total->load.zero[aim->zero];
+  Bytes saved = aim->recomputes ? total->load.left : total->load.saved;
+  return zero->state + (p->r->microbatches > 1 ? zero->gradient + saved
+                                               : larger(zero->gradient, saved));
+}
+
+/* Returns the number of the proposal; there may have been an equal one. */
+static int add_proposal(Arena *arena, Proposer *p, const int *values,
+                        const Aim *aim, Proposals *out) {
+  const Units *units = p->r->units;
+  Total total = total_of(p, values);
+  Proposal made = {.mesh = p->r->mesh,
+                   .microbatches = p->r->microbatches,
+                   .zero = aim->zero,
+                   .recomputes = aim->recomputes,
+                   .step = step_of(&total, aim),
+                   .peak = peak_of(p, &total, aim)};
+  made.fits = made.peak <= p->r->memory;
+  for (int i = 0; i < out->list.n; i++) {
+    const Proposal *other = &out->list.data[i];
+    if (other->mesh == made.mesh && other->zero == made.zero &&
+        other->microbatches == made.microbatches &&
+        other->recomputes == made.recomputes && other->step == made.step &&
+        other->peak == made.peak)
+      return i;
+  }
+  Assignment *assignments = ARENA_ARRAY(arena, Assignment, units->units.n);
+  for (int u = 0; u < units->units.n; u++)
+    assignments[u] = p->unit[u]->values[values[u]];
+  made.assignments = assignments;
+  vec_push(arena, &out->list, made);
+  return out->list.n - 1;
+}
+
+/* If what is fastest does not fit, memory gets a price, which rises. */
+static void propose_setting(Arena *arena, Proposer *p, Aim aim, int *values,
+                            Proposals *out) {
+  static const double prices[] = {0, 0.1, 0.5, 2, 10};
+  double unit = 0;
+  for (int i = 0; i < ARRAY_LENGTH(prices); i++) {
+    aim.per_byte = prices[i] * unit;
+    if (!solve(p, &aim, values)) return;
+    int at = add_proposal(arena, p, values, &aim, out);
+    const Proposal *made = &out->list.data[at];
+    if (made->fits) return;
+    if (i == 0) unit = (double)made->step * WEIGHT_ONE / (double)p->r->memory;
+  }
+}
+
+static void propose_all(Arena *arena, Proposer *p, Proposals *out) {
+  int n = p->r->is_wide ? ARRAY_LENGTH(weightings) : N_FEW;
+  int *values = ARENA_ARRAY(p->arena, int, p->r->units->units.n);
+  for (int zero = 0; zero < N_ZERO_LEVELS; zero++)
+    for (int again = 0; again <= p->r->may_recompute; again++)
+      for (int i = 0; i < n && p->r->zeros >> zero & 1; i++) {
+        Aim aim = {weightings[i], zero, again, 0};
+        propose_setting(arena, p, aim, values, out);
+      }
+}
+
+void propose(Arena *arena, const ProposeRequest *request, Proposals *out) {
+  Proposer p = {.arena = arena_beside(arena), .r = request};
+  LoadRequest loads = {.units = request->units,
+                       .mesh = request->mesh,
+                       .slice = request->slice,
+                       .model = request->model,
+                       .microbatches = request->microbatches};
+  p.loads = loads_create(p.arena, &loads);
+  p.shapes = map_create(p.arena);
+  p.tables = map_create(p.arena);
+  if (make_tables(&p)) propose_all(arena, &p, out);
+  arena_destroy(p.arena);
+}

@@ -1,0 +1,42 @@
+/*
+ * propose.h -- declares the search over the assignments of all units of a
+ * program on one mesh: an elimination for each setting and weighting of loads.
+ */
+#ifndef PLANNER_PROPOSE_H
+#define PLANNER_PROPOSE_H
+
+#include "planner/loads.h"
+
+typedef struct ProposeRequest {
+  const Units *units;
+  const ClusterSlice *slice;
+  const CostModel *model;
+  const Mesh *mesh;
+  int64_t microbatches;
+  unsigned zeros;     /* a bit for each level that may be taken */
+  bool may_recompute; /* all blocks of repeats */
+  bool is_wide;       /* try all weightings, not the few that mostly win */
+  Bytes memory;       /* that a rank may have */
+} ProposeRequest;
+
+/* One assignment for each unit, and what it is estimated to take. */
+typedef struct Proposal {
+  const Mesh *mesh;
+  int64_t microbatches;
+  int zero;
+  bool recomputes;
+  const Assignment *assignments; /* by unit */
+  Ps step;
+  Bytes peak;
+  bool fits;
+} Proposal;
+
+typedef struct Proposals {
+  VEC(Proposal) list;
+} Proposals;
+
+/* Adds proposals for one mesh and number of micro-batches, the different ones
+ * of several weightings.  Adds none where a table would be too large. */
+void propose(Arena *arena, const ProposeRequest *request, Proposals *out);
+
+#endif
