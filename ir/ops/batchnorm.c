@@ -9,10 +9,19 @@
  * normalised by its own mean and biased variance.  The states move once, by the
  * mean and the unbiased variance of all samples whatever the groups.
  *
- * Statistics take two passes: the mean first, then the mean square of the
- * differences from it, in the dtype of the attribute of this name or that of
- * the states. Those of all groups together come from those of each: with d_g =
- * mean_g - running mean,
+ * Statistics take one pass: the mean and the mean of the squares, in f64, in
+ * which squares of f32 numbers are exact.  The ranks that share them send one
+ * message, and the data is read once.
+ *
+ *     var = avg(x^2) - avg(x)^2
+ *
+ * The subtraction loses (mean / deviation)^2 of the 53 bits, where the mean
+ * square of differences from an f32 mean loses as much of 24.  What is f64
+ * already takes two passes, the mean first.  The rest is computed in the dtype
+ * of the attribute of this name or that of the states.
+ *
+ * Statistics of all groups together come from those of each: with d_g = mean_g
+ * - running mean,
  *
  *     mean = running mean + avg(d_g)
  *     var  = avg(var_g + d_g^2) - avg(d_g)^2
@@ -71,7 +80,8 @@ typedef struct Norm {
   int n_over;
   int64_t n_groups, group; /* 1 group: `group` is not read */
   Name groups;             /* the dim that counts them */
-  DType dtype;             /* of the statistics */
+  DType dtype;             /* dtype of the statistics */
+  bool is_one_pass;        /* f64 has room for squares of the data */
 } Norm;
 
 static Norm norm_of(Graph *graph, const Node *node, const Type *x,
@@ -79,6 +89,7 @@ static Norm norm_of(Graph *graph, const Node *node, const Type *x,
   Norm norm = {.graph = graph, .dtype = dtype, .n_groups = 1};
   if (node_has(node, ATTR_dtype))
     dtype_find(node_name(node, ATTR_dtype), &norm.dtype);
+  norm.is_one_pass = x->dtype != DT_f64;
   norm.over = node_names(node, ATTR_over, &norm.n_over);
   norm.group = node_int(node, ATTR_group, 0);
   norm.groups = name_intern(graph->module->names, "batchnorm.groups");
@@ -124,12 +135,29 @@ typedef struct Moments {
   Value rstd;
 } Moments;
 
+/* Both sums are of the data alone, so they are ready together. */
+static void one_pass(const Norm *norm, Value x, Moments *out) {
+  Graph *graph = norm->graph;
+  Value wide = graph_cast(graph, x, DT_f64);
+  Value square = graph_op2(graph, OP_mul, wide, wide);
+  Value mean = batchnorm_mean(norm, wide);
+  Value var = batchnorm_mean(norm, square);
+  var = graph_op2(graph, OP_sub, var, graph_op2(graph, OP_mul, mean, mean));
+  var = rows_guard(graph, OP_maximum, var, 0);
+  out->mean = graph_cast(graph, mean, norm->dtype);
+  out->var = graph_cast(graph, var, norm->dtype);
+}
+
 static Moments moments_of(const Norm *norm, Value x, double eps) {
   Graph *graph = norm->graph;
   Moments m;
-  m.mean = batchnorm_mean(norm, x);
+  if (norm->is_one_pass)
+    one_pass(norm, x, &m);
+  else
+    m.mean = batchnorm_mean(norm, x);
   Value centred = graph_op2(graph, OP_sub, x, m.mean);
-  m.var = batchnorm_mean(norm, graph_op2(graph, OP_mul, centred, centred));
+  if (!norm->is_one_pass)
+    m.var = batchnorm_mean(norm, graph_op2(graph, OP_mul, centred, centred));
   Value raised = graph_op2(graph, OP_add, m.var, batchnorm_number(norm, eps));
   m.rstd = graph_op1(graph, OP_rsqrt, raised);
   m.y = graph_op2(graph, OP_mul, centred, m.rstd);
@@ -190,7 +218,8 @@ void decompose_batchnorm(Graph *graph, const Graph *from, int id,
 }
 
 /* Operations of decompose_batchnorm, statement by statement: as layernorm in
- * each group, then what joins the groups, the variance over n - 1, and the
+ * each group (in one pass with the square of the mean, the difference and the
+ * clamp), then what joins the groups, the variance over n - 1, and the
  * states. */
 double cost_batchnorm(const Node *node, const Type *const *inputs) {
   const Type *x = inputs[0];
@@ -202,6 +231,7 @@ double cost_batchnorm(const Node *node, const Type *const *inputs) {
   for (int i = 0; i < n; i++) count *= (double)type_size(x, over[i]);
   double of_group = 3 + op_info(OP_rsqrt)->flops;
   double of_channel = 6 + (count > 1);
+  if (x->dtype != DT_f64) of_group += 3;
   if (groups > 1) of_group += 5, of_channel += 6;
   return 5 * (double)type_elements(x) +
          (of_group * groups + of_channel) * channels;
@@ -218,9 +248,11 @@ void grad_batchnorm(Graph *graph, int id, const Value *cotangents, Value *out) {
   Value g = enter_groups(&norm, cotangents[0]);
   Moments m = moments_of(&norm, enter_groups(&norm, node->inputs[0]),
                          node_float(node, ATTR_eps, 0));
+  /* Nothing reads a mean before both are there: ranks send one message. */
   Value along = batchnorm_mean(&norm, graph_op2(graph, OP_mul, g, m.y));
+  Value mean = batchnorm_mean(&norm, g);
   along = graph_op2(graph, OP_mul, m.y, along);
-  Value rest = graph_op2(graph, OP_sub, g, batchnorm_mean(&norm, g));
+  Value rest = graph_op2(graph, OP_sub, g, mean);
   rest = graph_op2(graph, OP_sub, rest, along);
   out[0] = leave_groups(&norm, graph_op2(graph, OP_mul, rest, m.rstd), x);
 }

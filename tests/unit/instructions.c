@@ -103,6 +103,30 @@ Test(instructions, lists) {
   }
 }
 
+/* ---- messages ---- */
+
+static int count_blocking(const InstructionList *list) {
+  int n = 0;
+  for (int i = 0; i < list->instructions.n; i++) {
+    const Instruction *in = &list->instructions.data[i];
+    n += in->kind == INSTRUCTION_start &&
+         list->queues.data[in->queue].kind == QUEUE_blocking;
+  }
+  return n;
+}
+
+/* Nine norms; nothing else in this model waits for a message. */
+Test(instructions, a_batch_norm_sends_one_message_a_pass) {
+  static const char *const targets[] = {"cpu", "cuda"};
+  for (int i = 0; i < ARRAY_LENGTH(targets); i++) {
+    const ListCase one = {"norms", "models/resnet_mnist.dnn", "data", "",
+                          targets[i]};
+    cr_expect_eq(count_blocking(list_of(module_create(), &one)), 2 * 9,
+                 "%s: %d", targets[i],
+                 count_blocking(list_of(module_create(), &one)));
+  }
+}
+
 /* ---- wrong lists ---- */
 
 /* The list with the instruction `at` as often as `times` says. */

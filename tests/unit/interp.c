@@ -326,6 +326,12 @@ static const struct Decomposed {
     {"batchnorm",
      "over=N,Y eps=1e-5 momentum=0.1 group=2",
      {"f64 Y:4 N:6 C:2 D:3", "f64 D:3 C:2", "f64 C:2 D:3"}},
+    {"batchnorm",
+     "over=N,Y eps=1e-5 momentum=0.1",
+     {"f32 N:3 C:2 Y:4", "f32 C:2", "f32 C:2"}},
+    {"batchnorm",
+     "over=N,Y eps=1e-5 momentum=0.1 group=2",
+     {"f32 Y:4 N:6 C:2", "f32 C:2", "f32 C:2"}},
     {"one_hot", "dim=V sizes=5", {"i32 B:4"}},
     {"topk", "dim=C to=J sizes=1", {"f64 B:3 C:4"}},
     {"topk", "dim=C to=J sizes=4", {"f64 B:3 C:4 A:2"}},
@@ -400,6 +406,31 @@ Test(decompose, rows_of_minus_infinity) {
             true);
   check_row(&(struct Decomposed){"topk", "dim=C to=J sizes=3", {"f64 B:2 C:4"}},
             true);
+}
+
+/* One pass over the data must not lose the variance beside the mean. */
+Test(decompose, batchnorm_of_a_mean_far_from_0) {
+  Module *module = module_create();
+  Graph *graph = make_graph(module);
+  const char *const types[] = {"f32 N:64", "f32", "f32"};
+  Value inputs[3], results[3];
+  Tensor tensors[3];
+  for (int i = 0; i < 3; i++) {
+    inputs[i] = make_input(graph, ROLE_data, "x", types[i]);
+    tensors[i] =
+        tensor_random(module->arena, graph_type(graph, inputs[i]), 1, 0, 0);
+  }
+  double sum = 0, square = 0;
+  for (int i = 0; i < 64; i++) {
+    double x = i % 8;
+    tensors[0].data[i] = 65536 + x;
+    sum += x, square += x * x;
+  }
+  Value y = make(graph, "batchnorm", "over=N eps=1e-5 momentum=1", inputs, 3);
+  op_info(OP_batchnorm)->decompose(graph, graph, y.node, inputs, results);
+  make_output(graph, ROLE_result, "var", results[2]);
+  double var = run(graph, INTERP_f32, tensors)[0].data[0];
+  cr_expect_float_eq(var, (square - sum * sum / 64) / 63, 1e-5);
 }
 
 Test(decompose, every_rule_has_a_case) {
