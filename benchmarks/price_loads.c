@@ -93,7 +93,7 @@ static Ps busiest(const SimTransfer *transfer) {
   return most;
 }
 
-/* What it takes from the stream while its bytes move. */
+/* Returns the time that it takes from the stream while its bytes move. */
 static Ps taken_by(const Job *job) {
   return (Ps)((double)busiest(&job->transfer) * (double)job->transfer.takes /
               (double)SIM_ONE);
@@ -289,8 +289,8 @@ static int list_jobs(const Loads *l, const Resource *on, Ready *jobs, Ps *left,
   return n;
 }
 
-/* Of the jobs that are ready the one with the longest tail runs, until another
- * one is ready: no order ends sooner. */
+/* Runs the ready job with the longest tail until another one is ready: no order
+ * ends sooner. */
 static Ps load_with_ends(const Loads *l, const Resource *on) {
   Ready *jobs = ARENA_ARRAY(l->arena, Ready, l->n);
   int64_t *key = ARENA_ARRAY(l->arena, int64_t, l->n);

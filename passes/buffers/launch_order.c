@@ -203,8 +203,8 @@ static void read_late(LaunchOrder *o) {
 
 /* ---- by arrival, chains ---- */
 
-/* By node: the latest bulk collective whose result its operands are made of
- * without further work; -1: none. */
+/* By node: the bulk collective that starts latest of those whose results its
+ * operands are made of without further work; -1: none. */
 static void find_continued(LaunchOrder *o) {
   int *continued = o->continued = ARENA_ARRAY(o->arena, int, o->n);
   for (int id = 0; id < o->n; id++) {
@@ -214,7 +214,9 @@ static void find_continued(LaunchOrder *o) {
       int from = o->root[node->inputs[i].node];
       if (!is_bulk(node_at(o, from)))
         from = is_preparation(o, from) ? continued[from] : -1;
-      if (from > continued[id]) continued[id] = from;
+      if (from >= 0 &&
+          (continued[id] < 0 || o->place[from] > o->place[continued[id]]))
+        continued[id] = from;
     }
   }
 }

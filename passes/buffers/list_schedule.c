@@ -98,18 +98,32 @@ static void index_schedule(ListSchedule *list, const Graph *graph) {
   list->user_begin = begin;
 }
 
-/* Every node that reads the bytes of `id`, itself or through views.  A
- * collective that is not in place reads them until a reader of its result
+static int times_read(const Node *node, Value value) {
+  int n = 0;
+  for (int i = 0; i < node->n_inputs; i++)
+    n += value_equal(node->inputs[i], value);
+  return n;
+}
+
+/* Every read of the bytes of a value by a node, itself or through views.  A
+ * collective that is not in place reads them until a reader of its results
  * waits. */
-static void collect_readers(const ListSchedule *list, int id, Ids *readers) {
-  for (int u = list->user_begin[id]; u < list->user_begin[id + 1]; u++) {
+static void collect_readers(const ListSchedule *list, Value value,
+                            Ids *readers) {
+  int begin = list->user_begin[value.node];
+  for (int u = begin; u < list->user_begin[value.node + 1]; u++) {
     int user = list->users[u];
-    Op op = list->graph->nodes.data[user]->op;
+    if (u > begin && list->users[u - 1] == user) continue;
+    const Node *node = list->graph->nodes.data[user];
+    int n = times_read(node, value);
+    if (n == 0) continue;
     bool is_view = node_is_view(list->graph, user);
-    if (!is_view) vec_push(list->ctx->scratch, readers, user);
-    if (is_view ||
-        (op_has(op, OP_FLAG_asynchronous) && !op_has(op, OP_FLAG_in_place)))
-      collect_readers(list, user, readers);
+    for (int i = 0; i < n && !is_view; i++)
+      vec_push(list->ctx->scratch, readers, user);
+    if (is_view || (op_has(node->op, OP_FLAG_asynchronous) &&
+                    !op_has(node->op, OP_FLAG_in_place)))
+      for (int r = 0; r < node->n_results; r++)
+        collect_readers(list, (Value){user, r}, readers);
   }
 }
 
@@ -167,7 +181,7 @@ static bool write_in_place(ListSchedule *list, int output_index, int replaced) {
       return false;
   }
   Ids readers = {0};
-  collect_readers(list, replaced, &readers);
+  collect_readers(list, (Value){replaced, 0}, &readers);
   int n_others = 0;
   list->search++;
   for (int i = 0; i < readers.n; i++) {
@@ -202,14 +216,23 @@ static Value append_copy(Graph *to, Value value, const Type *type) {
   return graph_append_typed(to, OP_fused, &value, 1, NULL, &type, 1, body);
 }
 
+/* Returns the value whose bytes a view shares. */
+static Value stored_value(const Graph *graph, Value value) {
+  while (node_is_view(graph, value.node))
+    value = graph->nodes.data[value.node]->inputs[0];
+  return value;
+}
+
 /* A reader other than this collective needs the bytes of its input. */
-static bool input_is_shared(const ListSchedule *list, int id) {
+static bool input_is_shared(const ListSchedule *list, Value input) {
   const Graph *graph = list->graph;
-  int root = list->root[id];
-  if (graph->nodes.data[root]->op == OP_input) return true;
-  if (list->is_output[root]) return true;
+  Value stored = stored_value(graph, input);
+  if (graph->nodes.data[stored.node]->op == OP_input) return true;
+  for (int i = 0; i < graph->outputs.n && list->is_output[stored.node]; i++)
+    if (value_equal(stored_value(graph, graph->outputs.data[i].value), stored))
+      return true;
   Ids readers = {0};
-  collect_readers(list, root, &readers);
+  collect_readers(list, stored, &readers);
   return readers.n > 1;
 }
 
@@ -222,7 +245,7 @@ static bool copy_collective_inputs(Rewrite *rewrite, int id, void *user) {
   Value *inputs = rewrite_inputs(rewrite, id);
   bool any = false;
   for (int i = 0; i < node->n_inputs; i++) {
-    if (!input_is_shared(list, node->inputs[i].node)) continue;
+    if (!input_is_shared(list, node->inputs[i])) continue;
     inputs[i] =
         append_copy(rewrite->to, inputs[i], graph_type(rewrite->to, inputs[i]));
     any = true;
