@@ -481,12 +481,14 @@ static void judge(Descent *d, SearchResult *out) {
 
 /* Data parallelism, which is what there is without a search. */
 static void judge_plain(const Descent *d, const Candidate *candidate,
-                        CandidatePrice *out) {
+                        SearchResult *out) {
   const SearchHost *host = d->input->host;
   const char *text = candidate_text(&d->space, candidate);
   if (!is_mesh_open(d) || !candidate_is_even(&d->space, candidate)) return;
   host->price(host->user,
-              &(CandidateList){.n = 1, .texts = &text, .is_whole = true}, out);
+              &(CandidateList){.n = 1, .texts = &text, .is_whole = true},
+              &out->plain);
+  if (out->plain.is_legal) out->plain_text = text;
 }
 
 static void count(const Descent *d, SearchResult *out) {
@@ -513,7 +515,7 @@ SearchResult plan_search(const SearchInput *input) {
   price_all(&d, &starts);
   search(&d, &starts);
   judge(&d, &out);
-  if (starts.n > 0) judge_plain(&d, &starts.data[0], &out.plain);
+  if (starts.n > 0) judge_plain(&d, &starts.data[0], &out);
   out.is_stopped = input->host->is_stopped(input->host->user);
   count(&d, &out);
   return out;

@@ -63,14 +63,27 @@ typedef struct FoundPlan {
   CandidatePrice price; /* of the whole program */
 } FoundPlan;
 
+/* The best plan of a mesh. */
+typedef struct MeshPlan {
+  const char *mesh; /* "data 16 x tensor 8" */
+  FoundPlan plan;
+} MeshPlan;
+
 typedef struct SearchResult {
   bool has_plan; /* that fits */
   bool is_stopped;
   FoundPlan best;       /* without one that fits: the one that misses least */
   CandidatePrice plain; /* of data parallelism, if that is legal */
-  const char *first;    /* text of the first candidate; NULL: there is none */
+  const char *plain_text;
+  const char *first; /* text of the first candidate; NULL: there is none */
   int n_priced, n_legal, n_fit;
   const char *space; /* in words */
+  /* From priced_plans_list: plans that fit, no two of one program, the best
+   * first; the best plan of each mesh, the best mesh first.  The price of one
+   * that was priced with fewer blocks alone is an estimate of the whole. */
+  int n_found, n_meshes;
+  const FoundPlan *found;
+  const MeshPlan *meshes;
 } SearchResult;
 
 SearchResult plan_search(const SearchInput *input);

@@ -27,18 +27,39 @@ typedef struct Part {
   bool is_priced;
   Ps step;
   Bytes peak, memory;
+  const char *mesh, *words; /* "data 2"; "data 2, ZeRO 1" */
+  uint64_t program;
 } Part;
 
 typedef struct Parts {
+  Arena *arena;
   Part *parts; /* by trial */
 } Parts;
+
+/* A hash of what a rank executes. */
+static uint64_t program_of(const Priced *priced) {
+  const InstructionList *list = priced->step->instructions;
+  uint64_t hash = graph_hash(priced->step->graph);
+  for (int i = 0; i < list->instructions.n; i++) {
+    const Instruction *of = &list->instructions.data[i];
+    const int words[] = {(int)of->kind, of->node, of->collective, of->queue};
+    hash = hash_bytes(words, sizeof words, hash);
+  }
+  return hash;
+}
 
 static void end_trial(void *user, int i, const Trial *trial, bool is_priced) {
   Parts *parts = user;
   const Priced *p = &trial->priced;
   parts->parts[i].is_priced = is_priced;
   if (!is_priced) return;
-  parts->parts[i] = (Part){true, p->price.step, p->peak, p->memory};
+  parts->parts[i] = (Part){.is_priced = true,
+                           .step = p->price.step,
+                           .peak = p->peak,
+                           .memory = p->memory,
+                           .mesh = plan_mesh_words(parts->arena, trial->c.plan),
+                           .words = plan_words(parts->arena, trial->c.plan),
+                           .program = program_of(p)};
 }
 
 /* Returns NULL after mistakes, which are in `diags`. */
@@ -64,6 +85,12 @@ static CandidatePrice extend(const Planning *planning, const Part *fewer,
       .memory = more->memory};
 }
 
+static void remember(Planning *planning, const char *text,
+                     const CandidatePrice *price, const Part *part) {
+  PricedPlan plan = {{text, part->words, *price}, part->mesh, part->program};
+  priced_plans_add(&planning->priced, &plan);
+}
+
 static void price_candidates(void *user, const CandidateList *list,
                              CandidatePrice *out) {
   Planning *planning = user;
@@ -82,7 +109,7 @@ static void price_candidates(void *user, const CandidateList *list,
     plan.blocks = FEWER_BLOCKS;
     if (pins && is_cut) plans[n++] = plan;
   }
-  Parts parts = {ARENA_ARRAY(arena, Part, n + 1)};
+  Parts parts = {arena, ARENA_ARRAY(arena, Part, n + 1)};
   /* The plans found so far are judged even after a signal. */
   bool (*stop)(void) = list->is_whole ? NULL : tool_is_stopped;
   driver_try_all(&planning->loaded, &(TrialList){.n = n,
@@ -99,6 +126,7 @@ static void price_candidates(void *user, const CandidateList *list,
     out[i] = is_cut ? extend(planning, more + 1, more)
                     : (CandidatePrice){more->is_priced, more->step, more->peak,
                                        more->memory};
+    remember(planning, list->texts[i], &out[i], more);
   }
 }
 
@@ -162,6 +190,7 @@ int planning_load(Planning *planning) {
     return EXIT_user;
   }
   planning->n_blocks = longest_run(model->train);
+  planning->priced = priced_plans_create(tool->arena);
   return EXIT_done;
 }
 
@@ -219,6 +248,7 @@ void planning_search(Planning *planning) {
   tool_hold_signals();
   add_kernels(planning, &input);
   planning->result = plan_search(&input);
+  priced_plans_list(&planning->priced, &planning->result);
   end_progress(planning);
 }
 

@@ -7,14 +7,15 @@
 #define TOOLS_COMMANDS_PLANNING_H
 
 #include "driver/trial.h"
-#include "planner/search.h"
+#include "planner/priced_plans.h"
 #include "tools/show/inspect.h"
 
 typedef struct Planning {
   Tool *tool;
   Compilation loaded;
   PriceRequest request;
-  int n_blocks; /* of the longest run of equal ones */
+  int n_blocks;       /* of the longest run of equal ones */
+  PricedPlans priced; /* by the search */
   SearchResult result;
 } Planning;
 
@@ -36,5 +37,12 @@ typedef struct Chosen {
  * in `diags`. */
 bool planning_choose(Planning *planning, const char *text, Diags **diags,
                      Chosen *out);
+
+/* ---- plan_words.c ---- */
+
+/* Returns "data 2 x tensor 4".  NULL stands for the plan of one rank. */
+const char *plan_mesh_words(Arena *arena, const Plan *plan);
+/* Returns "data 2 x tensor 4, ZeRO 1, 4 micro-batches". */
+const char *plan_words(Arena *arena, const Plan *plan);
 
 #endif
