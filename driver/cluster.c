@@ -20,6 +20,13 @@ const Cluster *driver_load_cluster(Module *module, const char *path) {
   return frontend_read_cluster(module, source);
 }
 
+const Cluster *driver_chosen_cluster(Module *module,
+                                     const CompileOptions *options) {
+  const Source *detected = options->detected_cluster;
+  return detected ? frontend_read_cluster(module, detected)
+                  : driver_load_cluster(module, options->cluster);
+}
+
 /* ---- measured curves ---- */
 
 static bool is_below(const char *file) {

@@ -69,8 +69,11 @@ typedef struct CompileOptions {
   bool has_whole_windows; /* compile no `decode` */
   bool explains_windows;  /* note why there can be no `decode` */
 
-  const char *plan;     /* path of the plan file, or NULL */
-  const char *cluster;  /* path of the cluster file, or NULL */
+  const char *plan;    /* path of the plan file, or NULL */
+  const char *cluster; /* path of the cluster file, or NULL */
+  /* Texts that are in no file, each instead of the file of its path; or NULL.
+   */
+  const Source *found_plan, *detected_cluster;
   int64_t ranks;        /* 0 means as the plan says */
   int64_t microbatches; /* 0 means as the plan says */
   int64_t bucket_bytes; /* 0 means as the plan says */
@@ -174,6 +177,10 @@ void driver_check_remat(const Compilation *c);
 
 /* Loads a cluster file.  Returns NULL after mistakes. */
 const Cluster *driver_load_cluster(Module *module, const char *path);
+/* Returns the cluster that the options name, or detected one.  Returns NULL
+ * after mistakes. */
+const Cluster *driver_chosen_cluster(Module *module,
+                                     const CompileOptions *options);
 /* Loads the curves that a cluster file names.  Returns false after mistakes. */
 bool driver_load_curves(Module *module, const Cluster *cluster,
                         const char *cluster_path, Curves *out);

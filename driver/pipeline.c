@@ -52,8 +52,8 @@ CompileResult driver_load(Module *module, const CompileOptions *options,
                        .options = options,
                        .model_folder =
                            driver_model_folder(module->arena, options->path)};
-  if (options->cluster) {
-    out->cluster = driver_load_cluster(module, options->cluster);
+  if (options->cluster || options->detected_cluster) {
+    out->cluster = driver_chosen_cluster(module, options);
     if (!out->cluster ||
         !driver_check_ranks(module, out->cluster, options->ranks, "--ranks"))
       return COMPILE_mistake;

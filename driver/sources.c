@@ -86,7 +86,8 @@ static bool count_eval_samples(void *user, const Model *model, int64_t *out) {
 }
 
 const Source *driver_read_plan(const Compilation *c, const char *path) {
-  const Source *source;
+  const Source *source = c->options->found_plan;
+  if (source && strcmp(path, source->path) == 0) return source;
   Status status = read_source(c, path, &source);
   if (status.code == STATUS_ok) return source;
   diag(c->module->diags, DIAG_failed, SPAN_NONE, status.message);

@@ -109,6 +109,7 @@ static int tool_main(Tool *tool, int argc, char **argv) {
     return EXIT_done;
   }
   int code = tool_check_outputs(tool);
+  if (code == EXIT_done) code = tool_find_plan(tool);
   if (code == EXIT_done) code = run_command(tool);
   tool_report(tool); /* what no command has printed */
   return code;

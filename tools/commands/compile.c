@@ -93,6 +93,8 @@ static bool read_options(Tool *tool, CompileOptions *out) {
           command->flags & COMMAND_FLAG_windows && !options->quiet,
       .plan = options->plan,
       .cluster = options->cluster,
+      .found_plan = tool->found_plan,
+      .detected_cluster = tool->detected_cluster,
       .ranks = given_or_zero(options->ranks),
       .microbatches = given_or_zero(options->microbatches),
       .bucket_bytes = given_or_zero(options->bucket),

@@ -356,13 +356,18 @@ const char *options_command_name(CommandId command) {
 
 /* ---- pairs ---- */
 
+/* `name`: "--paced", or an option with its value, "--plan auto". */
 static bool is_given(const Options *options, const char *name) {
-  const OptionRow *row = find_option(options->command, name, strlen(name));
+  size_t length = strcspn(name, " ");
+  const OptionRow *row = find_option(options->command, name, length);
   const void *field = (const char *)options + row->offset;
   const VEC(const char *) *list = field;
   switch (row->kind) {
   case KIND_FLAG: return *(const bool *)field;
-  case KIND_TEXT: return *(const char *const *)field != NULL;
+  case KIND_TEXT: {
+    const char *value = *(const char *const *)field;
+    return value && (!name[length] || strcmp(value, name + length + 1) == 0);
+  }
   case KIND_INT:
   case KIND_BYTES: return *(const int64_t *)field >= 0;
   case KIND_LIST: return list->n > 0;
@@ -370,15 +375,33 @@ static bool is_given(const Options *options, const char *name) {
   UNREACHABLE();
 }
 
+/* Rows of one option are alternatives. */
+static bool check_pair(const Options *options, const char *name) {
+  char with[80] = "";
+  bool is_auto = false;
+  for (int i = 0; i < ARRAY_LENGTH(pair_rows); i++) {
+    const PairRow *row = &pair_rows[i];
+    if (!(row->commands >> options->command & 1) || strcmp(row->name, name))
+      continue;
+    if (is_given(options, row->with)) return true;
+    size_t n = strlen(with);
+    snprintf(with + n, sizeof with - n, "%s%s", n ? " or " : "", row->with);
+    is_auto |= strcmp(row->with, "--plan auto") == 0;
+  }
+  message_print("dnnc: error: 'dnnc %s' takes %s with %s only\n",
+                options_command_name(options->command), name, with);
+  if (is_auto)
+    message_print("help: '--plan auto' searches for the fastest plan, as 'dnnc "
+                  "plan' does\n");
+  return false;
+}
+
 bool options_check_pairs(const Options *options) {
   for (int i = 0; i < ARRAY_LENGTH(pair_rows); i++) {
     const PairRow *row = &pair_rows[i];
-    if (!(row->commands >> options->command & 1) ||
-        !is_given(options, row->name) || is_given(options, row->with))
-      continue;
-    message_print("dnnc: error: 'dnnc %s' takes %s with %s only\n",
-                  options_command_name(options->command), row->name, row->with);
-    return false;
+    if (row->commands >> options->command & 1 && is_given(options, row->name) &&
+        !check_pair(options, row->name))
+      return false;
   }
   return true;
 }

@@ -11,9 +11,10 @@
 bool tool_report(Tool *tool) {
   Diags *diags = tool->module.diags;
   Text text = text_create(tool->arena);
+  bool has_errors = diags_errors(diags) > 0;
   diags_print(diags, &text);
-  fputs(text_string(&text), stderr);
-  return diags_errors(diags) > 0;
+  if (has_errors || !tool->hides_warnings) fputs(text_string(&text), stderr);
+  return has_errors;
 }
 
 int tool_fail(Status status) {

@@ -41,7 +41,7 @@ static bool read_request(Tool *tool, PriceRequest *out) {
 }
 
 int tool_price_request(Tool *tool, PriceRequest *out) {
-  if (!tool->options.cluster) {
+  if (!tool->options.cluster && !tool->detected_cluster) {
     message_print("dnnc: error: what a step costs depends on the machines\n"
                   "help: name them with --cluster FILE; 'dnnc cluster detect' "
                   "writes one for this machine\n");

@@ -88,6 +88,9 @@ typedef struct Tool {
   Options options;
   const char *cache; /* folder of the cache, looked for once */
   bool knows_cache;
+  bool hides_warnings;      /* the model is loaded again, which prints them */
+  const Source *found_plan; /* what the plan "auto" is, or NULL */
+  const Source *detected_cluster; /* instead of that of the options, or NULL */
   bool has_started_ranks;
 } Tool;
 
@@ -127,6 +130,14 @@ int tool_compile_other(Tool *tool, const Compilation *loaded, const char *path,
 const Pins *tool_read_pins(Tool *tool, const Compilation *loaded,
                            const char *path);
 
+/* ---- plan_auto.c ---- */
+
+/* The word that stands for a plan that is searched. */
+bool tool_is_auto_plan(const char *plan);
+/* Searches for a plan if the command line asks for the plan "auto", and says in
+ * a line what was found.  Returns an exit code. */
+int tool_find_plan(Tool *tool);
+
 /* ---- watch.c ---- */
 
 /* Prints the times of passes, the graph after one, and writes the files of
@@ -164,6 +175,8 @@ const char *tool_base_name(Arena *arena, const char *path);
 /* Holds SIGINT, SIGTERM and SIGHUP: from here on they only end the work early,
  * so that what is not finished can be removed. */
 void tool_hold_signals(void);
+/* Lets signals end the process again. */
+void tool_release_signals(void);
 /* Returns whether a stop signal has come. */
 bool tool_is_stopped(void);
 /* Dies of the signal that has come, if one has. */
