@@ -50,14 +50,14 @@ static bool read_quoted(const PathReader *reader, const Expr *x,
   return false;
 }
 
-static bool paths_read_pattern(const PathReader *reader, const Expr *x,
-                               PathPattern *out);
+static bool read_pattern(const PathReader *reader, const Expr *x,
+                         PathPattern *out);
 
 static bool read_ranges(const PathReader *reader, const Expr *x,
                         PathPattern *out) {
   int n;
   const Expr *const *chain = expr_chain(reader->e->arena, x, &n);
-  if (!paths_read_pattern(reader, chain[n - 1]->a, out)) return false;
+  if (!read_pattern(reader, chain[n - 1]->a, out)) return false;
   for (int i = n - 1; i >= 0; i--)
     for (int j = 0; j < chain[i]->subs.n; j++)
       if (!add_range(reader, &out->parts[out->n - 1], &chain[i]->subs.data[j]))
@@ -65,8 +65,8 @@ static bool read_ranges(const PathReader *reader, const Expr *x,
   return true;
 }
 
-static bool paths_read_pattern(const PathReader *reader, const Expr *x,
-                               PathPattern *out) {
+static bool read_pattern(const PathReader *reader, const Expr *x,
+                         PathPattern *out) {
   Elab *e = reader->e;
   switch (x->kind) {
   case EXPR_name:
@@ -74,7 +74,7 @@ static bool paths_read_pattern(const PathReader *reader, const Expr *x,
   case EXPR_string: return read_quoted(reader, x, out);
   case EXPR_field:
   case EXPR_bang:
-    if (!paths_read_pattern(reader, x->a, out)) return false;
+    if (!read_pattern(reader, x->a, out)) return false;
     out->is_operator = x->kind == EXPR_bang;
     return add_part(reader, out, x->name, strlen(x->name), x->span);
   case EXPR_index: return read_ranges(reader, x, out);
@@ -160,19 +160,18 @@ static bool paths_node_has_dim(const Graph *graph, const char *name) {
   return false;
 }
 
-bool paths_read(const PathReader *reader, const Expr *x, PathList *out) {
+bool paths_read_pattern(const PathReader *reader, const Expr *x,
+                        PathPattern *out) {
   Elab *e = reader->e;
-  PathPattern pattern = {0};
-  if (!paths_read_pattern(reader, x, &pattern) ||
-      !paths_check_ranges(reader, &pattern))
+  PathList found = {0};
+  if (!read_pattern(reader, x, out) || !paths_check_ranges(reader, out))
     return false;
-  if (plan_paths_find(reader->paths, &pattern, out)) return true;
-  if (is_of_no_update(reader, &pattern)) {
-    diag(e->diags, DIAG_plan_not_trained, x->span,
-         span_text(e->arena, x->span));
+  if (plan_paths_find(reader->paths, out, &found)) return true;
+  const char *text = span_text(e->arena, x->span);
+  if (is_of_no_update(reader, out)) {
+    diag(e->diags, DIAG_plan_not_trained, x->span, text);
     return false;
   }
-  const char *text = span_text(e->arena, x->span);
   Diag *d = diag(e->diags, DIAG_plan_path, x->span, reader->model->name, text);
   if (paths_node_has_dim(reader->graph, text))
     diag_help(d, "a dimension stands without ':', as in shard %s over data",
@@ -180,6 +179,12 @@ bool paths_read(const PathReader *reader, const Expr *x, PathList *out) {
   else
     paths_suggest(reader, d, text);
   return false;
+}
+
+bool paths_read(const PathReader *reader, const Expr *x, PathList *out) {
+  PathPattern pattern = {0};
+  return paths_read_pattern(reader, x, &pattern) &&
+         plan_paths_find(reader->paths, &pattern, out);
 }
 
 /* ---- what has the dims of a line ---- */

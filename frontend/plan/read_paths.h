@@ -16,6 +16,10 @@ typedef struct PathReader {
   PlanPaths *paths; /* paths of the graph */
 } PathReader;
 
+/* Reads an expression as a pattern that means something; false after a message.
+ */
+bool paths_read_pattern(const PathReader *reader, const Expr *x,
+                        PathPattern *out);
 /* Appends all paths that this expression means; false after a message. */
 bool paths_read(const PathReader *reader, const Expr *x, PathList *out);
 /* Returns whether the path ends in an operator after '!', as in PATH!dot. */
@@ -33,9 +37,7 @@ typedef struct SavingLines {
   Elab *e;
   const Graph *graph;
   const PathReader *paths;
-  Pins *pins;   /* pins to which lines are added */
-  Map *inputs;  /* their paths; NULL until a line needs them, as is */
-  Map *results; /* number of names + 1 -> the layers' results: see saving.c */
+  Pins *pins; /* pins to which lines are added */
 } SavingLines;
 
 /* Reads a line `remat` or `keep`; a later one wins. */

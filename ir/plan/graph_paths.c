@@ -38,6 +38,8 @@ struct PlanPaths {
   PlanNodes nodes;
   Map *nodes_by_path; /* path -> PlanNodes */
   Map *hidden;        /* node paths */
+  const Graph *graph;
+  SavedPathsIndex *saved;
 };
 
 /* ---- candidates ---- */
@@ -164,6 +166,8 @@ PlanPaths *plan_paths_create(Module *module, const Graph *graph,
   }
   add_nodes(paths, named, graph, false);
   find_hidden(paths);
+  paths->graph = graph;
+  paths->saved = ARENA_NEW(arena, SavedPathsIndex);
   for (int i = 0; i < graph->inputs.n && has_loss(graph); i++)
     add_update(paths, graph, &graph->inputs.data[i]);
   return paths;
@@ -175,6 +179,14 @@ const char *plan_paths_at(const PlanPaths *paths, int i) {
 
 bool plan_paths_is_hidden(const PlanPaths *paths, Name node_path) {
   return map_has(paths->hidden, node_path);
+}
+
+SavedPathsIndex *plan_paths_saved_index(const PlanPaths *paths,
+                                        Module **out_module,
+                                        const Graph **out_graph) {
+  *out_module = paths->module;
+  *out_graph = paths->graph;
+  return paths->saved;
 }
 
 const PlanNodes *plan_paths_nodes(const PlanPaths *paths) {

@@ -77,6 +77,30 @@ const PlanNodes *plan_paths_nodes(const PlanPaths *paths);
 /* Returns the nodes of this path. */
 const PlanNodes *plan_paths_nodes_of(const PlanPaths *paths, Name path);
 
+/* ---- saved_paths.c ---- */
+
+/* Facts of a graph that lines `remat` and `keep` need. */
+typedef struct SavedPathsIndex {
+  Map *inputs;  /* their paths; NULL until a line needs them, as is */
+  Map *results; /* number of names + 1 -> the paths that leave their layers */
+} SavedPathsIndex;
+/* Returns the index that belongs to the paths, of their module and graph. */
+SavedPathsIndex *plan_paths_saved_index(const PlanPaths *paths,
+                                        Module **out_module,
+                                        const Graph **out_graph);
+
+/* The paths that lines `remat` and `keep` mean. */
+typedef struct SavedPaths {
+  PathList values;   /* forward values */
+  PathList inputs;   /* parameters, which count where ranks gather them */
+  bool names_values; /* a pattern means forward values, all of which may be
+                        left out */
+} SavedPaths;
+/* Appends all that such a line means by this pattern.  Returns false if the
+ * pattern means nothing at all. */
+bool plan_paths_saved(const PlanPaths *paths, const PathPattern *pattern,
+                      PinSays says, SavedPaths *out);
+
 /* ---- path_tree.c ---- */
 
 typedef struct PathTree PathTree;
