@@ -10,6 +10,7 @@
 typedef struct Planned {
   Model *model;     /* NULL after mistakes */
   const Plan *plan; /* NULL: after mistakes, or nothing asks for one */
+  const Pins *pins;
 } Planned;
 
 /* `ranks` and `microbatches` are those of the command line; 0: not given. */
@@ -17,7 +18,7 @@ static inline Planned load_planned(Module *module,
                                    const FrontendOptions *options,
                                    int64_t ranks, int64_t microbatches) {
   LoadedModel loaded = frontend_load(module, options);
-  Planned out = {.model = loaded.model};
+  Planned out = {.model = loaded.model, .pins = loaded.pins};
   Pins *pins = loaded.pins;
   if (!pins) return out;
   if (ranks > 0) pins->ranks = pin_number(ranks);
