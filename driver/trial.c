@@ -17,6 +17,18 @@ const Pins *driver_read_pins(const Compilation *loaded, const PlanSource *from,
   return pins ? driver_add_options(loaded, pins) : NULL;
 }
 
+const char *driver_plan_text(const Compilation *loaded, const Pins *pins,
+                             Diags *diags) {
+  Module module = *loaded->module;
+  module.diags = diags;
+  Plan *plan = plan_close(&module, pins);
+  if (plan && pins->paths) plan_make_lines(&module, pins->paths, plan);
+  if (!plan || diags_errors(diags) > 0) return NULL;
+  Text text = text_create(module.arena);
+  plan_print(&text, plan);
+  return text_string(&text);
+}
+
 static bool compile(Compilation *c, bool is_training_only) {
   Station station = is_training_only ? STATION_ordered : STATION_packed;
   if (driver_compile(c, station) != COMPILE_done) return false;

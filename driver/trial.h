@@ -27,6 +27,12 @@ const Source *driver_read_plan(const Compilation *loaded, const char *path);
 const Pins *driver_read_pins(const Compilation *loaded, const PlanSource *from,
                              Diags *diags);
 
+/* Returns the text of the plan that the pins ask for (docs/plan.md, section
+ * 11). Read again, it is the same plan and text.  Returns NULL after mistakes,
+ * which are in `diags`.  No trial may run meanwhile. */
+const char *driver_plan_text(const Compilation *loaded, const Pins *pins,
+                             Diags *diags);
+
 typedef struct TrialPlan {
   const Pins *pins;
   /* Each run of more equal blocks is cut to so many, 3 or more; 0: none is. */

@@ -36,9 +36,20 @@ cmp a.plan b.plan || fail "other bytes on one processor"
 printf 'mesh {\n  outer = auto\n  inner = 2\n}\nplan {\n  zero = 1\n  shard F over inner\n}\n' >pins.plan
 "$dnnc" plan $small --cluster "$cluster" --ranks 4 --effort 40 --plan pins.plan --microbatches 2 --quiet >kept.plan ||
   fail "pins"
-for line in '  outer = 2' '  inner = 2' '  zero = 1' '  microbatches = 2' '  shard F over inner'; do
+for line in '  outer = 2' '  inner = 2' '  zero         = 1' '  microbatches = 2' '  shard F over inner'; do
   grep -qx "$line" kept.plan || { cat kept.plan; fail "lost '$line'"; }
 done
+
+# The text is that of a bundle, without lines for annotations, and leads to the step that was found.
+sed -e 's/^layer block/@remat\nlayer block/' "$root/models/chargpt.dnn" >annotated.dnn
+annotated="annotated.dnn L=3 B=16"
+"$dnnc" plan $annotated --cluster "$cluster" --ranks 4 --effort 40 -o annotated.plan --json 2>words >out.json ||
+  { cat words; fail "a model with annotations"; }
+"$dnnc" build $annotated --plan annotated.plan -o annotated.bundle >/dev/null || fail "build"
+sed '/^certificate {/,$d' annotated.plan | sed '$d' | cmp - annotated.bundle/plan.plan || fail "another text than a bundle has"
+grep -q '^  remat' annotated.plan && { cat annotated.plan; fail "the annotation is repeated"; }
+"$dnnc" simulate $annotated --plan annotated.plan --cluster "$cluster" --json >simulated.json || fail "simulate"
+[ "$(field step_s simulated.json)" = "$(field step_s out.json)" ] || fail "annotations: another step than simulate"
 
 # Nothing fits: the bytes, and exit 2.
 "$dnnc" plan $small --cluster "$cluster" --ranks 2 --effort 40 --what-if memory=1MB >none 2>message

@@ -252,13 +252,15 @@ void planning_search(Planning *planning) {
   end_progress(planning);
 }
 
-bool planning_choose(Planning *planning, const char *text, Diags **diags,
+bool planning_choose(Planning *planning, const char *candidate, Diags **diags,
                      Chosen *out) {
   *diags = diags_create(planning->tool->arena);
-  TrialPlan plan = {.pins = read_candidate(planning, text, *diags)};
-  out->text = text;
-  out->rates = (Inspection){.priced = &out->trial.priced};
-  if (!plan.pins) return false;
+  *out = (Chosen){.rates = {.priced = &out->trial.priced}};
+  const Pins *pins = read_candidate(planning, candidate, *diags);
+  if (pins) out->text = driver_plan_text(&planning->loaded, pins, *diags);
+  if (!out->text) return false;
+  TrialPlan plan = {.pins = read_candidate(planning, out->text, *diags)};
+  ASSERT(plan.pins); /* a printed plan can be read */
   bool is_priced = driver_try(&planning->loaded, planning->tool->memory, &plan,
                               &planning->request, &out->trial);
   *diags = out->trial.module.diags;

@@ -29,13 +29,13 @@ void planning_search(Planning *planning);
 /* The whole program of a plan. */
 typedef struct Chosen {
   Trial trial;
-  const char *text;
+  const char *text; /* as plans are printed */
   Inspection rates;
 } Chosen;
 
-/* Compiles and prices the plan `text`.  Returns false after mistakes, which are
- * in `diags`. */
-bool planning_choose(Planning *planning, const char *text, Diags **diags,
+/* Prints the plan of a candidate of the search, then compiles and prices this
+ * text.  Returns false after mistakes, which are in `diags`. */
+bool planning_choose(Planning *planning, const char *candidate, Diags **diags,
                      Chosen *out);
 
 /* ---- plan_words.c ---- */
