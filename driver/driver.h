@@ -168,6 +168,13 @@ const char *driver_whole_batch(const Compilation *c, const EntryPoint *entry);
 Status driver_build(const Compilation *c, const BuildOptions *host,
                     BuildReport *out);
 
+/* ---- program_hash.c ---- */
+
+/* Hashes the model that a plan with these pins is for: its graphs with sizes
+ * and paths, its annotations, and settings on which a plan may depend. */
+void driver_program_hash(const Model *model, const Pins *pins,
+                         char out_hex[33]);
+
 /* ---- remat_check.c ---- */
 
 /* Warns where the lines `remat` of the plan do not lower the peak memory. */

@@ -8,6 +8,8 @@
  */
 #include "driver/internal.h"
 
+#include <string.h>
+
 /* Ranks that predict share the records, not the graph. */
 const Pins *driver_add_options(const Compilation *c, const Pins *written) {
   const CompileOptions *options = c->options;
@@ -25,11 +27,22 @@ const Pins *driver_add_options(const Compilation *c, const Pins *written) {
   return pins;
 }
 
+/* Hand-written certificates may name no program. */
+static void compare_program(const Compilation *c, const Pins *pins) {
+  const Certificate *certificate = pins->certificate;
+  char hash[33];
+  if (!certificate || !certificate->values[CERTIFICATE_program].is_set) return;
+  const CertificateValue *program = &certificate->values[CERTIFICATE_program];
+  driver_program_hash(c->model, pins, hash);
+  if (strcmp(program->text, hash) != 0)
+    diag(c->module->diags, DIAG_certificate_program, program->span,
+         c->model->name);
+}
+
 const Plan *driver_close(const Compilation *c, const Pins *pins) {
   if (!pins_ask(pins)) return NULL;
-  Plan *plan = plan_close(c->module, pins);
-  if (plan && pins->paths) plan_make_lines(c->module, pins->paths, plan);
-  return plan;
+  compare_program(c, pins);
+  return plan_make(c->module, pins);
 }
 
 /* Without a plan file one rank predicts and writes text. */

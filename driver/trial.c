@@ -21,8 +21,7 @@ const char *driver_plan_text(const Compilation *loaded, const Pins *pins,
                              Diags *diags) {
   Module module = *loaded->module;
   module.diags = diags;
-  Plan *plan = plan_close(&module, pins);
-  if (plan && pins->paths) plan_make_lines(&module, pins->paths, plan);
+  const Plan *plan = plan_make(&module, pins);
   if (!plan || diags_errors(diags) > 0) return NULL;
   Text text = text_create(module.arena);
   plan_print(&text, plan);

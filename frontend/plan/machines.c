@@ -21,13 +21,17 @@ typedef enum Kind { /* quantities first, in the order of units.def */
                     KIND,
                     TARGET,
                     TEXT,
-                    ANY,
+                    DURATION, /* a time without a limit */
+                    NUMBER,   /* of at least 0 */
                     BLOCK,
                     FIELD_count = COUNT, /* of the rows of device_fields.def */
                     FIELD_bytes = BYTES,
                     FIELD_bandwidth = BANDWIDTH,
                     FIELD_flops = FLOPS,
-                    FIELD_hertz = HERTZ
+                    FIELD_hertz = HERTZ,
+                    FIELD_text = TEXT, /* and of certificate_fields.def */
+                    FIELD_time = DURATION,
+                    FIELD_number = NUMBER
 } Kind;
 
 static const struct {
@@ -39,6 +43,9 @@ static const struct {
 };
 
 enum { MOST_SUGGESTED = 100 }; /* devices of a file, as help */
+
+/* Picoseconds that are counted in 64 bits, with room for rounding. */
+#define MOST_DURATION INT64_C(9000000000000000000)
 
 typedef struct Check {
   Arena *arena;
@@ -129,19 +136,28 @@ typedef enum Amount {
   AMOUNT_large
 } Amount;
 
-static Amount amount_read(const Expr *x, Unit unit, int64_t *out) {
+static Amount amount_read(const Expr *x, Unit unit, int64_t most,
+                          int64_t *out) {
   double value = 0;
   if (!machine_number(x, &value) || !unit_fits(x->name, unit) ||
       (unit == UNIT_count && x->kind != EXPR_int))
     return AMOUNT_wrong;
   value *= unit_info(unit)->scale;
-  if (value > (double)unit_info(unit)->most) return AMOUNT_large;
+  if (value > (double)most) return AMOUNT_large;
   *out = (int64_t)llround(value);
   return *out > 0 || unit == UNIT_time ? AMOUNT_fine : AMOUNT_zero;
 }
 
 bool machine_read_amount(const Expr *x, Unit unit, int64_t *out) {
-  return amount_read(x, unit, out) == AMOUNT_fine;
+  return amount_read(x, unit, unit_info(unit)->most, out) == AMOUNT_fine;
+}
+
+bool machine_read_duration(const Expr *x, int64_t *out) {
+  return amount_read(x, UNIT_time, MOST_DURATION, out) == AMOUNT_fine;
+}
+
+bool machine_read_number(const Expr *x, double *out) {
+  return machine_number(x, out) && !x->name && *out >= 0;
 }
 
 bool machine_read_ratio(const Expr *x, LinkRatio *out) {
@@ -156,11 +172,11 @@ bool machine_read_ratio(const Expr *x, LinkRatio *out) {
 }
 
 static void check_amount(Check *c, const char *block, const Setting *setting,
-                         Unit unit) {
+                         Unit unit, int64_t most) {
   const Expr *x = setting->value;
   const UnitInfo *info = unit_info(unit);
   int64_t value;
-  switch (amount_read(x, unit, &value)) {
+  switch (amount_read(x, unit, most, &value)) {
   case AMOUNT_fine: return;
   case AMOUNT_wrong: machine_wrong(c, setting, info->expected); return;
   case AMOUNT_zero:
@@ -172,8 +188,7 @@ static void check_amount(Check *c, const char *block, const Setting *setting,
     return;
   case AMOUNT_large:
     diag(c->diags, DIAG_setting_large, x->span, setting->path.names[0],
-         quantity_text(c->arena, unit, info->most),
-         span_text(c->arena, x->span));
+         quantity_text(c->arena, unit, most), span_text(c->arena, x->span));
     return;
   }
 }
@@ -181,6 +196,7 @@ static void check_amount(Check *c, const char *block, const Setting *setting,
 static void machine_check_value(Check *c, const char *block,
                                 const Setting *setting, Kind kind) {
   LinkRatio ratio;
+  double number = 0;
   switch (kind) {
   case RATIO:
     if (!machine_read_ratio(setting->value, &ratio))
@@ -193,9 +209,16 @@ static void machine_check_value(Check *c, const char *block,
     if (setting->value->kind != EXPR_string)
       machine_wrong(c, setting, "a string");
     return;
-  case ANY:
+  case DURATION:
+    check_amount(c, block, setting, UNIT_time, MOST_DURATION);
+    return;
+  case NUMBER:
+    if (!machine_read_number(setting->value, &number))
+      machine_wrong(c, setting, "a number of at least 0");
+    return;
   case BLOCK: return;
-  default: check_amount(c, block, setting, (Unit)kind);
+  default:
+    check_amount(c, block, setting, (Unit)kind, unit_info((Unit)kind)->most);
   }
 }
 

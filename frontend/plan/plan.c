@@ -11,6 +11,7 @@
  * Names, paths and dims are checked here.  Sizes may be open, so what depends
  * on them is checked where a plan is made of the pins (ir/plan/plan_check.c).
  */
+#include "frontend/plan/machines.h"
 #include "frontend/plan/plan.h"
 #include "frontend/plan/read.h"
 
@@ -74,6 +75,7 @@ static const Item *plan_read_file(PinReader *r, const PlanSource *from) {
   Ast *ast = ast_parse(e->arena, e->names, e->diags, from->file);
   leave_out(from, ast);
   machines_check(e->arena, e->diags, ast);
+  r->certificate = certificate_read(e->arena, ast);
   for (int i = 0; i < ast->n_items; i++) {
     const Item *item = &ast->items[i];
     bool is_block = item->kind == ITEM_block;
@@ -143,6 +145,7 @@ static Pins *read_pins(PlanReader *plans, Elab *e, const PlanSource *from) {
   pins->has_train = plans->model->has_train;
   pins->batch_dim = plans->batch_dim;
   if (pins->has_train) pins->batch = plans->model->settings.batch;
+  pins->certificate = r.certificate;
   pins->block_span = first_block(&r);
   pins->is_given =
       mesh || r.blocks.n > 0 || reader_annotations_ask(plans->walk);

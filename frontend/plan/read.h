@@ -16,7 +16,8 @@ typedef struct PinReader {
   const Elab *walk; /* the elaboration that made it */
   bool is_file; /* the blocks are those of a plan file, not the model's own */
   PathReader paths;
-  VEC(const Item *) blocks; /* blocks of plans, in order */
+  VEC(const Item *) blocks;       /* blocks of plans, in order */
+  const Certificate *certificate; /* of the plan file; NULL: it has none */
   Pins *pins;
   Map *parameters; /* path -> GraphInput; NULL until a line needs it */
 } PinReader;

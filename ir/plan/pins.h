@@ -9,6 +9,7 @@
 #ifndef IR_PLAN_PINS_H
 #define IR_PLAN_PINS_H
 
+#include "ir/plan/certificate.h"
 #include "ir/plan/graph_paths.h"
 
 typedef struct PinAxis {
@@ -69,8 +70,9 @@ typedef struct Pins {
   VEC(PathPin) of_paths; /* a later one wins, and any over `shards` */
   /* The model, which pins are about. */
   bool has_train;
-  const PlanPaths *paths; /* NULL means that no pin names a path */
-  Name batch_dim;         /* dim of the batch, or NULL */
+  const Certificate *certificate; /* of the plan file; NULL: it has none */
+  const PlanPaths *paths;         /* NULL means that no pin names a path */
+  Name batch_dim;                 /* dim of the batch, or NULL */
   /* Size of the batch in training; 0 means that there is no training. */
   int64_t batch;
   VEC(PinTensor) tensors;
@@ -93,11 +95,22 @@ bool pins_ask(const Pins *pins);
  * recomputed, buckets have the default size.  NULL after a message. */
 Plan *plan_close(Module *module, const Pins *pins);
 
+/* ---- plan_make.c ---- */
+
+/* Closes the pins and makes the lines of the plan.  Warns of lines that others
+ * imply, unless the certificate of the plan is of its lines.  Returns NULL
+ * after a mistake; the lines may have one, too. */
+Plan *plan_make(Module *module, const Pins *pins);
+/* Finds the hash of the plan's lines as they are printed. */
+void plan_lines_hash(Arena *arena, const Plan *plan, char out_hex[33]);
+
 /* ---- plan_check.c ---- */
 
 /* Returns whether the lines may stand in this plan, which was closed of the
- * pins: reports mistakes, and warns of lines that others imply. */
+ * pins: reports mistakes. */
 bool plan_check(Module *module, const Pins *pins, const Plan *plan);
+/* Warns of lines that others imply. */
+void plan_warn_implied(Module *module, const Pins *pins, const Plan *plan);
 /* Warns that the later line says what the earlier one does. */
 void pin_warn_implied(Module *module, Span later, Span earlier);
 

@@ -106,6 +106,9 @@ typedef struct Plan {
   bool reduces_bf16; /* sums of values between ranks are sent in bf16 */
   /* Each rank computes the batch in full; parameters stay where they are. */
   bool replicates_data;
+  /* The certificate of the plan file is of these lines: nobody asks why the
+   * planner wrote them. */
+  bool is_certified;
   Span memory_span;
 } Plan;
 

@@ -321,9 +321,11 @@ bool plan_check(Module *module, const Pins *pins, const Plan *plan) {
   is_good &= check_schedule(module, pins, plan);
   is_good &= check_axes(module, pins, plan);
   is_good &= check_savings(module, pins, plan);
-  if (!is_good) return false;
+  return is_good;
+}
+
+void plan_warn_implied(Module *module, const Pins *pins, const Plan *plan) {
   check_names(module, plan);
   warn_implied_operators(module, plan);
   warn_implied_placements(module, pins->paths, plan);
-  return true;
 }

@@ -53,9 +53,9 @@ Graph *pass_partition(PassContext *ctx, const Graph *graph) {
     trial = (PartitionTrial){0};
   }
   const Graph *placed = partition_decide(ctx, graph, &trial);
-  bool is_divided =
-      ctx->plan && (ctx->plan->ranks > 1 || ctx->plan->microbatches > 1);
-  if (is_divided && !ctx->is_trial && has_constraints(graph) &&
+  bool is_doubted = ctx->plan && !ctx->plan->is_certified &&
+                    (ctx->plan->ranks > 1 || ctx->plan->microbatches > 1);
+  if (is_doubted && !ctx->is_trial && has_constraints(graph) &&
       ctx->is_training && diags_errors(ctx->module->diags) == 0)
     warn_of_costly_pins(ctx, graph, placed, &trial);
   return (Graph *)placed;

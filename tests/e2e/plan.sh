@@ -51,6 +51,23 @@ grep -q '^  remat' annotated.plan && { cat annotated.plan; fail "the annotation 
 "$dnnc" simulate $annotated --plan annotated.plan --cluster "$cluster" --json >simulated.json || fail "simulate"
 [ "$(field step_s simulated.json)" = "$(field step_s out.json)" ] || fail "annotations: another step than simulate"
 
+# The certificate: no warning about the lines that the search wrote, one about another program, a note where a line is
+# another one.  It names files from the folder of the plan, with the sizes of the command line.
+[ ! -s words ] || grep -q warning words && { cat words; fail "warnings of the search"; }
+"$dnnc" simulate $annotated --plan annotated.plan --cluster "$cluster" 2>message >/dev/null || fail "simulate"
+[ ! -s message ] || { cat message; fail "a message about the lines of the search"; }
+"$dnnc" simulate annotated.dnn L=2 B=16 --plan annotated.plan --cluster "$cluster" 2>message >/dev/null || fail "L=2"
+grep -q "warning: the certificate is of another program than 'chargpt' is" message || { cat message; fail "another program"; }
+sed 's/microbatches = 1/microbatches = 2/' annotated.plan >edited.plan
+"$dnnc" simulate $annotated --plan edited.plan --cluster "$cluster" 2>message >/dev/null || fail "edited"
+grep -q 'note: the certificate is of other lines' message || { cat message; fail "edited lines"; }
+mkdir plans
+"$dnnc" plan $annotated --cluster "$cluster" --ranks 4 --effort 4 -o plans/near.plan --quiet || fail "a plan elsewhere"
+grep -qx '  model   = "../annotated.dnn"' plans/near.plan && grep -qx '  sizes   = "L=3 B=16"' plans/near.plan ||
+  { cat plans/near.plan; fail "names of files"; }
+"$dnnc" show plans/near.plan >shown || fail "show"
+grep -q "^chargpt on 4 ranks of pipedream_a .*a step takes" shown || { cat shown; fail "the model of the certificate"; }
+
 # Nothing fits: the bytes, and exit 2.
 "$dnnc" plan $small --cluster "$cluster" --ranks 2 --effort 40 --what-if memory=1MB >none 2>message
 [ $? = 2 ] && [ ! -s none ] && grep -q 'none of [0-9]* plans fits: the smallest needs .* are missing' message ||

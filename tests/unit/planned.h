@@ -23,9 +23,7 @@ static inline Planned load_planned(Module *module,
   if (!pins) return out;
   if (ranks > 0) pins->ranks = pin_number(ranks);
   if (microbatches > 0) pins->microbatches = pin_number(microbatches);
-  Plan *plan = pins_ask(pins) ? plan_close(module, pins) : NULL;
-  if (plan && pins->paths) plan_make_lines(module, pins->paths, plan);
-  out.plan = plan;
+  out.plan = pins_ask(pins) ? plan_make(module, pins) : NULL;
   return diags_errors(module->diags) > 0 ? (Planned){0} : out;
 }
 

@@ -6,6 +6,7 @@
  *     standard error    what was found, and how to use it
  */
 #include <stdio.h>
+#include <string.h>
 
 #include "tools/commands/planning.h"
 
@@ -16,22 +17,57 @@ static Ps floor_of(const Inspection *rates) {
   return (Ps)(rates->flops / rates->peak_flops * 1e12);
 }
 
-static void print_certificate(Text *out, const Planning *planning,
-                              const SearchResult *result,
-                              const Chosen *chosen) {
-  const Options *options = &planning->tool->options;
-  Arena *arena = out->arena;
-  text_add(out, "\ncertificate {\n  model   = ");
-  text_add_json(out, options->subject);
-  text_add(out, "\n  cluster = ");
-  text_add_json(out, options->cluster);
-  text_printf(out, "\n  ranks   = %d\n  step    = %s\n  floor   = %s\n",
-              chosen->trial.c.ranks,
-              quantity_text(arena, UNIT_time, chosen->trial.priced.price.step),
-              quantity_text(arena, UNIT_time, floor_of(&chosen->rates)));
-  text_add(out, "  space   = ");
-  text_add_json(out, result->space);
-  text_add(out, "\n}\n");
+/* Sets what the command line says in words; none: nothing. */
+static void set_words(Certificate *out, CertificateField field, Text *words) {
+  if (words->n > 0) certificate_set_text(out, field, text_string(words));
+}
+
+/* Files are named from the folder of the plan. */
+static const char *path_from_plan(Tool *tool, const char *path) {
+  const char *plan = tool->options.output;
+  const char *slash = plan ? strrchr(plan, '/') : NULL;
+  if (!slash) return path;
+  const char *folder =
+      arena_printf(tool->arena, "%.*s/", (int)(slash - plan), plan);
+  return tool_path_from(tool, folder, path);
+}
+
+static void set_subject(Certificate *out, Tool *tool) {
+  const Options *options = &tool->options;
+  Text sizes = text_create(tool->arena), what_if = text_create(tool->arena);
+  for (int i = 0; i < options->overrides.n; i++)
+    text_printf(&sizes, "%s%s=%s", i ? " " : "",
+                options->overrides.data[i].name,
+                options->overrides.data[i].value);
+  for (int i = 0; i < options->what_if.n; i++)
+    text_printf(&what_if, "%s%s", i ? " " : "", options->what_if.data[i]);
+  certificate_set_text(out, CERTIFICATE_model,
+                       path_from_plan(tool, options->subject));
+  set_words(out, CERTIFICATE_sizes, &sizes);
+  certificate_set_text(out, CERTIFICATE_cluster,
+                       path_from_plan(tool, options->cluster));
+  set_words(out, CERTIFICATE_what_if, &what_if);
+}
+
+static Certificate certificate_of(const Planning *planning,
+                                  const SearchResult *result,
+                                  const Chosen *chosen) {
+  const Compilation *loaded = &planning->loaded;
+  Certificate out = {0};
+  char program[33], lines[33];
+  driver_program_hash(loaded->model, loaded->pins, program);
+  hash_hex(chosen->text, strlen(chosen->text), lines);
+  set_subject(&out, planning->tool);
+  certificate_set_text(&out, CERTIFICATE_program,
+                       arena_strdup(planning->tool->arena, program));
+  certificate_set_text(&out, CERTIFICATE_lines,
+                       arena_strdup(planning->tool->arena, lines));
+  certificate_set_amount(&out, CERTIFICATE_ranks, chosen->trial.c.ranks);
+  certificate_set_amount(&out, CERTIFICATE_step,
+                         chosen->trial.priced.price.step);
+  certificate_set_amount(&out, CERTIFICATE_floor, floor_of(&chosen->rates));
+  certificate_set_text(&out, CERTIFICATE_space, result->space);
+  return out;
 }
 
 static void print_summary(const Planning *planning, const SearchResult *result,
@@ -87,8 +123,9 @@ static int write_plan(Planning *planning, const SearchResult *result,
                       const Chosen *chosen) {
   const Options *options = &planning->tool->options;
   Text plan = text_create(planning->tool->arena);
-  text_add(&plan, chosen->text);
-  print_certificate(&plan, planning, result, chosen);
+  text_printf(&plan, "%s\n", chosen->text);
+  Certificate certificate = certificate_of(planning, result, chosen);
+  certificate_print(&plan, &certificate);
   if (options->output) {
     Status status = file_replace(options->output, text_string(&plan), plan.n);
     if (status.code != STATUS_ok) return tool_fail(status);
