@@ -61,6 +61,20 @@ grep -q "warning: the certificate is of another program than 'chargpt' is" messa
 sed 's/microbatches = 1/microbatches = 2/' annotated.plan >edited.plan
 "$dnnc" simulate $annotated --plan edited.plan --cluster "$cluster" 2>message >/dev/null || fail "edited"
 grep -q 'note: the certificate is of other lines' message || { cat message; fail "edited lines"; }
+# Priced again, the step is that of the certificate; another step is found, and other lines are refused.
+"$dnnc" verify $annotated --plan annotated.plan --cluster "$cluster" >words || { cat words; fail "verify"; }
+grep -qx 'certificate: priced again, a step takes as long as it says' words || { cat words; fail "verify in words"; }
+"$dnnc" verify $annotated --plan annotated.plan --cluster "$cluster" --json >out.json && [ "$(field certificate_ok out.json)" = true ] ||
+  { cat out.json; fail "certificate_ok"; }
+sed 's/^  step    = /&1/' annotated.plan >slower.plan
+"$dnnc" verify $annotated --plan slower.plan --cluster "$cluster" --json >out.json && fail "another step"
+[ "$(field certificate_ok out.json)" = false ] && [ "$(field equal out.json)" = true ] &&
+  grep -q '"certificate_fault":"a step takes [0-9.]* ms, not 1[0-9.]* ms"' out.json || { cat out.json; fail "another step"; }
+"$dnnc" verify $annotated --plan edited.plan --cluster "$cluster" >words 2>message && fail "edited lines are verified"
+[ ! -s words ] && grep -q "the certificate of 'edited.plan' is of other lines" message || { cat message; fail "edited lines"; }
+"$dnnc" verify $annotated --plan edited.plan >words 2>message || { cat message; fail "edited lines without a cluster"; }
+echo 'certificate { lines = "0" }' >alone.plan
+"$dnnc" verify $annotated --plan alone.plan --cluster "$cluster" 2>message && fail "a certificate without a plan"
 mkdir plans
 "$dnnc" plan $annotated --cluster "$cluster" --ranks 4 --effort 4 -o plans/near.plan --quiet || fail "a plan elsewhere"
 grep -qx '  model   = "../annotated.dnn"' plans/near.plan && grep -qx '  sizes   = "L=3 B=16"' plans/near.plan ||

@@ -61,7 +61,7 @@ static void use_sizes(Tool *tool, const char *sizes) {
   }
 }
 
-static void use_what_if(Tool *tool, const char *changes) {
+void tool_use_what_if(Tool *tool, const char *changes) {
   Options *options = &tool->options;
   if (!changes || options->what_if.n > 0) return;
   char *rest = arena_strdup(tool->arena, changes), *word;
@@ -101,6 +101,7 @@ void tool_use_certificate(Tool *tool, const char *plan) {
   if (options->model && !options->cluster) {
     options->cluster =
         certified_file(tool, certificate, plan, CERTIFICATE_cluster);
-    if (options->cluster) use_what_if(tool, values[CERTIFICATE_what_if].text);
+    if (options->cluster)
+      tool_use_what_if(tool, values[CERTIFICATE_what_if].text);
   }
 }

@@ -2,9 +2,8 @@
  * command_verify.c -- `dnnc verify`: whether the program of a plan computes
  * what one rank without a plan does, in words or as JSON.
  */
-#include "tools/commands/tools.h"
+#include "tools/commands/verify_certificate.h"
 #include "verify/resize.h"
-#include "verify/verify.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -41,13 +40,15 @@ static void add_text(Text *out, const char *key, const char *text) {
   text_add_json(out, text);
 }
 
-static void print_json(Tool *tool, const VerifyReport *report, double seconds) {
+static void print_json(Tool *tool, const VerifyReport *report,
+                       const CertificateCheck *certificate, double seconds) {
   Text out = text_create(tool->arena);
   text_printf(&out, "{\"equal\":%s,", answer_json(report->equal));
   add_answer(&out, "placement_ok", report->placement_ok);
   add_answer(&out, "hang_free", report->hang_free);
   add_answer(&out, "messages_match", report->messages_match);
   add_answer(&out, "memory_ok", report->memory_ok);
+  add_answer(&out, "certificate_ok", certificate->is_right);
   text_printf(&out, "\"guarantee\":\"%s\",\"max_rel_error\":%.3g", guarantee,
               report->max_rel_error);
   if (report->widest_path)
@@ -64,6 +65,7 @@ static void print_json(Tool *tool, const VerifyReport *report, double seconds) {
   add_text(&out, "not_played", report->not_played);
   add_text(&out, "sizes", report->sizes);
   add_text(&out, "kept_sizes", report->kept_sizes);
+  add_text(&out, "certificate_fault", certificate->fault);
   if (report->has_single_elements) text_add(&out, ",\"single_elements\":true");
   add_text(&out, "blocks", report->repeats);
   text_printf(&out, ",\"batch_shards\":%lld,\"different_shards\":%lld",
@@ -122,7 +124,8 @@ static void add_comparison(Text *out, const VerifyReport *report) {
 }
 
 static void print_words(Tool *tool, const Compilation *c,
-                        const VerifyReport *report) {
+                        const VerifyReport *report,
+                        const CertificateCheck *certificate) {
   Text out = text_create(tool->arena);
   text_printf(&out, "%s on %d rank%s with %lld micro-batch%s: %s\n",
               c->model->name, report->ranks, report->ranks == 1 ? "" : "s",
@@ -159,12 +162,17 @@ static void print_words(Tool *tool, const Compilation *c,
            "memory: nothing is overwritten early, and the peak is the highest "
            "byte touched",
            report->memory_fault, "memory");
+  if (tool->options.cluster)
+    add_line(&out, certificate->is_right,
+             "certificate: priced again, a step takes as long as it says",
+             certificate->fault, "certificate");
   tool_print(&out);
 }
 
-static bool is_proved(const VerifyReport *report) {
-  return report->equal == ANSWER_yes && report->placement_ok != ANSWER_no &&
-         report->hang_free != ANSWER_no &&
+static bool is_proved(const VerifyReport *report,
+                      const CertificateCheck *certificate) {
+  return certificate->is_right != ANSWER_no && report->equal == ANSWER_yes &&
+         report->placement_ok != ANSWER_no && report->hang_free != ANSWER_no &&
          report->messages_match != ANSWER_no && report->memory_ok != ANSWER_no;
 }
 
@@ -178,13 +186,16 @@ int command_verify(Tool *tool) {
                   tool->options.subject);
     return EXIT_user;
   }
+  CertificateCheck certificate;
+  code = verify_certificate(tool, &c, &certificate);
+  if (code != EXIT_done) return code;
   VerifyReport report;
   CompileResult result = driver_verify(&c, SEED, &report);
   if (result != COMPILE_done)
     return result == COMPILE_no_plan ? EXIT_no_plan : EXIT_user;
   if (tool->options.json)
-    print_json(tool, &report, verify_clock() - begin);
+    print_json(tool, &report, &certificate, verify_clock() - begin);
   else
-    print_words(tool, &c, &report);
-  return is_proved(&report) ? EXIT_done : EXIT_user;
+    print_words(tool, &c, &report, &certificate);
+  return is_proved(&report, &certificate) ? EXIT_done : EXIT_user;
 }

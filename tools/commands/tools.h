@@ -204,6 +204,9 @@ const struct Ast *tool_parse_plan(Tool *tool, const char *path,
 /* Sets the model and the cluster that the command line does not name to those
  * of the certificate, beside the plan; a note where one is not there. */
 void tool_use_certificate(Tool *tool, const char *plan);
+/* Takes the changes of a certificate as those of --what-if, if no others are
+ * given. */
+void tool_use_what_if(Tool *tool, const char *changes);
 /* Returns the path of a file as it is from a folder; an absolute one stays. */
 const char *tool_path_from(Tool *tool, const char *folder, const char *file);
 /* Reads a mapping file; prints mistakes, NULL then (command_convert.c). */
