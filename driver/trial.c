@@ -17,15 +17,16 @@ const Pins *driver_read_pins(const Compilation *loaded, const PlanSource *from,
   return pins ? driver_add_options(loaded, pins) : NULL;
 }
 
-const char *driver_plan_text(const Compilation *loaded, const Pins *pins,
-                             Diags *diags) {
+bool driver_plan_texts(const Compilation *loaded, const Pins *pins,
+                       Diags *diags, PlanTexts *out) {
   Module module = *loaded->module;
   module.diags = diags;
   const Plan *plan = plan_make(&module, pins);
-  if (!plan || diags_errors(diags) > 0) return NULL;
+  if (!plan || diags_errors(diags) > 0) return false;
   Text text = text_create(module.arena);
   plan_print(&text, plan);
-  return text_string(&text);
+  *out = (PlanTexts){text_string(&text), plan_describe(module.arena, plan)};
+  return true;
 }
 
 static bool compile(Compilation *c, bool is_training_only) {

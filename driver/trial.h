@@ -27,11 +27,15 @@ const Source *driver_read_plan(const Compilation *loaded, const char *path);
 const Pins *driver_read_pins(const Compilation *loaded, const PlanSource *from,
                              Diags *diags);
 
-/* Returns the text of the plan that the pins ask for (docs/plan.md, section
- * 11). Read again, it is the same plan and text.  Returns NULL after mistakes,
- * which are in `diags`.  No trial may run meanwhile. */
-const char *driver_plan_text(const Compilation *loaded, const Pins *pins,
-                             Diags *diags);
+/* The plan that pins ask for, as it is printed (docs/plan.md, section 11), and
+ * in words.  Read again, the text is the same plan and text. */
+typedef struct PlanTexts {
+  const char *text, *words;
+} PlanTexts;
+/* Prints the plan of these pins.  Returns false after mistakes, which are in
+ * `diags`.  No trial may run meanwhile. */
+bool driver_plan_texts(const Compilation *loaded, const Pins *pins,
+                       Diags *diags, PlanTexts *out);
 
 typedef struct TrialPlan {
   const Pins *pins;

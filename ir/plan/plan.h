@@ -177,4 +177,8 @@ const char *plan_attention_name(PlanAttention attention);
 /* Prints the text of section 11 of docs/plan.md. */
 void plan_print(Text *out, const Plan *plan);
 
+/* Returns "data 16 x tensor 8, ZeRO 1, 4 micro-batches", with what its lines
+ * say beside. */
+const char *plan_describe(Arena *arena, const Plan *plan);
+
 #endif

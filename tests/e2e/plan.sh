@@ -22,6 +22,35 @@ grep -q "^  model   = \"$root/models/alexnet.dnn\"$" alexnet.plan && grep -q '^ 
   { cat alexnet.plan; fail "certificate"; }
 "$dnnc" show alexnet.plan >shown || fail "the plan is not shown"
 
+grep -q '^[a-z]* [0-9]* x tensor [0-9]*' words && [ "$(wc -l <words)" = 3 ] || { cat words; fail "the plan in words, in three lines"; }
+grep -q '^start it with: dnnc build .*/alexnet.dnn --plan alexnet.plan --target cuda -o alexnet.bundle && mpirun --hostfile HOSTS -n 16 alexnet.bundle/rank-0000$' words ||
+  { cat words; fail "commands"; }
+SLURM_JOB_ID=7 "$dnnc" plan "$root/models/alexnet.dnn" --cluster "$cluster" --ranks 8 --effort 2 2>words >/dev/null || fail "Slurm"
+grep -q ' && srun -n 8 --ntasks-per-node=4 FILE.bundle/rank-0000$' words || { cat words; fail "commands of Slurm"; }
+
+# The commands work as they are printed: on one machine `run` starts the ranks, on several mpirun would.
+mkdir "a folder"
+cat >"a folder/small.dnn" <<'END'
+dim B = 64, C = 32, F = 256
+net small(x: [B, C]) -> [B, C] {
+  param a: [C, F] = normal(0.1)
+  param b: [F, C] = normal(0.1)
+  return dot(relu(dot(x, a, C)), b, F)
+}
+data set { x: [B, C] = synthetic(); y: [B, C] = synthetic() }
+train { loss = mse(small(set.x), set.y); optimizer = sgd(lr = 0.1); steps = 3 }
+END
+"$dnnc" plan "a folder/small.dnn" F=128 --cluster "$root/models/laptop.cluster" --effort 20 -o "a folder/my.plan" 2>words ||
+  { cat words; fail "a plan for a laptop"; }
+grep -qx "start it with: dnnc build 'a folder/small.dnn' F=128 --plan 'a folder/my.plan' -o 'a folder/my.bundle' && 'a folder/my.bundle/run'" words ||
+  { cat words; fail "commands of one machine"; }
+if has_mpi; then
+  (PATH="$(dirname "$dnnc"):$PATH" && eval "$(sed -n 's/^start it with: //p' words)") >run.txt 2>&1 && grep -q '^step 3/3 ' run.txt ||
+    { cat run.txt; fail "the commands do not work"; }
+  mpirun --allow-run-as-root --oversubscribe -n 2 "a folder/my.bundle/rank-0000" >run.txt 2>&1 && grep -q '^step 3/3 ' run.txt ||
+    { cat run.txt; fail "rank-0000 under mpirun"; }
+fi
+
 # JSON has the same step; the same input gives the same bytes.
 small="$root/models/chargpt.dnn L=2 B=16"
 "$dnnc" plan $small --cluster "$cluster" --ranks 4 --effort 60 --json --quiet >out.json || fail "JSON"

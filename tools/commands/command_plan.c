@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "tools/commands/planning.h"
+#include "tools/commands/start_commands.h"
 
 /* ---- output ---- */
 
@@ -72,12 +73,11 @@ static Certificate certificate_of(const Planning *planning,
 
 static void print_summary(const Planning *planning, const SearchResult *result,
                           const Chosen *chosen) {
-  const Options *options = &planning->tool->options;
   const Priced *p = &chosen->trial.priced;
   Arena *arena = planning->tool->arena;
   double seconds = (double)p->price.step * 1e-12;
   Text out = text_create(arena);
-  text_printf(&out, "%s\n", result->best.words);
+  text_printf(&out, "%s\n", chosen->words);
   text_printf(
       &out,
       "a step takes %s (estimate), %s a second, MFU %.1f %%, %s "
@@ -92,9 +92,9 @@ static void print_summary(const Planning *planning, const SearchResult *result,
   if (result->plain.is_legal && result->plain.peak <= result->plain.memory)
     text_printf(&out, "; data parallelism alone takes %s",
                 inspect_ms(arena, result->plain.step));
-  const char *plan = options->output ? options->output : "FILE";
-  text_printf(&out, "\nstart it with: dnnc run %s --plan %s\n",
-              options->subject, plan);
+  text_add(&out, "\nstart it with: ");
+  start_commands(&out, planning->tool, &chosen->trial.c);
+  text_add(&out, "\n");
   fputs(text_string(&out), stderr);
 }
 
@@ -103,7 +103,7 @@ static void print_json(Text *out, const SearchResult *result,
   text_add(out, "{\"plan\":");
   text_add_json(out, chosen->text);
   text_add(out, ",\"words\":");
-  text_add_json(out, result->best.words);
+  text_add_json(out, chosen->words);
   text_add(out, ",");
   priced_print_json(out, &chosen->trial.priced);
   inspect_print_rates_json(out, &chosen->rates);

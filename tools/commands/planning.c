@@ -256,9 +256,12 @@ bool planning_choose(Planning *planning, const char *candidate, Diags **diags,
                      Chosen *out) {
   *diags = diags_create(planning->tool->arena);
   *out = (Chosen){.rates = {.priced = &out->trial.priced}};
+  PlanTexts texts;
   const Pins *pins = read_candidate(planning, candidate, *diags);
-  if (pins) out->text = driver_plan_text(&planning->loaded, pins, *diags);
-  if (!out->text) return false;
+  if (!pins || !driver_plan_texts(&planning->loaded, pins, *diags, &texts))
+    return false;
+  out->text = texts.text;
+  out->words = texts.words;
   TrialPlan plan = {.pins = read_candidate(planning, out->text, *diags)};
   ASSERT(plan.pins); /* a printed plan can be read */
   bool is_priced = driver_try(&planning->loaded, planning->tool->memory, &plan,

@@ -29,7 +29,7 @@ void planning_search(Planning *planning);
 /* The whole program of a plan. */
 typedef struct Chosen {
   Trial trial;
-  const char *text; /* as plans are printed */
+  const char *text, *words; /* as plans are printed; in words */
   Inspection rates;
 } Chosen;
 
