@@ -22,21 +22,47 @@ static bool has_mesh(const Space *space) {
 }
 
 static const char *role_of(const Space *space, DimSet dims) {
-  if (dims == 0) return "data";
-  for (int i = 0; i < space->n_dims; i++)
-    if (dims >> i & 1 && !space->dims[i].is_of_data) return "tensor";
-  return "sequence";
+  const char *role = dims == 0 ? "data" : "sequence";
+  for (int i = 0; i < space->n_dims; i++) {
+    if (!(dims >> i & 1)) continue;
+    if (space->dims[i].is_of_experts) return "expert";
+    if (!space->dims[i].is_of_data || space->dims[i].is_contracted)
+      role = "tensor";
+  }
+  return role;
 }
 
-/* "tensor", or "tensor2" for the second of its role. */
+const char *mesh_axis_name(Arena *arena, const char *role, int n_inside) {
+  static const char *const places[] = {"", "_outer", "_outermost"};
+  _Static_assert(ARRAY_LENGTH(places) == MOST_OPEN_AXES, "a place for each");
+  ASSERT(n_inside < MOST_OPEN_AXES);
+  return arena_printf(arena, "%s%s", role, places[n_inside]);
+}
+
 static const char *axis_name(const Space *space, const Candidate *c, int axis) {
   if (c->axis_names) return c->axis_names[axis];
   if (has_mesh(space)) return space->input->pins->axes.data[axis].name;
   const char *role = role_of(space, c->dims[axis]);
-  int n = 1;
-  for (int a = 0; a < axis; a++)
-    n += strcmp(role, role_of(space, c->dims[a])) == 0;
-  return n == 1 ? role : arena_printf(space->input->arena, "%s%d", role, n);
+  int n_inside = 0;
+  for (int a = axis + 1; a < c->n_axes; a++)
+    n_inside += strcmp(role, role_of(space, c->dims[a])) == 0;
+  return mesh_axis_name(space->input->arena, role, n_inside);
+}
+
+Candidate candidate_merged(const Space *space, const Candidate *candidate) {
+  Candidate out = *candidate;
+  out.n_axes = 0;
+  if (has_mesh(space)) return *candidate;
+  for (int a = 0; a < candidate->n_axes; a++) {
+    int last = out.n_axes - 1;
+    if (last >= 0 && out.dims[last] == candidate->dims[a]) {
+      out.sizes[last] *= candidate->sizes[a];
+      continue;
+    }
+    out.sizes[out.n_axes] = candidate->sizes[a];
+    out.dims[out.n_axes++] = candidate->dims[a];
+  }
+  return out;
 }
 
 int64_t candidate_batch_shards(const Candidate *candidate) {
@@ -56,7 +82,7 @@ bool candidate_is_even(const Space *space, const Candidate *candidate) {
 
 /* ---- the plan file ---- */
 
-/* The axes that shard a dim: "tensor" or "(tensor, tensor2)". */
+/* The axes that shard a dim: "tensor" or "(tensor_outer, tensor)". */
 static void add_shard_line(Text *out, const Space *space, const Candidate *c,
                            int dim) {
   int n = 0;

@@ -21,6 +21,9 @@ typedef struct Candidate {
   const char *const *axis_names;
 } Candidate;
 
+/* Returns the candidate with one axis for neighbours that shard the same dims,
+ * unless somebody wrote the mesh. */
+Candidate candidate_merged(const Space *space, const Candidate *candidate);
 /* The plan file. */
 const char *candidate_text(const Space *space, const Candidate *candidate);
 /* "data 16 x tensor 8, ZeRO 1, 4 micro-batches, block recomputed" */
@@ -29,5 +32,9 @@ const char *candidate_words(const Space *space, const Candidate *candidate);
 int64_t candidate_batch_shards(const Candidate *candidate);
 /* Returns true if each rank gets as many samples in each micro-batch. */
 bool candidate_is_even(const Space *space, const Candidate *candidate);
+
+/* Returns the name of an axis by what it shards: "tensor", or "tensor_outer"
+ * and "tensor_outermost" where one and two axes inside of it have its role. */
+const char *mesh_axis_name(Arena *arena, const char *role, int n_inside);
 
 #endif

@@ -125,7 +125,7 @@ static const Scored *best_of(Descent *d, const Candidates *list,
 }
 
 static void add(Descent *d, Candidates *list, const Candidate *candidate) {
-  vec_push(d->arena, list, *candidate);
+  vec_push(d->arena, list, candidate_merged(&d->space, candidate));
 }
 
 /* ---- pins ---- */

@@ -44,6 +44,32 @@ static void add_dim(Space *space, const Dim *dim, int64_t elements,
   space->dims[at].is_of_data |= is_of_data;
 }
 
+/* The dims of matrices that products sum over. */
+static void find_contracted(Space *space) {
+  const Graph *graph = space->input->train;
+  for (int i = 0; i < graph->inputs.n; i++) {
+    const GraphInput *input = &graph->inputs.data[i];
+    const Type *type = graph_type(graph, input->value);
+    for (int d = 0; d < type->rank; d++) {
+      int at = find_dim(space, type->dims[d].name);
+      if (at >= 0) space->dims[at].is_contracted |= input->contracts >> d & 1;
+    }
+  }
+}
+
+/* The first dim to which a route sends tokens is that of the experts. */
+static void find_experts(Space *space) {
+  const Graph *graph = space->input->train;
+  for (int id = 0; id < graph->nodes.n; id++) {
+    const Node *node = graph->nodes.data[id];
+    int n;
+    if (node->op != OP_route) continue;
+    const Name *to = node_names(node, ATTR_to, &n);
+    int at = n > 0 ? find_dim(space, to[0]) : -1;
+    if (at >= 0) space->dims[at].is_of_experts = true;
+  }
+}
+
 static int compare_dims(const void *a, const void *b) {
   const SpaceDim *x = a, *y = b;
   if (x->is_of_data != y->is_of_data) return x->is_of_data ? 1 : -1;
@@ -62,6 +88,8 @@ static void find_dims(Space *space) {
       add_dim(space, &type->dims[d], is_param ? type_elements(type) : 0,
               !is_param);
   }
+  find_contracted(space);
+  find_experts(space);
   qsort(space->dims, (size_t)space->n_dims, sizeof *space->dims, compare_dims);
 }
 

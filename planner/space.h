@@ -23,6 +23,8 @@ typedef struct SpaceDim {
   Name name;
   int64_t size, elements; /* elements: of all parameters that have it */
   bool is_of_data;        /* a data field has it */
+  bool is_contracted;     /* by a product with a parameter */
+  bool is_of_experts;     /* tokens are routed to its elements */
 } SpaceDim;
 
 typedef struct Space {

@@ -115,6 +115,41 @@ Test(planner, finds_the_best_of_the_formula) {
   cr_expect_eq(result.n_legal, result.n_priced);
 }
 
+/* FV C B are the sets of the small graph, `B` not being the batch.  Data has C,
+ * too, which no product contracts here. */
+Test(planner, axes_are_named_by_what_they_shard) {
+  Module *module = module_create();
+  SearchInput input = {
+      .arena = module->arena, .train = small_graph(module), .ranks = 64};
+  Space space = space_of(&input);
+  DimSet params = space.sets[0], other = 1, rows = space.sets[1];
+  const struct {
+    Candidate candidate;
+    const char *words;
+  } cases[] = {
+      {{.n_axes = 2, .sizes = {4, 8}, .dims = {0, params}},
+       "data 4 x tensor 8"},
+      {{.n_axes = 3, .sizes = {2, 4, 8}, .dims = {params, rows, other}},
+       "tensor_outer 2 x sequence 4 x tensor 8"},
+      {{.n_axes = 3, .sizes = {2, 4, 8}, .dims = {params, other, params}},
+       "tensor_outermost 2 x tensor_outer 4 x tensor 8"},
+      {{.n_axes = 3, .sizes = {2, 4, 8}, .dims = {0, params, params}},
+       "data 2 x tensor 32"},
+      {{.n_axes = 3, .sizes = {2, 4, 8}, .dims = {0, 0, 0}}, "data 64"}};
+  for (int i = 0; i < ARRAY_LENGTH(cases); i++) {
+    Candidate merged = candidate_merged(&space, &cases[i].candidate);
+    cr_expect_str_eq(candidate_words(&space, &merged), cases[i].words, "%s",
+                     candidate_words(&space, &merged));
+  }
+  for (int i = 0; i < space.n_dims; i++)
+    space.dims[i].is_contracted = rows >> i & 1;
+  Candidate features = {.n_axes = 1, .sizes = {2}, .dims = {rows}};
+  cr_expect_str_eq(candidate_words(&space, &features), "tensor 2");
+  space.dims[0].is_of_experts = true; /* of the set FV */
+  cr_expect_str_eq(candidate_words(&space, &cases[0].candidate),
+                   "data 4 x expert 8");
+}
+
 Test(planner, the_budget_is_a_number_of_candidates) {
   for (int most = 1; most < 300; most += 37) {
     Asked asked = {0}, again = {0};
