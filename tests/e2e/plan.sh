@@ -110,6 +110,13 @@ grep -qx '  model   = "../annotated.dnn"' plans/near.plan && grep -qx '  sizes  
   { cat plans/near.plan; fail "names of files"; }
 "$dnnc" show plans/near.plan >shown || fail "show"
 grep -q "^chargpt on 4 ranks of pipedream_a .*a step takes" shown || { cat shown; fail "the model of the certificate"; }
+# Open axes are no mistake: 8 micro-batches of 4 samples, two axes of auto.
+"$dnnc" plan $small --cluster "$cluster" --ranks 4 --effort 60 --microbatches 8 --quiet >open.plan 2>message ||
+  { cat message; fail "micro-batches for other axes"; }
+grep -qx '  microbatches = 8' open.plan || { cat open.plan; fail "8 micro-batches"; }
+printf 'mesh {\n  a = auto\n  b = auto\n}\n' >open_mesh.plan
+"$dnnc" plan $small --cluster "$cluster" --ranks 4 --effort 60 --plan open_mesh.plan --quiet >open.plan 2>message ||
+  { cat message; fail "two open axes"; }
 
 # Nothing fits: the bytes, and exit 2.
 "$dnnc" plan $small --cluster "$cluster" --ranks 2 --effort 40 --what-if memory=1MB >none 2>message

@@ -88,6 +88,7 @@ static bool read_options(Tool *tool, CompileOptions *out) {
       .is_checked = options->checked,
       .is_model_only = command->flags & COMMAND_FLAG_model_only,
       .takes_cluster = command_prices(options),
+      .leaves_open = command->flags & COMMAND_FLAG_open,
       .has_whole_windows = options->whole_windows,
       .explains_windows =
           command->flags & COMMAND_FLAG_windows && !options->quiet,
