@@ -88,4 +88,10 @@ typedef struct SearchResult {
 
 SearchResult plan_search(const SearchInput *input);
 
+/* ---- lean.c ---- */
+
+/* Searches for the plan with the fewest bytes on a rank, and ends early at one
+ * that fits.  `limit` is the memory of a rank; 0 means what the host says. */
+SearchResult plan_search_lean(const SearchInput *input, Bytes limit);
+
 #endif

@@ -29,6 +29,7 @@ typedef struct Asked {
   int n, n_lists, most_in_list;
   int stop_after;  /* so many lists; 0: never */
   int n_too_large; /* whole programs that need more than their folded price */
+  int64_t least;   /* bytes of any plan */
 } Asked;
 
 static int64_t size_after(const char *text, const char *word) {
@@ -56,6 +57,7 @@ static void price(void *user, const CandidateList *list, CandidatePrice *out) {
                 (strstr(text, "shard F over tensor") ? 0 : 500),
         .peak = 64 / (data * microbatches),
         .memory = 8};
+    if (out[i].peak < asked->least) out[i].peak = asked->least;
     if (list->is_whole && asked->n_too_large-- > 0) out[i].peak = 9;
   }
 }
@@ -65,7 +67,7 @@ static bool is_stopped(void *user) {
   return asked->stop_after > 0 && asked->n_lists >= asked->stop_after;
 }
 
-static SearchResult search(Asked *asked, int most, int64_t ranks) {
+static SearchInput search_input(Asked *asked, int most, int64_t ranks) {
   Module *module = module_create();
   static const SearchHost *host;
   SearchHost own = {.price = price, .is_stopped = is_stopped, .user = asked};
@@ -74,12 +76,16 @@ static SearchResult search(Asked *asked, int most, int64_t ranks) {
   pins->batch_dim = name_intern(module->names, "B");
   pins->batch = 64;
   pins->has_train = true;
-  SearchInput input = {.arena = module->arena,
+  return (SearchInput){.arena = module->arena,
                        .train = small_graph(module),
                        .pins = pins,
                        .ranks = ranks,
                        .most_candidates = most,
                        .host = host};
+}
+
+static SearchResult search(Asked *asked, int most, int64_t ranks) {
+  SearchInput input = search_input(asked, most, ranks);
   return plan_search(&input);
 }
 
@@ -171,6 +177,39 @@ Test(planner, a_stop_leaves_the_best_so_far) {
 Test(planner, looks_further_where_no_finalist_fits) {
   Asked asked = {.n_too_large = 20};
   SearchResult result = search(&asked, 2000, 16);
+  cr_assert(result.has_plan);
+  cr_expect_leq(result.best.price.peak, 8);
+}
+
+/* The fewest bytes, or the first plan that fits. */
+Test(planner, searches_for_the_fewest_bytes) {
+  Asked asked = {0};
+  SearchInput input = search_input(&asked, 2000, 16);
+  SearchResult result = plan_search_lean(&input, 0);
+  cr_assert(result.has_plan);
+  cr_expect_leq(result.best.price.peak, 8);
+  cr_expect_eq(result.best.price.memory, 8);
+  int n_early = asked.n;
+
+  asked = (Asked){0};
+  input = search_input(&asked, 2000, 16);
+  result = plan_search_lean(&input, 1);
+  cr_assert(result.has_plan);
+  cr_expect_eq(result.best.price.peak, 1);
+  cr_expect_eq(result.best.price.memory, 1);
+
+  asked = (Asked){.least = 2};
+  input = search_input(&asked, 2000, 16);
+  result = plan_search_lean(&input, 1);
+  cr_expect(!result.has_plan);
+  cr_expect_eq(result.best.price.peak, 2, "the plan that misses least");
+  cr_expect_eq(result.n_fit, 0);
+  cr_expect_lt(n_early, asked.n, "a plan that fits ends the search");
+
+  /* One that fits in part only does not. */
+  asked = (Asked){.n_too_large = 3};
+  input = search_input(&asked, 2000, 16);
+  result = plan_search_lean(&input, 0);
   cr_assert(result.has_plan);
   cr_expect_leq(result.best.price.peak, 8);
 }

@@ -17,7 +17,8 @@
 enum {
   FEWER_BLOCKS = 10,
   MORE_BLOCKS = 12,
-  MOST_CANDIDATES = 800 /* unless --effort says another number */
+  MOST_CANDIDATES = 800, /* unless --effort says another number */
+  MOST_LEAN = 160        /* candidates of a search for the fewest bytes */
 };
 
 /* ---- prices of candidates ---- */
@@ -230,13 +231,13 @@ static void add_kernels(Planning *planning, SearchInput *input) {
     input->memory = pins->memory_bytes.value;
 }
 
-void planning_search(Planning *planning) {
+SearchInput planning_input(Planning *planning, SearchHost *host) {
   const Options *options = &planning->tool->options;
-  SearchHost host = {.price = price_candidates,
-                     .is_stopped = is_stopped,
-                     .progress = show_progress,
-                     .user = planning};
-  SearchInput input = {.arena = planning->tool->arena,
+  *host = (SearchHost){.price = price_candidates,
+                       .is_stopped = is_stopped,
+                       .progress = show_progress,
+                       .user = planning};
+  return (SearchInput){.arena = planning->tool->arena,
                        .train = planning->loaded.model->train,
                        .pins = planning->loaded.pins,
                        .cluster = planning->loaded.cluster,
@@ -244,12 +245,41 @@ void planning_search(Planning *planning) {
                        .most_candidates = options->effort > 0
                                               ? (int)options->effort
                                               : MOST_CANDIDATES,
-                       .host = &host};
+                       .host = host};
+}
+
+SearchResult planning_lean(Planning *planning, Bytes limit) {
+  SearchHost host;
+  SearchInput input = planning_input(planning, &host);
+  if (input.most_candidates > MOST_LEAN) input.most_candidates = MOST_LEAN;
+  tool_hold_signals();
+  SearchResult result = plan_search_lean(&input, limit);
+  end_progress(planning);
+  return result;
+}
+
+/* The search for the shortest step may miss the few plans that fit. */
+static void add_lean(Planning *planning) {
+  SearchResult *out = &planning->result, lean = planning_lean(planning, 0);
+  out->n_priced += lean.n_priced;
+  out->n_legal += lean.n_legal;
+  out->n_fit += lean.n_fit;
+  out->is_stopped |= lean.is_stopped;
+  if (!lean.best.text) return;
+  out->best = lean.best;
+  out->has_plan = lean.has_plan;
+}
+
+void planning_search(Planning *planning) {
+  SearchHost host;
+  SearchInput input = planning_input(planning, &host);
   tool_hold_signals();
   add_kernels(planning, &input);
   planning->result = plan_search(&input);
   priced_plans_list(&planning->priced, &planning->result);
   end_progress(planning);
+  if (!planning->result.has_plan && !planning->result.is_stopped)
+    add_lean(planning);
 }
 
 bool planning_choose(Planning *planning, const char *candidate, Diags **diags,

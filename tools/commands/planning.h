@@ -22,9 +22,15 @@ typedef struct Planning {
 /* Loads the model and the cluster of the options.  Returns an exit code, after
  * messages unless it is EXIT_done. */
 int planning_load(Planning *planning);
+/* Returns what the search is given.  It points to `host`, which is filled in.
+ */
+SearchInput planning_input(Planning *planning, SearchHost *host);
 /* Searches with progress on a terminal.  Signals are held from then on:
  * the caller ends with tool_end_as_signalled. */
 void planning_search(Planning *planning);
+/* Searches for the plan with the fewest bytes, or for any plan of `limit`
+ * bytes; 0 means what a rank has. */
+SearchResult planning_lean(Planning *planning, Bytes limit);
 
 /* The whole program of a plan. */
 typedef struct Chosen {
