@@ -165,9 +165,9 @@ const char *candidate_text(const Space *space, const Candidate *c) {
   for (int i = 0; i < space->n_dims && !c->lines; i++)
     add_shard_line(&out, space, c, i);
   if (c->lines) text_add(&out, c->lines);
-  add_written_lines(&out, arena, pins);
   for (int i = 0; i < space->n_remats; i++)
     if (c->remats >> i & 1) text_printf(&out, "  remat %s\n", space->remats[i]);
+  add_written_lines(&out, arena, pins); /* later ones win */
   text_add(&out, "}\n");
   return text_string(&out);
 }

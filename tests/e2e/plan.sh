@@ -110,6 +110,15 @@ grep -qx '  model   = "../annotated.dnn"' plans/near.plan && grep -qx '  sizes  
   { cat plans/near.plan; fail "names of files"; }
 "$dnnc" show plans/near.plan >shown || fail "show"
 grep -q "^chargpt on 4 ranks of pipedream_a .*a step takes" shown || { cat shown; fail "the model of the certificate"; }
+# So does a line that keeps values, also where computing them again would fit.
+long="$root/models/chargpt.dnn L=8 B=16 T=128"
+printf 'mesh { data = 4 }\nplan {\n  shard B over data\n  zero = 1\n  microbatches = 1\n  memory = 53MB\n}\n' >again.plan
+sed 's/^}/  keep block\n}/' again.plan >stored.plan
+"$dnnc" plan $long --cluster "$cluster" --effort 40 --plan again.plan --quiet >kept.plan 2>message ||
+  { cat message; fail "blocks computed again"; }
+"$dnnc" plan $long --cluster "$cluster" --effort 40 --plan stored.plan --quiet >kept.plan 2>message
+[ $? = 2 ] || { cat kept.plan; fail "lost 'keep block'"; }
+
 # Open axes are no mistake: 8 micro-batches of 4 samples, two axes of auto.
 "$dnnc" plan $small --cluster "$cluster" --ranks 4 --effort 60 --microbatches 8 --quiet >open.plan 2>message ||
   { cat message; fail "micro-batches for other axes"; }
