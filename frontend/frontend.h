@@ -71,8 +71,8 @@ LoadedModel frontend_load(Module *module, const FrontendOptions *options);
 /* The place that a plan is read from. */
 typedef struct PlanSource {
   const Source *file; /* the plan file; NULL means the blocks of the model */
-  /* Lines of the file that are left out, wherever one of these spans holds
-   * their first character. */
+  /* Lines of the file and annotations of the model that are left out, wherever
+   * one of these spans holds their first character. */
   const Span *without;
   int n_without;
 } PlanSource;

@@ -63,13 +63,14 @@ static void read_annotation(PinReader *r, const Annotation *annotation,
 }
 
 /* Inner annotations are noted before outer ones, over which they win. */
-void reader_read_annotations(PinReader *r) {
+void reader_read_annotations(PinReader *r, const PlanSource *from) {
   const Elab *walk = r->walk;
   Map *seen = map_create(r->e->arena);
   for (int i = walk->pinned.n - 1; i >= 0; i--) {
     const Annotation *annotation = walk->pinned.data[i].annotation;
     PathList paths = {0};
-    if (map_has(seen, annotation)) continue;
+    if (map_has(seen, annotation) || reader_leaves_out(from, annotation->span))
+      continue;
     map_put(seen, annotation, (void *)annotation);
     for (int k = 0; k <= i; k++) {
       const PinnedPaths *pinned = &walk->pinned.data[k];

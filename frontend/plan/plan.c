@@ -28,20 +28,12 @@ struct PlanReader {
 
 /* ---- lines that are left out ---- */
 
-static bool is_left_out(const PlanSource *from, Span line) {
-  for (int i = 0; i < from->n_without; i++)
-    if (from->without[i].begin <= line.begin &&
-        line.begin < from->without[i].end)
-      return true;
-  return false;
-}
-
 static void leave_out(const PlanSource *from, Ast *ast) {
   for (int i = 0; i < ast->n_items; i++) {
     Item *item = &ast->items[i];
     int n = 0;
     for (int k = 0; item->kind == ITEM_plan && k < item->n_pins; k++)
-      if (!is_left_out(from, item->pins[k].span))
+      if (!reader_leaves_out(from, item->pins[k].span))
         item->pins[n++] = item->pins[k];
     if (item->kind == ITEM_plan) item->n_pins = n;
   }
@@ -120,14 +112,15 @@ static Span first_block(const PinReader *r) {
 }
 
 /* Lines and annotations name paths, which takes a look at the graph. */
-static void read_lines(PlanReader *plans, PinReader *r) {
+static void read_lines(PlanReader *plans, PinReader *r,
+                       const PlanSource *from) {
   if (!plans->paths)
     plans->paths =
         plan_paths_create(plans->e->module, plans->graph,
                           plans->walk->aliases.data, plans->walk->aliases.n);
   r->paths = (PathReader){r->e, plans->model, plans->graph, plans->paths};
   r->pins->paths = plans->paths;
-  reader_read_annotations(r);
+  reader_read_annotations(r, from);
   reader_read_lines(r);
 }
 
@@ -151,7 +144,7 @@ static Pins *read_pins(PlanReader *plans, Elab *e, const PlanSource *from) {
       mesh || r.blocks.n > 0 || reader_annotations_ask(plans->walk);
   reader_read_mesh(&r, mesh);
   if (diags_errors(e->diags) > 0) return NULL;
-  if (pins->is_given || plans->walk->pinned.n > 0) read_lines(plans, &r);
+  if (pins->is_given || plans->walk->pinned.n > 0) read_lines(plans, &r, from);
   add_tensors(&r);
   return diags_errors(e->diags) > 0 ? NULL : pins;
 }

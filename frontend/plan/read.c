@@ -15,6 +15,18 @@
 
 #include <string.h>
 
+/* ---- lines that are left out ---- */
+
+bool reader_leaves_out(const PlanSource *from, Span line) {
+  for (int i = 0; i < from->n_without; i++) {
+    Span span = from->without[i];
+    if (span.source == line.source && span.begin <= line.begin &&
+        line.begin < span.end)
+      return true;
+  }
+  return false;
+}
+
 /* ---- shards ---- */
 
 static bool graph_has_dim(const Graph *graph, Name dim) {

@@ -46,6 +46,10 @@ void reader_read_setting(PinReader *r, const Pin *pin);
 
 /* ---- read.c ---- */
 
+/* Returns whether the source leaves out the line or annotation at this place.
+ */
+bool reader_leaves_out(const PlanSource *from, Span line);
+
 /* One line about these paths, which its places must suit; false after a
  * message. */
 bool reader_read_line(PinReader *r, const Pin *pin, const PathList *paths,
@@ -57,8 +61,9 @@ void reader_read_lines(PinReader *r);
 
 /* ---- annotations.c ---- */
 
-/* Reads the annotations of the model, over which lines of the plan win. */
-void reader_read_annotations(PinReader *r);
+/* Reads the annotations of the model, over which lines of the plan win, but for
+ * those that the source leaves out. */
+void reader_read_annotations(PinReader *r, const PlanSource *from);
 /* Returns whether an annotation says something on one rank too. */
 bool reader_annotations_ask(const Elab *walk);
 

@@ -8,7 +8,7 @@ cp -r "$root/data" .
 PATH="$(dirname "$dnnc"):$PATH"
 models=$root/models # files that the pages name
 cp "$models/gpt3.dnn" "$models/gpt2.dnn" "$models/vgg16.dnn" "$models/lib.dnn" "$models/a100x1024.cluster" \
-  "$models/pipedream-a.cluster" \
+  "$models/pipedream-a.cluster" "$models/chargpt.dnn" \
   "$root/benchmarks/plans/gpt3.plan" "$root/tests/golden/plans/model.dnn" .
 pages=$(cd "$root" && grep -l '^```console' docs/*.md docs/*/*.md | grep -v '^docs/tutorial.md$')
 [ "$(echo "$pages" | wc -l)" -ge 4 ] || fail "too few pages with commands"

@@ -8,8 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "tools/commands/planning.h"
 #include "tools/commands/start_commands.h"
+#include "tools/explain/searches.h"
 
 /* ---- output ---- */
 
@@ -141,42 +141,13 @@ static int write_plan(Planning *planning, const SearchResult *result,
   return EXIT_done;
 }
 
-/* The mistakes of one candidate say why none is legal. */
-static int report_none_legal(Planning *planning, const SearchResult *result) {
-  Text text = text_create(planning->tool->arena);
-  Diags *diags;
-  Chosen refused;
-  message_print("dnnc: error: none of %d plans is legal for '%s'\n",
-                result->n_priced, planning->tool->options.subject);
-  if (!result->first ||
-      planning_choose(planning, result->first, &diags, &refused))
-    return EXIT_user;
-  diags_print(diags, &text);
-  fputs(text_string(&text), stderr);
-  return EXIT_user;
-}
-
-static int report_none(Planning *planning, const SearchResult *result) {
-  Arena *arena = planning->tool->arena;
-  if (!result->best.text) return report_none_legal(planning, result);
-  const CandidatePrice *price = &result->best.price;
-  message_print(
-      "dnnc: error: none of %d plans fits: the smallest needs %s of %s on a "
-      "rank, %s are missing (%s)\n",
-      result->n_priced, text_quantity(arena, (double)price->peak, "B"),
-      text_quantity(arena, (double)price->memory, "B"),
-      text_quantity(arena, (double)(price->peak - price->memory), "B"),
-      result->best.words);
-  return EXIT_no_plan;
-}
-
 int command_plan(Tool *tool) {
   Planning planning = {.tool = tool};
   int code = planning_load(&planning);
   if (code != EXIT_done) return code;
   planning_search(&planning);
   const SearchResult *result = &planning.result;
-  if (!result->has_plan) return report_none(&planning, result);
+  if (!result->has_plan) return plan_report_none(&planning);
   Chosen chosen;
   Diags *diags;
   bool is_chosen =

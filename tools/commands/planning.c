@@ -69,7 +69,9 @@ static const Pins *read_candidate(Planning *planning, const char *text,
   Arena *arena = planning->tool->arena;
   Source *source = ARENA_NEW(arena, Source);
   *source = (Source){"candidate.plan", text, strlen(text)};
-  PlanSource from = {.file = source};
+  PlanSource from = {.file = source,
+                     .without = planning->without,
+                     .n_without = planning->n_without};
   return driver_read_pins(&planning->loaded, &from, diags);
 }
 

@@ -16,6 +16,9 @@ typedef struct Planning {
   PriceRequest request;
   int n_blocks;       /* of the longest run of equal ones */
   PricedPlans priced; /* by the search */
+  /* Annotations of the model that candidates leave out. */
+  const Span *without;
+  int n_without;
   SearchResult result;
 } Planning;
 

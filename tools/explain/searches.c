@@ -1,0 +1,70 @@
+/*
+ * searches.c -- searches for another plan of a loaded model: without some of
+ * its pins, on other ranks, in more memory.
+ *
+ * The options of the command line are pins, too, and each candidate gets them
+ * when it is read.  So the search has copies of both.
+ */
+#include "tools/explain/searches.h"
+
+const Cluster *planning_cluster(const Planning *planning) {
+  const Cluster *changed = planning->request.cluster;
+  return changed ? changed : planning->loaded.cluster;
+}
+
+Bytes planning_device_memory(const Planning *planning, Bytes memory) {
+  const Cluster *cluster = planning_cluster(planning);
+  Bytes reserve = 0;
+  for (int g = 0; g < cluster->n_groups; g++) {
+    const int64_t *values = cluster->groups[g].device->values;
+    if (values[DEVICE_reserve] > reserve) reserve = values[DEVICE_reserve];
+  }
+  return memory + reserve;
+}
+
+Bytes planning_usable_memory(const Planning *planning) {
+  const Cluster *cluster = planning_cluster(planning);
+  Bytes least = INT64_MAX;
+  for (int g = 0; g < cluster->n_groups; g++) {
+    Bytes usable = device_usable_memory(cluster->groups[g].device);
+    if (usable < least) least = usable;
+  }
+  return least;
+}
+
+/* By a line of the plan, or by other devices. */
+static void set_memory(Planning *planning, const Pins *pins, Bytes memory) {
+  Tool *tool = planning->tool;
+  if (memory <= planning_usable_memory(planning)) {
+    Pins *changed = arena_copy(tool->arena, pins, sizeof *pins);
+    changed->memory_bytes = pin_number(memory);
+    planning->loaded.pins = changed;
+    return;
+  }
+  const char *change =
+      arena_printf(tool->arena, "memory=%lldB",
+                   (long long)planning_device_memory(planning, memory));
+  tool->options.what_if.data = NULL;
+  tool->options.what_if.n = tool->options.what_if.capacity = 0;
+  vec_push(tool->arena, &tool->options.what_if, change);
+  planning->request.cluster = what_if(tool, planning_cluster(planning));
+}
+
+Planning planning_without(const Planning *planning, const ConflictCase *one,
+                          int most) {
+  Arena *arena = planning->tool->arena;
+  Planning out = *planning;
+  out.tool = arena_copy(arena, planning->tool, sizeof *out.tool);
+  CompileOptions *options = arena_copy(arena, planning->loaded.options,
+                                       sizeof *planning->loaded.options);
+  out.loaded.options = options;
+  out.loaded.pins = one->pins;
+  out.without = one->without;
+  out.n_without = one->n_without;
+  if (one->has_no_microbatches) options->microbatches = 0;
+  if (one->has_no_bucket) options->bucket_bytes = 0;
+  if (one->ranks > 0) out.tool->options.ranks = options->ranks = one->ranks;
+  if (one->memory > 0) set_memory(&out, one->pins, one->memory);
+  out.tool->options.effort = most;
+  return out;
+}

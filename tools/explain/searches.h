@@ -1,0 +1,31 @@
+/*
+ * searches.h -- declares further searches for a plan of a loaded model, with
+ * other pins, ranks or memory, and what is said where no plan was found.
+ */
+#ifndef TOOLS_EXPLAIN_SEARCHES_H
+#define TOOLS_EXPLAIN_SEARCHES_H
+
+#include "planner/conflicts.h"
+#include "tools/commands/planning.h"
+
+/* ---- searches.c ---- */
+
+/* Returns the same planning without these demands, in the arena of the tool.
+ * It prices at most `most` plans.  Mistakes are not expected. */
+Planning planning_without(const Planning *planning, const ConflictCase *one,
+                          int most);
+
+/* Returns the cluster after --what-if. */
+const Cluster *planning_cluster(const Planning *planning);
+/* Returns the memory of a device that leaves a rank so much. */
+Bytes planning_device_memory(const Planning *planning, Bytes memory);
+/* Returns what the device with the least memory leaves a rank. */
+Bytes planning_usable_memory(const Planning *planning);
+
+/* ---- plan_conflicts.c ---- */
+
+/* Prints why no plan was found: the missing bytes or the mistakes, pins and
+ * limits in conflict, and what to change.  Returns an exit code. */
+int plan_report_none(Planning *planning);
+
+#endif
