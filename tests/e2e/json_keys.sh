@@ -55,6 +55,7 @@ strict() { # COMMAND ARGUMENT...
 cluster=(--cluster two.cluster)
 strict check model.dnn
 strict plan model.dnn "${cluster[@]}" --effort 20
+strict explain model.dnn zero "${cluster[@]}" --plan model.plan --effort 20
 strict build model.dnn -o model.bundle
 strict run model.dnn
 strict eval model.dnn --load model.ckpt

@@ -273,7 +273,7 @@ static bool read_option(Tool *tool, int argc, char **argv, int *i) {
   return store_option(tool, row, argv[++*i]);
 }
 
-/* The model, or NAME=VALUE. */
+/* The model, a second word of some commands, or NAME=VALUE. */
 static bool read_word(Tool *tool, char *word) {
   Options *options = &tool->options;
   char *equals = strchr(word, '=');
@@ -281,7 +281,8 @@ static bool read_word(Tool *tool, char *word) {
     options->subject = word;
     return true;
   }
-  if (options->command == COMMAND_diff && !options->other) {
+  bool is_path = options->command == COMMAND_explain && !equals;
+  if (!options->other && (options->command == COMMAND_diff || is_path)) {
     options->other = word;
     return true;
   }
@@ -311,12 +312,17 @@ static bool read_level(Tool *tool, const char *word) {
 
 static bool need_subject(Tool *tool) {
   const Options *options = &tool->options;
-  bool is_diff = options->command == COMMAND_diff;
-  if (options->help || (options->subject && (options->other || !is_diff)))
+  bool needs_other =
+      options->command == COMMAND_diff || options->command == COMMAND_explain;
+  if (options->help || (options->subject && (options->other || !needs_other)))
     return true;
   const CommandInfo *row = &command_rows[options->command];
-  if (is_diff)
-    return options_complain(tool->arena, "'dnnc diff' needs two plans", NULL);
+  if (needs_other)
+    return options_complain(tool->arena,
+                            options->command == COMMAND_diff
+                                ? "'dnnc diff' needs two plans"
+                                : "'dnnc explain' needs a model and a path",
+                            NULL);
   return options_complain(
       tool->arena,
       arena_printf(tool->arena, "'dnnc %s' needs %.*s", row->name,

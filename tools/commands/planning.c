@@ -180,6 +180,11 @@ static int64_t ranks_of(const Planning *planning) {
   return is_open ? cluster_ranks(planning->loaded.cluster) : ranks;
 }
 
+void planning_begin(Planning *planning) {
+  planning->n_blocks = longest_run(planning->loaded.model->train);
+  planning->priced = priced_plans_create(planning->tool->arena);
+}
+
 int planning_load(Planning *planning) {
   Tool *tool = planning->tool;
   int code = tool_price_request(tool, &planning->request);
@@ -192,8 +197,7 @@ int planning_load(Planning *planning) {
                   tool->options.subject);
     return EXIT_user;
   }
-  planning->n_blocks = longest_run(model->train);
-  planning->priced = priced_plans_create(tool->arena);
+  planning_begin(planning);
   return EXIT_done;
 }
 

@@ -25,6 +25,8 @@ typedef struct Planning {
 /* Loads the model and the cluster of the options.  Returns an exit code, after
  * messages unless it is EXIT_done. */
 int planning_load(Planning *planning);
+/* Prepares a planning whose model was loaded otherwise. */
+void planning_begin(Planning *planning);
 /* Returns what the search is given.  It points to `host`, which is filled in.
  */
 SearchInput planning_input(Planning *planning, SearchHost *host);

@@ -7,6 +7,8 @@
  */
 #include "tools/explain/searches.h"
 
+#include <string.h>
+
 const Cluster *planning_cluster(const Planning *planning) {
   const Cluster *changed = planning->request.cluster;
   return changed ? changed : planning->loaded.cluster;
@@ -50,14 +52,21 @@ static void set_memory(Planning *planning, const Pins *pins, Bytes memory) {
   planning->request.cluster = what_if(tool, planning_cluster(planning));
 }
 
-Planning planning_without(const Planning *planning, const ConflictCase *one,
-                          int most) {
+/* With a copy of the options, which it returns. */
+static CompileOptions *copy_planning(const Planning *planning, Planning *out) {
   Arena *arena = planning->tool->arena;
-  Planning out = *planning;
-  out.tool = arena_copy(arena, planning->tool, sizeof *out.tool);
   CompileOptions *options = arena_copy(arena, planning->loaded.options,
                                        sizeof *planning->loaded.options);
-  out.loaded.options = options;
+  *out = *planning;
+  out->tool = arena_copy(arena, planning->tool, sizeof *out->tool);
+  out->loaded.options = options;
+  return options;
+}
+
+Planning planning_without(const Planning *planning, const ConflictCase *one,
+                          int most) {
+  Planning out;
+  CompileOptions *options = copy_planning(planning, &out);
   out.loaded.pins = one->pins;
   out.without = one->without;
   out.n_without = one->n_without;
@@ -67,4 +76,17 @@ Planning planning_without(const Planning *planning, const ConflictCase *one,
   if (one->memory > 0) set_memory(&out, one->pins, one->memory);
   out.tool->options.effort = most;
   return out;
+}
+
+bool planning_with(const Planning *planning, const char *pins, int64_t ranks,
+                   int effort, Diags *diags, Planning *out) {
+  CompileOptions *options = copy_planning(planning, out);
+  Source *source = ARENA_NEW(planning->tool->arena, Source);
+  *source = (Source){"pins.plan", pins, strlen(pins)};
+  PlanSource from = {.file = source};
+  out->tool->options.ranks = options->ranks = ranks;
+  out->tool->options.effort = effort;
+  out->tool->options.quiet = true;
+  out->loaded.pins = driver_read_pins(&out->loaded, &from, diags);
+  return out->loaded.pins != NULL;
 }

@@ -15,6 +15,11 @@
 Planning planning_without(const Planning *planning, const ConflictCase *one,
                           int most);
 
+/* Fills in the same planning under the pins of this plan file, as `dnnc plan`
+ * with these ranks and this effort has it, without progress.  Returns false
+ * after mistakes, which are in `diags`. */
+bool planning_with(const Planning *planning, const char *pins, int64_t ranks,
+                   int effort, Diags *diags, Planning *out);
 /* Returns the cluster after --what-if. */
 const Cluster *planning_cluster(const Planning *planning);
 /* Returns the memory of a device that leaves a rank so much. */

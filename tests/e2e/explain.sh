@@ -1,0 +1,74 @@
+#!/bin/bash
+# `dnnc explain` says what a plan decides and what each alternative loses: its losses
+# are those of the plans that `dnnc plan` finds with the alternative as a pin.
+. "$(dirname "$0")/lib.sh"
+command -v python3 >/dev/null || skip "no python3"
+cp "$root/models/chargpt.dnn" "$root/models/pipedream-a.cluster" .
+small="chargpt.dnn L=2 B=16"
+"$dnnc" plan $small --cluster pipedream-a.cluster --ranks 4 --effort 60 -o found.plan --quiet || fail "a plan"
+printf 'mesh {\n  data = 2\n  tensor = 2\n}\nplan {\n  zero = 1\n  shard F, H over tensor\n}\n' >written.plan
+"$dnnc" simulate $small --plan written.plan --cluster pipedream-a.cluster --json >simulated.json || fail "simulate"
+
+# Each alternative that was searched is what `dnnc plan` finds with its pin.
+cat >losses.py <<'END'
+import json, subprocess, sys
+dnnc, model, path = sys.argv[1], sys.argv[2].split(), sys.argv[3]
+report = json.load(open("explained.json"))
+searched = [one for one in report["alternatives"] if one["searched"]]
+assert len(searched) == int(sys.argv[4]), searched
+for one in searched:
+    open("pin.plan", "w").write(one["pins"])
+    found = subprocess.run([dnnc, "plan", *model, "--cluster", "pipedream-a.cluster", "--ranks", "4",
+                            "--effort", str(report["effort"]), "--plan", "pin.plan", "--json", "--quiet"],
+                           capture_output=True, text=True)
+    if "step_s" not in one:
+        assert found.returncode != 0, one
+        continue
+    step = json.loads(found.stdout)["step_s"]
+    assert step == one["step_s"], (one["pin"], step, one["step_s"])
+    assert abs(one["loss_s"] - (step - report["step_s"])) < 1e-11, one
+steps = [one.get("step_s", float("inf")) for one in report["alternatives"]]
+assert steps == sorted(steps), steps
+print(f"{path}: " + ", ".join(f"{one['pin']} {one.get('loss_s', 0) * 1e3:+.3f} ms" for one in searched))
+END
+explain() { # PATH LINES
+  "$dnnc" explain $small "$1" --plan written.plan --cluster pipedream-a.cluster --effort 30 --lines "$2" --json \
+    >explained.json 2>err.txt || { cat err.txt; fail "explain $1"; }
+  python3 losses.py "$dnnc" "$small" "$1" "$2" || { cut -c1-2000 explained.json; fail "losses of $1"; }
+  [ "$(field step_s simulated.json)" = "$(grep -o '"step_s":[^,]*' explained.json | head -n 1 | cut -d: -f2)" ] ||
+    fail "$1: the step of the plan"
+}
+explain zero 3
+explain mesh 2
+explain F 2
+explain 'block[0].attn.q' 2
+explain 'block.mlp!dot[0]' 2
+
+# A line changed alone is what `simulate` prices.
+explain zero 0
+changed=$(grep -o '"pin":"zero = 3".*' explained.json | grep -o '"changed_step_s":[^,]*' | head -n 1 | cut -d: -f2)
+sed 's/zero = 1/zero = 3/' written.plan >zero3.plan
+"$dnnc" simulate $small --plan zero3.plan --cluster pipedream-a.cluster --json >simulated.json || fail "simulate zero 3"
+[ "$changed" = "$(field step_s simulated.json)" ] || fail "zero = 3 in this plan: $changed"
+
+# The decision of the plan, whose certificate names its cluster.
+"$dnnc" explain $small 'block[0].attn.wq' --plan written.plan --cluster pipedream-a.cluster --lines 1 --effort 20 >words ||
+  fail "a parameter"
+grep -qx 'block\[0\].attn.wq: f32\[C:128@data, H:4@tensor, D:32\]' words &&
+  grep -q '^\* shard block\[0\].attn.wq: H over tensor .* ms ' words && grep -q '^  update ' words ||
+  { cat words; fail "a parameter"; }
+"$dnnc" explain $small block --plan written.plan --cluster pipedream-a.cluster --lines 0 >words || fail "a layer"
+grep -q '^  remat block .* not searched$' words && grep -q '^  all_reduce over tensor  *forward  *4 ' words ||
+  { cat words; fail "a layer"; }
+"$dnnc" explain $small microbatches --plan found.plan --lines 1 --effort 20 >words || fail "the cluster of the certificate"
+grep -q '^\* microbatches = 1 ' words || { cat words; fail "micro-batches"; }
+
+# Mistakes.
+"$dnnc" explain $small 'block[0].atn.q' --plan found.plan >none 2>message && fail "no such path"
+[ ! -s none ] && grep -q "^command line:1:1: error: nothing of 'chargpt' is called 'block\[0\].atn.q'$" message &&
+  grep -q "^help: did you mean 'block\[0\].attn.q'?$" message || { cat message; fail "no such path"; }
+"$dnnc" explain $small zero --cluster pipedream-a.cluster 2>message && fail "no plan"
+grep -q "name it with --plan FILE" message || { cat message; fail "no plan"; }
+"$dnnc" explain chargpt.dnn 2>message && fail "no path"
+grep -q "'dnnc explain' needs a model and a path" message || { cat message; fail "no path"; }
+exit 0
