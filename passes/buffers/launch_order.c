@@ -9,8 +9,7 @@
  *                 whose operand is the result of another collective would make
  *                 the stream wait, so it keeps its place.
  *   hide          Work that a blocking collective does not need comes after its
- *                 start, as much of it as hides the message, and no more,
- *                 because waiting work keeps its operands alive.
+ *                 start (hide_collectives.c).
  *   feed bulk     What brings a gradient into the form in which it is reduced
  *                 comes right after the gradient.
  *   read late     A copy of what a collective brought comes right before its
@@ -27,35 +26,9 @@
  *     %7 = all_reduce %5          =>    %6 = dot ... @wgrad     hides %7
  *     %8 = fused %7 ...                 %8 = fused %7 ...
  */
-#include "ir/work.h"
-#include "passes/buffers/list_schedule.h"
+#include "passes/buffers/launch_order.h"
 
 #include <stdlib.h>
-
-/* Estimates of time are in operations, for devices of any speed: a byte of
- * memory costs as long as 100 of them and a byte sent as long as 2,000, which
- * lies between GPUs on NVLink (some 1,000) and on a network (8,000), and CPUs
- * on 1 Gbit/s (800).  A message costs 1e7 at least. */
-static const double byte_ops = 100, sent_byte_ops = 2000, message_ops = 1e7;
-enum { N_SEGMENTS = 3 };
-
-typedef struct Starts {
-  int *places, n; /* ascending */
-} Starts;
-
-typedef struct LaunchOrder {
-  const Graph *graph;
-  Arena *arena;
-  int n;
-  const int *segment;
-  double hiding;
-  int *place;   /* by node: the id of the node after which it comes */
-  int *arrival; /* by node: among those of one place, the order */
-  int *root;    /* by node: the node whose bytes a view shares */
-  bool *mark;
-  int *continued; /* by node: see find_continued */
-  Starts starts[N_SEGMENTS];
-} LaunchOrder;
 
 static const Node *node_at(const LaunchOrder *o, int id) {
   return o->graph->nodes.data[id];
@@ -69,76 +42,12 @@ static bool is_bulk(const Node *node) {
   return is_async(node) && node_has(node, ATTR_bucket);
 }
 
-static double launch_ops(const LaunchOrder *o, int id) {
-  if (node_is_view(o->graph, id)) return 0;
-  Work work = node_work(o->graph, id);
-  return work.flops + byte_ops * (double)(work.read + work.written);
-}
-
-static double message_time(const LaunchOrder *o, int id) {
-  return message_ops + sent_byte_ops * (double)node_sent_bytes(o->graph, id);
-}
-
 /* An operand is the result of a collective, itself or through views. */
 static bool reads_collective(const LaunchOrder *o, int id) {
   const Node *node = node_at(o, id);
   for (int i = 0; i < node->n_inputs; i++)
     if (is_async(node_at(o, o->root[node->inputs[i].node]))) return true;
   return false;
-}
-
-/* ---- hide ---- */
-
-/* The work that follows collective `id` before anybody waits for it. */
-static double work_before_wait(LaunchOrder *o, int id, double limit) {
-  double ops = 0;
-  for (int next = id + 1; next < o->n && ops < limit; next++) {
-    const Node *node = node_at(o, next);
-    if (o->segment[next] != o->segment[id]) break;
-    for (int i = 0; i < node->n_inputs; i++)
-      if (o->root[node->inputs[i].node] == id && !node_is_view(o->graph, next))
-        return ops;
-    if (!is_async(node) && node->op != OP_input) ops += launch_ops(o, next);
-  }
-  return ops;
-}
-
-/* Marks what collective `id` needs of the nodes from `first` on. */
-static void mark_needed(LaunchOrder *o, int first, int id) {
-  for (int i = first; i < id; i++) o->mark[i] = false;
-  o->mark[id] = true;
-  for (int at = id; at >= first; at--) {
-    const Node *node = node_at(o, at);
-    for (int i = 0; i < node->n_inputs && o->mark[at]; i++)
-      o->mark[node->inputs[i].node] |= node->inputs[i].node >= first;
-  }
-}
-
-/* From the nearest back, nodes since the blocking collective before come after
- * this one, until they hide it. */
-static void hide_collective(LaunchOrder *o, int first, int id) {
-  double wanted = o->hiding * message_time(o, id);
-  wanted -= work_before_wait(o, id, wanted);
-  if (wanted <= 0) return;
-  mark_needed(o, first, id);
-  for (int at = id - 1; at >= first && wanted > 0; at--) {
-    const Node *node = node_at(o, at);
-    if (o->mark[at] || is_async(node) || node->op == OP_input ||
-        o->segment[at] != o->segment[id])
-      continue;
-    o->place[at] = id;
-    wanted -= launch_ops(o, at);
-  }
-}
-
-static void hide_collectives(LaunchOrder *o) {
-  int first = 0;
-  for (int id = 0; id < o->n; id++) {
-    const Node *node = node_at(o, id);
-    if (!is_async(node) || is_bulk(node)) continue;
-    hide_collective(o, first, id);
-    first = id + 1;
-  }
 }
 
 /* ---- feed bulk ---- */
@@ -169,6 +78,19 @@ static void feed_bulk(LaunchOrder *o) {
           node_at(o, node->inputs[i].node)->op != OP_input)
         place = o->place[node->inputs[i].node];
     if (place >= 0 && place < o->place[id]) o->place[id] = place;
+  }
+}
+
+/* A bucket starts behind moved work that feeds it, directly or not. */
+static void follow_operands(LaunchOrder *o) {
+  int *ready = ARENA_ARRAY(o->arena, int, o->n); /* by node: its real place */
+  for (int id = 0; id < o->n; id++) {
+    const Node *node = o->graph->nodes.data[id];
+    ready[id] = o->place[id];
+    for (int i = 0; i < node->n_inputs; i++)
+      if (ready[node->inputs[i].node] > ready[id])
+        ready[id] = ready[node->inputs[i].node];
+    if (is_bulk(node)) o->place[id] = ready[id];
   }
 }
 
@@ -330,25 +252,26 @@ static int64_t key_of(const LaunchOrder *o, int id) {
 }
 
 int64_t *launch_order_keys(const Graph *graph, const int *segment,
-                           double hiding, Arena *arena) {
+                           LiveBytes *live, int64_t limit, Arena *arena) {
   int n = graph->nodes.n;
-  LaunchOrder order = {.graph = graph,
-                       .arena = arena,
-                       .n = n,
-                       .segment = segment,
-                       .hiding = hiding,
-                       .place = ARENA_ARRAY(arena, int, n),
-                       .arrival = ARENA_ARRAY(arena, int, n),
-                       .root = ARENA_ARRAY(arena, int, n),
-                       .mark = ARENA_ARRAY(arena, bool, n)};
+  LaunchOrder order = {
+      .graph = graph,
+      .arena = arena,
+      .n = n,
+      .segment = segment,
+      .place = ARENA_ARRAY(arena, int, n),
+      .arrival = ARENA_ARRAY(arena, int, n),
+      .root = ARENA_ARRAY(arena, int, n),
+  };
   for (int id = 0; id < n; id++) {
     order.place[id] = id;
     order.root[id] = node_is_view(graph, id)
                          ? order.root[graph->nodes.data[id]->inputs[0].node]
                          : id;
   }
-  if (hiding > 0) hide_collectives(&order);
+  if (live) hide_collectives(&order, live, limit);
   feed_bulk(&order);
+  if (live) follow_operands(&order);
   read_late(&order);
   find_continued(&order);
   list_starts(&order);

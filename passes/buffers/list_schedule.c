@@ -358,23 +358,24 @@ static bool has_blocking(const Graph *graph) {
   return false;
 }
 
-/* Work that is put behind the start of a collective, to hide it, keeps its
- * operands alive.  So less is where that would take more memory: an estimate
- * of time may be half of it, so twice as much, once, or none. */
+/* Work that is moved to hide a collective keeps values alive.  Each move is
+ * judged by the order before all moves, so what they make together is looked at
+ * once more: an eighth above the peak without any is the most. */
 static int *choose_order(const ListSchedule *list) {
-  static const double hiding[] = {2, 1};
   Arena *arena = list->ctx->scratch;
+  const Graph *graph = list->graph;
   int *segment = ARENA_ARRAY(arena, int, list->n);
   find_microbatch_segments(list, segment);
   int *order =
-      order_nodes(list, launch_order_keys(list->graph, segment, 0, arena));
-  if (!has_blocking(list->graph)) return order;
-  int64_t limit = live_peak_bytes(list->graph, order, arena);
-  limit += limit / 8;
-  for (int i = 0; i < ARRAY_LENGTH(hiding); i++) {
+      order_nodes(list, launch_order_keys(graph, segment, NULL, 0, arena));
+  if (!has_blocking(graph)) return order;
+  int64_t peak = live_bytes(graph, order, arena).peak;
+  const int64_t limits[] = {peak + peak / 32, peak};
+  for (int i = 0; i < ARRAY_LENGTH(limits); i++) {
+    LiveBytes live = live_bytes(graph, order, arena);
     int *hidden = order_nodes(
-        list, launch_order_keys(list->graph, segment, hiding[i], arena));
-    if (live_peak_bytes(list->graph, hidden, arena) <= limit) return hidden;
+        list, launch_order_keys(graph, segment, &live, limits[i], arena));
+    if (live_bytes(graph, hidden, arena).peak <= peak + peak / 8) return hidden;
   }
   return order;
 }

@@ -27,16 +27,30 @@ bool fused_may_overwrite(const Graph *graph, int id, int result, int input);
  * in place need; none are added in the bodies of its scans. */
 Graph *add_launch_copies(PassContext *ctx, const Graph *graph);
 
-/* ---- launch_order.c, live_peak.c ---- */
+/* ---- live_peak.c ---- */
+
+/* The bytes that are live in an order of nodes, without persistent buffers. */
+typedef struct LiveBytes {
+  const Graph *graph;
+  int *place;       /* place of each node in the order */
+  int *first_value; /* index of the first result of each node */
+  int *root;        /* by value: the value whose bytes it has */
+  int *last;        /* place of the last use, by root; n of an output */
+  int64_t *size;    /* bytes, by root; 0 of a persistent buffer */
+  int64_t *bytes;   /* bytes that are live at each place */
+  int64_t peak;     /* the most of them */
+} LiveBytes;
+
+LiveBytes live_bytes(const Graph *graph, const int *order, Arena *arena);
+
+/* ---- launch_order.c ---- */
 
 /* Returns, by node, the key by which nodes that are ready are taken, the lowest
  * first.  `segment` has 0, 1 and 2 for before, inside and after the loop over
- * micro-batches.  `hiding` is how many times the estimated time of a blocking
- * collective other work may be put behind its start. */
+ * micro-batches.  Other work is moved beside blocking collectives as far as
+ * `live`, the bytes of the order without such moves, stays below `limit`; it
+ * follows these moves.  NULL means that none is moved. */
 int64_t *launch_order_keys(const Graph *graph, const int *segment,
-                           double hiding, Arena *arena);
-/* Returns the most bytes that are live at once when nodes run in this order,
- * without persistent buffers. */
-int64_t live_peak_bytes(const Graph *graph, const int *order, Arena *arena);
+                           LiveBytes *live, int64_t limit, Arena *arena);
 
 #endif

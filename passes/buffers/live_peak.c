@@ -9,19 +9,11 @@
  */
 #include "passes/buffers/list_schedule.h"
 
-typedef struct Liveness {
-  const Graph *graph;
-  int *first_value; /* by node: the index of its first result */
-  int *root;        /* by value: the value whose bytes it has */
-  int *last;        /* by root: the place of its last use */
-  const int *place; /* by node, in the order */
-} Liveness;
-
-static int value_of(const Liveness *live, Value value) {
+static int value_of(const LiveBytes *live, Value value) {
   return live->first_value[value.node] + value.result;
 }
 
-static void find_roots(Liveness *live) {
+static void find_roots(LiveBytes *live) {
   const Graph *graph = live->graph;
   for (int id = 0; id < graph->nodes.n; id++) {
     const Node *node = graph->nodes.data[id];
@@ -38,13 +30,13 @@ static void find_roots(Liveness *live) {
   }
 }
 
-static void use_at(Liveness *live, Value value, int place) {
+static void use_at(LiveBytes *live, Value value, int place) {
   int *last = &live->last[live->root[value_of(live, value)]];
   if (place > *last) *last = place;
 }
 
 /* By node: the place of the first reader that is no view. */
-static int *find_first_readers(const Liveness *live, Arena *arena) {
+static int *find_first_readers(const LiveBytes *live, Arena *arena) {
   const Graph *graph = live->graph;
   int n = graph->nodes.n;
   int *first = ARENA_ARRAY(arena, int, n);
@@ -58,7 +50,7 @@ static int *find_first_readers(const Liveness *live, Arena *arena) {
   return first;
 }
 
-static void find_last_uses(Liveness *live, Arena *arena) {
+static void find_last_uses(LiveBytes *live, Arena *arena) {
   const Graph *graph = live->graph;
   int n = graph->nodes.n;
   const int *first_reader = find_first_readers(live, arena);
@@ -81,34 +73,42 @@ static int64_t value_bytes(const Graph *graph, const Type *type) {
          dtype_size_bytes(type->dtype);
 }
 
-int64_t live_peak_bytes(const Graph *graph, const int *order, Arena *arena) {
+static void add_values(LiveBytes *live, const int *order, Arena *arena) {
+  const Graph *graph = live->graph;
+  int n = graph->nodes.n;
+  int64_t *freed = ARENA_ARRAY(arena, int64_t, n + 1); /* after a place */
+  int64_t bytes = 0;
+  for (int i = 0; i < n; i++) {
+    const Node *node = graph->nodes.data[order[i]];
+    for (int r = 0; r < node->n_results && node->op != OP_input; r++) {
+      int v = live->first_value[order[i]] + r;
+      if (live->root[v] != v) continue;
+      live->size[v] = value_bytes(graph, node->types[r]);
+      bytes += live->size[v];
+      freed[live->last[v]] += live->size[v];
+    }
+    live->bytes[i] = bytes;
+    if (bytes > live->peak) live->peak = bytes;
+    bytes -= freed[i];
+  }
+}
+
+LiveBytes live_bytes(const Graph *graph, const int *order, Arena *arena) {
   int n = graph->nodes.n, n_values = 0;
-  int *place = ARENA_ARRAY(arena, int, n);
-  Liveness live = {.graph = graph,
-                   .first_value = ARENA_ARRAY(arena, int, n),
-                   .place = place};
-  for (int i = 0; i < n; i++) place[order[i]] = i;
+  LiveBytes live = {.graph = graph,
+                    .first_value = ARENA_ARRAY(arena, int, n),
+                    .place = ARENA_ARRAY(arena, int, n),
+                    .bytes = ARENA_ARRAY(arena, int64_t, n)};
+  for (int i = 0; i < n; i++) live.place[order[i]] = i;
   for (int id = 0; id < n; id++) {
     live.first_value[id] = n_values;
     n_values += graph->nodes.data[id]->n_results;
   }
   live.root = ARENA_ARRAY(arena, int, n_values);
   live.last = ARENA_ARRAY(arena, int, n_values);
+  live.size = ARENA_ARRAY(arena, int64_t, n_values);
   find_roots(&live);
   find_last_uses(&live, arena);
-  int64_t *freed = ARENA_ARRAY(arena, int64_t, n + 1); /* after a place */
-  int64_t bytes = 0, peak = 0;
-  for (int i = 0; i < n; i++) {
-    const Node *node = graph->nodes.data[order[i]];
-    for (int r = 0; r < node->n_results && node->op != OP_input; r++) {
-      int v = live.first_value[order[i]] + r;
-      if (live.root[v] != v) continue;
-      int64_t own = value_bytes(graph, node->types[r]);
-      bytes += own;
-      freed[live.last[v]] += own;
-    }
-    if (bytes > peak) peak = bytes;
-    bytes -= freed[i];
-  }
-  return peak;
+  add_values(&live, order, arena);
+  return live;
 }
