@@ -80,6 +80,11 @@ bool may_shard(PlanMaker *m, int64_t size, int64_t shards, const char *axes);
 /* ---- plan_places.c: lines about names, values and operators, each of which
  * may decide to write nothing ---- */
 
+/* The operator of a path: "block.attn.dot[0]" is block.attn!dot[0]. */
+const char *plan_operator(Arena *arena, const char *path);
+/* The dims that a product works on: those of its operands, each once, the one
+ * that it adds up included.  Returns their number, at most 2 MAX_RANK. */
+int plan_product_dims(const Graph *graph, int id, const Dim **out);
 void make_name_line(PlanMaker *m);
 void make_parameter_line(PlanMaker *m);
 void make_value_line(PlanMaker *m);

@@ -183,26 +183,23 @@ void make_replicate_line(PlanMaker *m) {
 
 /* ---- operators ---- */
 
-/* The operator of a path: "block.attn.dot[0]" is block.attn!dot[0]. */
-static const char *operator_name(PlanMaker *m, Name path) {
-  char *name = arena_strdup(m->arena, path), *dot = strrchr(name, '.');
-  if (!dot) return arena_printf(m->arena, "\"!%s\"", path);
+const char *plan_operator(Arena *arena, const char *path) {
+  char *name = arena_strdup(arena, path), *dot = strrchr(name, '.');
+  if (!dot) return arena_printf(arena, "\"!%s\"", path);
   *dot = '!';
   return name;
 }
 
 static void write_operator(PlanMaker *m, int id, const PlacedDims *placed) {
-  write_places(m, operator_name(m, m->graph->nodes.data[id]->path), placed,
-               LINE_operator);
+  const char *path = m->graph->nodes.data[id]->path;
+  write_places(m, plan_operator(m->arena, path), placed, LINE_operator);
 }
 
-/* The dims that a product works on: those of its operands, each once, the one
- * that it adds up included. */
-static int product_dims(const PlanMaker *m, int id, const Dim **out) {
-  const Node *node = m->graph->nodes.data[id];
+int plan_product_dims(const Graph *graph, int id, const Dim **out) {
+  const Node *node = graph->nodes.data[id];
   int n = 0;
   for (int i = 0; i < 2; i++) {
-    const Type *type = graph_type(m->graph, node->inputs[i]);
+    const Type *type = graph_type(graph, node->inputs[i]);
     for (int d = 0; d < type->rank; d++) {
       bool is_known = !is_plan_name(type->dims[d].name);
       for (int k = 0; k < n; k++)
@@ -219,7 +216,7 @@ void make_operator_line(PlanMaker *m) {
   const Dim *dims[2 * MAX_RANK];
   PlacedDims placed = {.text = text_create(m->arena), .used = m->batch_axes};
   if (m->is_batch_open) return;
-  int n = product_dims(m, id, dims);
+  int n = plan_product_dims(m->graph, id, dims);
   for (int i = 0; i < n; i++)
     if (is_batch(m, dims[i]->name))
       place_batch(m, &placed, true);
@@ -250,7 +247,7 @@ static void add_up_shards(PlanMaker *m, int id, const char *axis,
   bool is_any = false;
   if (node->op != OP_dot || CHOOSE(m, 2)) return;
   for (int i = 0; i < m->products.n; i++) is_any |= m->products.data[i] == id;
-  int n = is_any ? product_dims(m, id, dims) : 0;
+  int n = is_any ? plan_product_dims(m->graph, id, dims) : 0;
   is_any = false;
   for (int i = 0; i < n; i++) {
     bool is_added = !has_plan_dim(node->types[0], dims[i]->name);

@@ -64,14 +64,25 @@ bool may_shard(PlanMaker *m, int64_t size, int64_t shards, const char *axes) {
 
 /* ---- settings ---- */
 
-static void make_mesh(PlanMaker *m) {
+/* The size of the next axis, which the subject gives or is random; 0: the mesh
+ * has no more. */
+static int choose_axis(PlanMaker *m) {
   static const int sizes[] = {2, 3, 4, 2};
+  const PlanSubject *subject = m->subject;
+  int i = m->n_axes;
+  if (subject->n_axes > 0)
+    return i < subject->n_axes ? (int)subject->axes[i] : 0;
+  int size = sizes[CHOOSE(m, ARRAY_LENGTH(sizes))];
+  if (i > 0 && CHOOSE(m, 2)) return 0;
+  return m->ranks * size > subject->most_ranks ? 0 : size;
+}
+
+static void make_mesh(PlanMaker *m) {
   m->ranks = 1;
   text_add(m->out, "\nmesh {");
   for (int i = 0; i < MOST_PLAN_AXES; i++) {
-    int size = sizes[CHOOSE(m, ARRAY_LENGTH(sizes))];
-    if (i > 0 && CHOOSE(m, 2)) break;
-    if (m->ranks * size > m->subject->most_ranks) break;
+    int size = choose_axis(m);
+    if (size == 0) break;
     text_printf(m->out, "%s %s = %d", i ? ";" : "", axis_names[i], size);
     m->ranks *= size;
     m->sizes[m->n_axes++] = size;

@@ -27,6 +27,9 @@ typedef struct PlanSubject {
    * NULL: the program has none that is known. */
   const char *queries, *keys, *heads;
   int most_ranks;
+  /* Sizes of the axes a, b, c of the mesh; no axes: a random one. */
+  int n_axes;
+  const int64_t *axes;
   bool computes_bf16; /* so that a plan may reduce in it */
 } PlanSubject;
 
