@@ -5,8 +5,9 @@
  *     zero 1, 4 micro-batches      =>   plan { microbatches = 4; zero = 1
  *                                              shard F, H over tensor }
  *
- * The batch takes the axes that shard nothing else, without a line.  Lines that
- * a person wrote follow as they are.
+ * The batch takes the axes that shard nothing else, without a line; where they
+ * do not divide it, it may stay whole.  Lines that a person wrote follow as
+ * they are.
  */
 #include "planner/candidate.h"
 
@@ -68,13 +69,17 @@ Candidate candidate_merged(const Space *space, const Candidate *candidate) {
 int64_t candidate_batch_shards(const Candidate *candidate) {
   int64_t n = 1;
   for (int a = 0; a < candidate->n_axes; a++)
-    if (candidate->dims[a] == 0) n *= candidate->sizes[a];
+    if (candidate->dims[a] == 0 && !candidate->is_batch_whole)
+      n *= candidate->sizes[a];
   return n;
 }
 
 bool candidate_is_even(const Space *space, const Candidate *candidate) {
   if (candidate->lines) return true; /* by the sizes of its units */
   const Pins *pins = space->input->pins;
+  /* A written line may keep an axis from the batch, or the batch from an axis.
+   */
+  if (pins && pins->shards.n + pins->of_paths.n > 0) return true;
   int64_t batch = pins ? pins->batch : 0;
   int64_t shards = candidate_batch_shards(candidate) * candidate->microbatches;
   return batch % shards == 0;
@@ -162,6 +167,8 @@ const char *candidate_text(const Space *space, const Candidate *c) {
               pins && pins->model ? arena_printf(arena, "%s ", pins->model)
                                   : "");
   add_settings(&out, space, c);
+  if (c->is_batch_whole && pins && pins->batch_dim && !c->lines)
+    text_printf(&out, "  shard %s over none\n", pins->batch_dim);
   for (int i = 0; i < space->n_dims && !c->lines; i++)
     add_shard_line(&out, space, c, i);
   if (c->lines) text_add(&out, c->lines);

@@ -10,6 +10,7 @@ typedef struct Candidate {
   int n_axes;
   int64_t sizes[MAX_AXES]; /* outermost first, as in the mesh */
   DimSet dims[MAX_AXES];   /* that the axis shards; none: the batch */
+  bool is_batch_whole;     /* no axis shards the batch */
   int zero;
   int64_t microbatches;
   PlanAttention attention;
@@ -30,7 +31,8 @@ const char *candidate_text(const Space *space, const Candidate *candidate);
 const char *candidate_words(const Space *space, const Candidate *candidate);
 /* Over how many shards the batch is divided. */
 int64_t candidate_batch_shards(const Candidate *candidate);
-/* Returns true if each rank gets as many samples in each micro-batch. */
+/* Returns false if ranks would get different numbers of samples in a
+ * micro-batch: no such plan is legal. */
 bool candidate_is_even(const Space *space, const Candidate *candidate);
 
 /* Returns the name of an axis by what it shards: "tensor", or "tensor_outer"

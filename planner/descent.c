@@ -183,6 +183,9 @@ static void vary_dims(Descent *d, const Candidate *from, int axis,
   Candidate c = *from;
   c.dims[axis] = 0;
   add(d, out, &c);
+  c.is_batch_whole = false;
+  if (from->is_batch_whole) add(d, out, &c);
+  c.is_batch_whole = from->is_batch_whole;
   for (int i = 0; i < d->space.n_sets; i++) {
     c.dims[axis] = d->space.sets[i];
     add(d, out, &c);
@@ -334,20 +337,30 @@ static void divide_batch(const Descent *d, Candidate *c) {
     c->microbatches *= 2;
 }
 
+/* Adds the candidate; also with a whole batch, if its shards would differ. */
+static void add_with_batch(Descent *d, Candidates *list, const Candidate *c) {
+  int64_t batch = pins_of(d) ? pins_of(d)->batch : 0;
+  Candidate whole = *c;
+  add(d, list, c);
+  if (batch % (candidate_batch_shards(c) * c->microbatches) == 0) return;
+  whole.is_batch_whole = true;
+  add(d, list, &whole);
+}
+
 /* Adds the candidate with what takes the most memory, and the least. */
 static void add_start(Descent *d, Candidates *list, Candidate c) {
   c.microbatches = 1;
   pin(d, &c);
-  add(d, list, &c);
+  add_with_batch(d, list, &c);
   c.zero = 3;
   c.remats = (1u << d->space.n_remats) - 1;
   divide_batch(d, &c);
   pin(d, &c);
-  add(d, list, &c);
+  add_with_batch(d, list, &c);
 }
 
-/* The mesh that was written; axes of its lines shard nothing else. */
-static void add_written_mesh(Descent *d, Candidates *list) {
+/* The axes that a person wrote, with their sizes. */
+static Candidate written_mesh(const Descent *d) {
   const Pins *pins = pins_of(d);
   Candidate c = {.n_axes = pins->axes.n};
   int64_t left = d->input->ranks;
@@ -357,7 +370,23 @@ static void add_written_mesh(Descent *d, Candidates *list) {
     c.sizes[a] = pins->axes.data[a].size;
     if (c.sizes[a] == 0) c.sizes[a] = left, left = 1;
   }
-  add_start(d, list, c);
+  return c;
+}
+
+/* Leaves all axes to written lines and the batch, or shards each set over one
+ * axis or all: the batch may not take as many ranks. */
+static void add_written_mesh(Descent *d, Candidates *list) {
+  const Candidate mesh = written_mesh(d);
+  add_start(d, list, mesh);
+  for (int i = 0; i < d->space.n_sets; i++) {
+    Candidate all = mesh;
+    for (int a = 0; a < mesh.n_axes; a++) {
+      Candidate one = mesh;
+      all.dims[a] = one.dims[a] = d->space.sets[i];
+      if (mesh.n_axes > 1) add_start(d, list, one);
+    }
+    add_start(d, list, all);
+  }
 }
 
 static void add_two_axes(Descent *d, Candidates *list, int64_t size,

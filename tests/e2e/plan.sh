@@ -69,6 +69,18 @@ for line in '  outer = 2' '  inner = 2' '  zero         = 1' '  microbatches = 2
   grep -qx "$line" kept.plan || { cat kept.plan; fail "lost '$line'"; }
 done
 
+# The ranks of a written mesh need not divide the batch, nor its written micro-batches those of a rank.
+printf 'mesh {\n  outer = 2\n  inner = 2\n}\n' >mesh.plan
+"$dnnc" plan "$root/models/chargpt.dnn" L=2 B=3 --cluster "$cluster" --effort 100 --plan mesh.plan --quiet >other.plan ||
+  fail "a mesh that does not divide the batch"
+printf 'mesh {\n  outer = 4\n}\nplan {\n  microbatches = 16\n}\n' >micro.plan
+"$dnnc" plan $small --cluster "$cluster" --effort 100 --plan micro.plan --quiet >other.plan ||
+  fail "micro-batches of one sample"
+grep -qx '  microbatches = 16' other.plan || { cat other.plan; fail "micro-batches of one sample"; }
+printf 'mesh {\n  outer = 4\n}\nplan {\n  microbatches = 16\n  shard F over outer\n}\n' >micro.plan
+"$dnnc" plan $small --cluster "$cluster" --effort 100 --plan micro.plan --quiet >other.plan ||
+  fail "a written line takes the axis from the batch"
+
 # The text is that of a bundle, without lines for annotations, and leads to the step that was found.
 sed -e 's/^layer block/@remat\nlayer block/' "$root/models/chargpt.dnn" >annotated.dnn
 annotated="annotated.dnn L=3 B=16"
