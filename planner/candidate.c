@@ -53,7 +53,7 @@ static const char *axis_name(const Space *space, const Candidate *c, int axis) {
 Candidate candidate_merged(const Space *space, const Candidate *candidate) {
   Candidate out = *candidate;
   out.n_axes = 0;
-  if (has_mesh(space)) return *candidate;
+  if (has_mesh(space) || candidate->lines) return *candidate;
   for (int a = 0; a < candidate->n_axes; a++) {
     int last = out.n_axes - 1;
     if (last >= 0 && out.dims[last] == candidate->dims[a]) {

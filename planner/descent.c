@@ -180,6 +180,7 @@ static void vary_microbatches(Descent *d, const Candidate *from,
 
 static void vary_dims(Descent *d, const Candidate *from, int axis,
                       Candidates *out) {
+  if (from->lines) return; /* they name the axes */
   Candidate c = *from;
   c.dims[axis] = 0;
   add(d, out, &c);
@@ -270,7 +271,7 @@ static void split_factor(Descent *d, const Candidate *from, int axis,
 }
 
 static void vary_mesh(Descent *d, const Candidate *from, Candidates *out) {
-  if (!is_mesh_open(d)) return;
+  if (!is_mesh_open(d) || from->lines) return;
   for (int axis = 0; axis < from->n_axes; axis++) {
     for (int k = 0; k < d->space.n_factors; k++) {
       int factor = d->space.factors[k];
@@ -468,10 +469,13 @@ static const Scored *price_whole(Descent *d, const Candidate *candidate) {
 }
 
 /* Prices what elimination finds as whole programs, until enough fit. */
-static void try_elimination(Descent *d) {
+static void try_elimination(Descent *d, const Candidates *starts) {
   enum { MOST_FOUND = 24, ENOUGH = 6 };
-  EliminationResult found = eliminate_plans(&d->space, MOST_FOUND);
   int n_fit = 0;
+  if (!d->input->kernels) return;
+  /* So that there is a plan if a signal comes. */
+  if (starts->n > 0) d->best = price_whole(d, &starts->data[0]);
+  EliminationResult found = eliminate_plans(&d->space, MOST_FOUND);
   for (int i = 0; i < found.n && n_fit < ENOUGH && !is_over(d); i++) {
     const Scored *scored = price_whole(d, &found.candidates[i]);
     if (!scored) continue;
@@ -539,8 +543,8 @@ SearchResult plan_search(const SearchInput *input) {
                .known = map_create(input->arena)};
   SearchResult out = {.space = space_words(&d.space)};
   Candidates starts = {0};
-  try_elimination(&d);
   add_starts(&d, &starts);
+  try_elimination(&d, &starts);
   price_all(&d, &starts);
   search(&d, &starts);
   judge(&d, &out);

@@ -19,6 +19,7 @@ typedef struct EliminationSearch {
   Arena *arena;
   const Units *units;
   Proposals proposals;
+  Ps best; /* step of the fastest proposal that fits */
 } EliminationSearch;
 
 /* ---- the walk ---- */
@@ -41,38 +42,50 @@ static unsigned zeros_of(const EliminationSearch *s) {
   return s->space->input->ranks > 1 ? 0xfu : 1u;
 }
 
-/* Returns whether a new proposal fits. */
-static bool propose_for(EliminationSearch *s, const Mesh *mesh,
-                        int64_t microbatches) {
+/* Returns the levels of ZeRO under which the parameters fit; *out_fits: whether
+ * a new proposal does. */
+static unsigned propose_for(EliminationSearch *s, const Mesh *mesh,
+                            int64_t microbatches, unsigned zeros,
+                            bool *out_fits) {
   const SearchInput *input = s->space->input;
   int before = s->proposals.list.n;
+  unsigned left = 0;
   ProposeRequest request = {.units = s->units,
                             .slice = input->slice,
                             .model = input->model,
                             .mesh = mesh,
                             .microbatches = microbatches,
-                            .zeros = zeros_of(s),
+                            .zeros = zeros,
                             .may_recompute = s->space->n_remats > 0,
                             .is_wide = s->space->n_remats == 0,
-                            .memory = input->memory};
+                            .memory = input->memory,
+                            .worth = s->best + s->best / 20};
   propose(s->arena, &request, &s->proposals);
-  for (int i = before; i < s->proposals.list.n; i++)
-    if (s->proposals.list.data[i].fits) return true;
-  return false;
+  *out_fits = false;
+  for (int i = before; i < s->proposals.list.n; i++) {
+    const Proposal *p = &s->proposals.list.data[i];
+    if (p->state <= input->memory) left |= 1u << p->zero;
+    if (!p->fits) continue;
+    *out_fits = true;
+    if (p->step < s->best) s->best = p->step;
+  }
+  return left;
 }
 
 static void walk_microbatches(EliminationSearch *s, const Mesh *mesh) {
   const SearchInput *input = s->space->input;
   const Pins *pins = input->pins;
   int64_t batch = pins ? pins->batch : 1;
+  unsigned zeros = zeros_of(s);
+  int left = -1;
+  bool fits;
   if (pins && pins->microbatches.is_set) {
-    propose_for(s, mesh, pins->microbatches.value);
+    propose_for(s, mesh, pins->microbatches.value, zeros, &fits);
     return;
   }
-  int left = -1;
   for (int64_t m = 1; m <= batch && batch % m == 0 && left != 0; m *= 2) {
-    if (input->host->is_stopped(input->host->user)) return;
-    bool fits = propose_for(s, mesh, m);
+    if (input->host->is_stopped(input->host->user) || zeros == 0) return;
+    zeros = propose_for(s, mesh, m, zeros, &fits);
     if (left > 0)
       left--;
     else if (fits)
@@ -130,14 +143,16 @@ static Candidate candidate_of(const EliminationSearch *s, const Proposal *p) {
 
 EliminationResult eliminate_plans(const Space *space, int most) {
   const SearchInput *input = space->input;
-  EliminationSearch s = {.space = space, .arena = input->arena};
+  EliminationSearch s = {
+      .space = space, .arena = input->arena, .best = INT64_MAX / 2};
   EliminationResult out = {0};
   if (!input->kernels) {
     out.reason = "there is no graph of kernels";
     return out;
   }
   s.units = units_of(s.arena, input->kernels,
-                     input->pins ? input->pins->batch_dim : NULL, &out.reason);
+                     input->pins ? input->pins->batch_dim : NULL,
+                     &input->repeats, &out.reason);
   if (!s.units) return out;
   walk_meshes(&s);
   qsort(s.proposals.list.data, (size_t)s.proposals.list.n,

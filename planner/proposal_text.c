@@ -9,6 +9,8 @@
  */
 #include "planner/proposal_text.h"
 
+#include "planner/candidate.h"
+
 #include <string.h>
 
 typedef struct LineWriter {
@@ -41,11 +43,13 @@ static const char *role_of(const Units *units, const Proposal *proposal,
 
 void proposal_axis_names(Arena *arena, const Units *units,
                          const Proposal *proposal, const char **names) {
-  for (int a = 0; a < proposal->mesh->n_axes; a++) {
+  int n = proposal->mesh->n_axes;
+  for (int a = 0; a < n; a++) {
     const char *role = role_of(units, proposal, a);
-    int n = 1;
-    for (int b = 0; b < a; b++) n += strncmp(names[b], role, strlen(role)) == 0;
-    names[a] = n == 1 ? role : arena_printf(arena, "%s%d", role, n);
+    int n_inside = 0;
+    for (int b = a + 1; b < n; b++)
+      n_inside += strcmp(role, role_of(units, proposal, b)) == 0;
+    names[a] = mesh_axis_name(arena, role, n_inside);
   }
 }
 
@@ -82,6 +86,25 @@ static const char *with_bang(Arena *arena, const char *path) {
   return text;
 }
 
+/* A path of a block with those of all blocks that it stands for:
+ * "block[3..92].mlp.dot[0]". */
+static const char *with_blocks(const LineWriter *w, const char *text) {
+  const UnitRepeats *repeats = w->units->repeats;
+  for (int r = 0; r < repeats->n; r++) {
+    const Repeat *repeat = &repeats->repeats[r];
+    int index = repeat_index(repeat, text);
+    if (index < 0) continue;
+    PathRange blocks = unit_blocks(repeats, repeat, index);
+    const char *rest = strchr(text + strlen(repeat->name), ']');
+    if (blocks.first == blocks.last)
+      return arena_printf(w->arena, "%s[%lld%s", repeat->name,
+                          (long long)blocks.first, rest);
+    return arena_printf(w->arena, "%s[%lld..%lld%s", repeat->name,
+                        (long long)blocks.first, (long long)blocks.last, rest);
+  }
+  return text;
+}
+
 /* The text that means the nodes of this path and no others, or NULL. */
 static const char *path_text(const LineWriter *w, Name path, bool is_operator) {
   const char *at = path;
@@ -90,7 +113,8 @@ static const char *path_text(const LineWriter *w, Name path, bool is_operator) {
     PathList found = {0};
     if (plan_paths_find_text(w->paths, text, &found) && found.n == 1 &&
         strcmp(found.data[0], path) == 0)
-      return text[0] == '!' ? arena_printf(w->arena, "\"%s\"", text) : text;
+      return text[0] == '!' ? arena_printf(w->arena, "\"%s\"", text)
+                            : with_blocks(w, text);
     at = plan_paths_other(w->paths, path, n);
   }
   return NULL;

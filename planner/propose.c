@@ -67,7 +67,8 @@ static const void *key_of(uint64_t hash) {
 
 static uint64_t hash_unit(const Units *units, int unit) {
   const PlanUnit *u = units->units.data[unit];
-  uint64_t hash = hash_mix(41, (uint64_t)u->n_dims * 2 + (u->block >= 0));
+  uint64_t hash = hash_mix(hash_mix(41, (uint64_t)u->times),
+                           (uint64_t)u->n_dims * 2 + (u->block >= 0));
   for (int d = 0; d < u->n_dims; d++)
     hash =
         hash_mix(hash_mix(hash, (uint64_t)u->dims[d].size),
@@ -117,6 +118,22 @@ static void add_values(Proposer *p, int unit, int axis, Assignment at,
   }
 }
 
+static void multiply(Load *load, int64_t times) {
+  load->forward *= times;
+  load->input_gradient *= times;
+  load->weight_gradient *= times;
+  load->wait[0] *= times;
+  load->wait[1] *= times;
+  load->saved *= times;
+  load->left *= times;
+  for (int zero = 0; zero < N_ZERO_LEVELS; zero++) {
+    load->zero[zero].bulk *= times;
+    load->zero[zero].update *= times;
+    load->zero[zero].state *= times;
+    load->zero[zero].gradient *= times;
+  }
+}
+
 static const UnitShape *shape_of(Proposer *p, int unit) {
   UnitShape *shape = map_get(p->shapes, key_of(p->hashes[unit]));
   if (shape) return shape;
@@ -126,8 +143,11 @@ static const UnitShape *shape_of(Proposer *p, int unit) {
   add_values(p, unit, 0, none, &list);
   if (list.values.n == 0) return NULL;
   Load *loads = ARENA_ARRAY(p->arena, Load, list.values.n);
-  for (int i = 0; i < list.values.n; i++)
+  int64_t times = p->r->units->units.data[unit]->times;
+  for (int i = 0; i < list.values.n; i++) {
     loads[i] = loads_of_unit(p->loads, unit, list.values.data[i]);
+    multiply(&loads[i], times);
+  }
   shape = ARENA_NEW(p->arena, UnitShape);
   *shape = (UnitShape){list.values.n, list.values.data, loads};
   map_put(p->shapes, key_of(p->hashes[unit]), shape);
@@ -139,7 +159,8 @@ static const UnitShape *shape_of(Proposer *p, int unit) {
 static uint64_t hash_edge(const Proposer *p, const UnitEdge *edge) {
   uint64_t hash =
       hash_mix(hash_mix(43, p->hashes[edge->from]), p->hashes[edge->to]);
-  hash = hash_mix(hash_mix(hash, edge->partial),
+  hash = hash_mix(hash_mix(hash, (uint64_t)edge->times), edge->partial);
+  hash = hash_mix(hash,
                   (uint64_t)edge->readers * 64 + (uint64_t)edge->type->dtype);
   for (int d = 0; d < edge->type->rank; d++)
     hash = hash_mix(hash_mix(hash, (uint64_t)edge->type->dims[d].size),
@@ -157,6 +178,7 @@ static const EdgeTable *table_of(Proposer *p, const UnitEdge *edge) {
   for (int i = 0; i < from->n_values; i++)
     for (int k = 0; k < to->n_values; k++)
       times[i * to->n_values + k] =
+          edge->times *
           loads_of_edge(p->loads, edge, from->values[i], to->values[k]);
   table = ARENA_NEW(p->arena, EdgeTable);
   table->times = times;
@@ -200,13 +222,13 @@ static int64_t weighted(const Load *load, const Aim *aim, bool is_in_block) {
   return sum;
 }
 
-static const int64_t *unit_costs(Proposer *p, Map *known, int unit,
-                                 const Aim *aim) {
+static const int64_t *unit_costs(Arena *arena, Proposer *p, Map *known,
+                                 int unit, const Aim *aim) {
   const UnitShape *shape = p->unit[unit];
   int64_t *costs = map_get(known, shape);
   if (costs) return costs;
   bool is_in_block = p->r->units->units.data[unit]->block >= 0;
-  costs = ARENA_ARRAY(p->arena, int64_t, shape->n_values);
+  costs = ARENA_ARRAY(arena, int64_t, shape->n_values);
   for (int i = 0; i < shape->n_values; i++)
     costs[i] = weighted(&shape->loads[i], aim, is_in_block);
   map_put(known, shape, costs);
@@ -220,7 +242,7 @@ static bool is_repeated(const Proposer *p, const UnitEdge *edge) {
          p->r->units->units.data[edge->to]->block >= 0;
 }
 
-static const int64_t *edge_costs(Proposer *p, Map *known, int i,
+static const int64_t *edge_costs(Arena *arena, Proposer *p, Map *known, int i,
                                  const Aim *aim) {
   static const char kinds[3];
   const UnitEdge *edge = &p->r->units->edges.data[i];
@@ -234,7 +256,7 @@ static const int64_t *edge_costs(Proposer *p, Map *known, int i,
   int64_t *costs = map_get(known, key);
   if (costs) return costs;
   int n = p->unit[edge->from]->n_values * p->unit[edge->to]->n_values;
-  costs = ARENA_ARRAY(p->arena, int64_t, n);
+  costs = ARENA_ARRAY(arena, int64_t, n);
   for (int k = 0; k < n; k++)
     costs[k] = table->times[k] >= ELIMINATE_MOST / WEIGHT_ONE
                    ? ELIMINATE_MOST
@@ -243,23 +265,29 @@ static const int64_t *edge_costs(Proposer *p, Map *known, int i,
   return costs;
 }
 
-static bool solve(Proposer *p, const Aim *aim, int *values) {
+static bool solve_in(Arena *arena, Proposer *p, const Aim *aim, int *values) {
   const Units *units = p->r->units;
-  Map *known = map_create(p->arena), *known_edges = map_create(p->arena);
-  int *n_values = ARENA_ARRAY(p->arena, int, units->units.n);
-  const int64_t **costs =
-      ARENA_ARRAY(p->arena, const int64_t *, units->units.n);
-  PairCosts *pairs = ARENA_ARRAY(p->arena, PairCosts, units->edges.n + 1);
+  Map *known = map_create(arena), *known_edges = map_create(arena);
+  int *n_values = ARENA_ARRAY(arena, int, units->units.n);
+  const int64_t **costs = ARENA_ARRAY(arena, const int64_t *, units->units.n);
+  PairCosts *pairs = ARENA_ARRAY(arena, PairCosts, units->edges.n + 1);
   for (int u = 0; u < units->units.n; u++) {
     n_values[u] = p->unit[u]->n_values;
-    costs[u] = unit_costs(p, known, u, aim);
+    costs[u] = unit_costs(arena, p, known, u, aim);
   }
   for (int i = 0; i < units->edges.n; i++)
     pairs[i] = (PairCosts){units->edges.data[i].from, units->edges.data[i].to,
-                           edge_costs(p, known_edges, i, aim)};
+                           edge_costs(arena, p, known_edges, i, aim)};
   PairProblem problem = {units->units.n, n_values, costs, units->edges.n,
                          pairs};
-  return eliminate(p->arena, &problem, MOST_ENTRIES, values) >= 0;
+  return eliminate(arena, &problem, MOST_ENTRIES, values) >= 0;
+}
+
+static bool solve(Proposer *p, const Aim *aim, int *values) {
+  Arena *arena = arena_beside(p->arena);
+  bool is_solved = solve_in(arena, p, aim, values);
+  arena_destroy(arena);
+  return is_solved;
 }
 
 /* ---- proposals ---- */
@@ -338,7 +366,8 @@ static int add_proposal(Arena *arena, Proposer *p, const int *values,
                    .zero = aim->zero,
                    .recomputes = aim->recomputes,
                    .step = step_of(&total, aim),
-                   .peak = peak_of(p, &total, aim)};
+                   .peak = peak_of(p, &total, aim),
+                   .state = total.load.zero[aim->zero].state};
   made.fits = made.peak <= p->r->memory;
   for (int i = 0; i < out->list.n; i++) {
     const Proposal *other = &out->list.data[i];
@@ -356,19 +385,22 @@ static int add_proposal(Arena *arena, Proposer *p, const int *values,
   return out->list.n - 1;
 }
 
-/* If what is fastest does not fit, memory gets a price, which rises. */
-static void propose_setting(Arena *arena, Proposer *p, Aim aim, int *values,
+/* If what is fastest does not fit, memory gets a price, which rises.  Returns
+ * false if even that is slower than what is worth a look. */
+static bool propose_setting(Arena *arena, Proposer *p, Aim aim, int *values,
                             Proposals *out) {
-  static const double prices[] = {0, 0.1, 0.5, 2, 10};
+  static const double prices[] = {0, 0.2, 2, 10};
   double unit = 0;
   for (int i = 0; i < ARRAY_LENGTH(prices); i++) {
     aim.per_byte = prices[i] * unit;
-    if (!solve(p, &aim, values)) return;
+    if (!solve(p, &aim, values)) return false;
     int at = add_proposal(arena, p, values, &aim, out);
     const Proposal *made = &out->list.data[at];
-    if (made->fits) return;
+    if (made->fits) return true;
+    if (i == 0 && made->step > p->r->worth) return false;
     if (i == 0) unit = (double)made->step * WEIGHT_ONE / (double)p->r->memory;
   }
+  return true;
 }
 
 static void propose_all(Arena *arena, Proposer *p, Proposals *out) {
@@ -378,7 +410,7 @@ static void propose_all(Arena *arena, Proposer *p, Proposals *out) {
     for (int again = 0; again <= p->r->may_recompute; again++)
       for (int i = 0; i < n && p->r->zeros >> zero & 1; i++) {
         Aim aim = {weightings[i], zero, again, 0};
-        propose_setting(arena, p, aim, values, out);
+        if (!propose_setting(arena, p, aim, values, out)) break;
       }
 }
 

@@ -17,6 +17,7 @@ typedef struct ProposeRequest {
   bool may_recompute; /* all blocks of repeats */
   bool is_wide;       /* try all weightings, not the few that mostly win */
   Bytes memory;       /* that a rank may have */
+  Ps worth; /* settings whose fastest proposal is slower get no more */
 } ProposeRequest;
 
 /* One assignment for each unit, and what it is estimated to take. */
@@ -27,7 +28,7 @@ typedef struct Proposal {
   bool recomputes;
   const Assignment *assignments; /* by unit */
   Ps step;
-  Bytes peak;
+  Bytes peak, state; /* state: part of it, of parameters */
   bool fits;
 } Proposal;
 

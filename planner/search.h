@@ -12,6 +12,7 @@
 
 #include "ir/cluster/cluster.h"
 #include "ir/plan/pins.h"
+#include "planner/units.h"
 #include "price/cost.h"
 
 /* The cost of a candidate.  The price of a program with fewer equal blocks
@@ -51,6 +52,7 @@ typedef struct SearchInput {
    * of one rank, the machines, the paths that lines can name, and the bytes
    * that a rank may have. */
   const Graph *kernels;
+  UnitRepeats repeats; /* of the program, of which the graph has a part */
   const CostModel *model;
   const ClusterSlice *slice;
   const PlanPaths *paths;

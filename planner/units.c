@@ -452,14 +452,45 @@ static Name block_of(const UnitFinder *f, const char *path) {
                        (size_t)(close + 1 - path));
 }
 
+static bool is_cut(const UnitRepeats *repeats, const Repeat *repeat) {
+  return repeat->last - repeat->first >= repeats->kept;
+}
+
+PathRange unit_blocks(const UnitRepeats *repeats, const Repeat *repeat,
+                      int64_t index) {
+  int64_t at = index - repeat->first, last = repeat->last;
+  int64_t left_out = last - repeat->first + 1 - repeats->kept;
+  if (!is_cut(repeats, repeat) || at < STANDS_FOR_MANY || index == last)
+    return (PathRange){index, index, SPAN_NONE};
+  if (at == STANDS_FOR_MANY)
+    return (PathRange){index, index + left_out, SPAN_NONE};
+  return (PathRange){index + left_out, index + left_out, SPAN_NONE};
+}
+
+/* Of the program: how many blocks a unit is in. */
+static int64_t times_of(const UnitFinder *f, const char *path) {
+  const UnitRepeats *repeats = f->units->repeats;
+  for (int r = 0; r < repeats->n; r++) {
+    int index = repeat_index(&repeats->repeats[r], path);
+    if (index < 0) continue;
+    PathRange blocks = unit_blocks(repeats, &repeats->repeats[r], index);
+    return blocks.last - blocks.first + 1;
+  }
+  return 1;
+}
+
 static void find_blocks(UnitFinder *f) {
   Map *blocks = map_create(f->arena);
   for (int u = 0; u < f->units->units.n; u++) {
     PlanUnit *unit = f->units->units.data[u];
     Name block = NULL;
-    for (int i = 0; i < unit->kernels.n && !block; i++)
-      block = block_of(f, f->graph->nodes.data[unit->kernels.data[i].id]->path);
     unit->block = -1;
+    unit->times = 1;
+    for (int i = 0; i < unit->kernels.n && !block; i++) {
+      Name path = f->graph->nodes.data[unit->kernels.data[i].id]->path;
+      block = block_of(f, path);
+      if (block) unit->times = times_of(f, path);
+    }
     if (!block) continue;
     if (!map_has(blocks, block))
       map_put(blocks, block, (void *)(intptr_t)map_size(blocks));
@@ -467,8 +498,20 @@ static void find_blocks(UnitFinder *f) {
   }
 }
 
+/* An edge between two blocks counts with the block before. */
+static void count_edges(UnitFinder *f) {
+  for (int i = 0; i < f->units->edges.n; i++) {
+    UnitEdge *edge = &f->units->edges.data[i];
+    const PlanUnit *from = f->units->units.data[edge->from];
+    const PlanUnit *to = f->units->units.data[edge->to];
+    const PlanUnit *before = edge->is_backward ? to : from;
+    edge->times = from->block == to->block ? from->times : before->times;
+    if (from->block < 0 || to->block < 0) edge->times = 1;
+  }
+}
+
 Units *units_of(Arena *arena, const Graph *kernels, Name batch_dim,
-                const char **out_reason) {
+                const UnitRepeats *repeats, const char **out_reason) {
   UnitFinder f = {.arena = arena,
                   .graph = kernels,
                   .batch_dim = batch_dim,
@@ -477,6 +520,7 @@ Units *units_of(Arena *arena, const Graph *kernels, Name batch_dim,
                   .dims = kernel_dims_create(arena)};
   f.units->graph = kernels;
   f.units->batch_dim = batch_dim;
+  f.units->repeats = repeats;
   find_units(&f);
   bool is_done = add_kernels(&f);
   *out_reason = f.reason;
@@ -484,6 +528,7 @@ Units *units_of(Arena *arena, const Graph *kernels, Name batch_dim,
   find_edges(&f);
   find_updates(&f);
   find_blocks(&f);
+  count_edges(&f);
   find_saved(&f);
   return f.units;
 }

@@ -12,6 +12,8 @@
 #ifndef PLANNER_UNITS_H
 #define PLANNER_UNITS_H
 
+#include "ir/model/repeat.h"
+#include "ir/plan/graph_paths.h"
 #include "planner/kernel_dims.h"
 
 typedef struct UnitKernel {
@@ -49,7 +51,8 @@ typedef struct PlanUnit {
   VEC(UnitValue) values; /* operands and results of kernels */
   VEC(UnitSum) sums;
   VEC(UnitSaved) saved;
-  int block; /* equal for units of one block of a repeat; -1: in none */
+  int block;     /* equal for units of one block of a repeat; -1: in none */
+  int64_t times; /* units of the program that it stands for */
 } PlanUnit;
 
 /* A trained parameter, placed by the first unit that reads it. */
@@ -71,12 +74,23 @@ typedef struct UnitEdge {
   DimMap from_dims, to_dims;
   LoopSet partial; /* of `from`: it is partial where these are sharded */
   bool is_backward;
-  int readers; /* units that read the value */
+  int readers;   /* units that read the value */
+  int64_t times; /* edges of the program that it stands for */
 } UnitEdge;
+
+/* The runs of equal blocks of the program.  The graph has the first blocks of
+ * each and the last, `kept` in all if there are more.  Block STANDS_FOR_MANY
+ * stands for those that are left out. */
+typedef struct UnitRepeats {
+  int n, kept;
+  const Repeat *repeats;
+} UnitRepeats;
+enum { KEPT_BLOCKS = 6, STANDS_FOR_MANY = 3 };
 
 typedef struct Units {
   const Graph *graph;
   Name batch_dim; /* or NULL */
+  const UnitRepeats *repeats;
   VEC(PlanUnit *) units;
   VEC(UnitParam) params;
   VEC(UnitEdge) edges;
@@ -85,7 +99,10 @@ typedef struct Units {
 /* Returns NULL, with a reason, if the graph has a kernel that no unit can
  * have. */
 Units *units_of(Arena *arena, const Graph *kernels, Name batch_dim,
-                const char **out_reason);
+                const UnitRepeats *repeats, const char **out_reason);
+/* Returns which blocks of the program block `index` of a repeat stands for. */
+PathRange unit_blocks(const UnitRepeats *repeats, const Repeat *repeat,
+                      int64_t index);
 
 /* The loop dim of a value's dim, or of an iteration dim of an operator; -1. */
 int unit_find_dim(const PlanUnit *unit, Name name);

@@ -97,7 +97,8 @@ static const Pins *draw(const Subject *subject, Plans *plans, uint64_t number) {
   of.most_ranks = MOST_RANKS;
   Source *source = ARENA_NEW(arena, Source);
   source->path = "random.plan";
-  source->text = plan_make(choices_random(arena, number), &of, lines, &samples);
+  source->text =
+      random_plan(choices_random(arena, number), &of, lines, &samples);
   source->n = strlen(source->text);
   PlanSource from = {.file = source};
   return driver_read_pins(c, &from, diags_create(arena));

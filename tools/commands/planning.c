@@ -215,6 +215,7 @@ static void add_kernels(Planning *planning, SearchInput *input) {
   const Pins *pins = planning->loaded.pins;
   Trial *trial = ARENA_NEW(tool->arena, Trial);
   TrialPlan plan = {.pins = ARENA_NEW(tool->arena, Pins),
+                    .blocks = KEPT_BLOCKS,
                     .is_training_only = true};
   if (pins && (pins_have_mesh(pins) || pins->shards.n || pins->of_paths.n))
     return;
@@ -228,6 +229,9 @@ static void add_kernels(Planning *planning, SearchInput *input) {
   *slice = cluster_slice(tool->arena, trial->priced.cluster,
                          planning->request.first_rank, input->ranks);
   if (!driver_cost_model(&trial->c, slice, model)) return;
+  Repeat *repeats = ARENA_ARRAY(tool->arena, Repeat, MOST_REPEATS);
+  int n = graph_repeats(planning->loaded.model->train, NULL, repeats);
+  input->repeats = (UnitRepeats){n, KEPT_BLOCKS, repeats};
   input->kernels = trial->c.trained;
   input->model = model;
   input->slice = slice;

@@ -60,6 +60,7 @@ static CompileOptions *copy_planning(const Planning *planning, Planning *out) {
   *out = *planning;
   out->tool = arena_copy(arena, planning->tool, sizeof *out->tool);
   out->loaded.options = options;
+  out->priced = priced_plans_create(arena);
   return options;
 }
 
