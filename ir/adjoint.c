@@ -19,6 +19,8 @@ Adjoint adjoint_begin(Arena *scratch, Graph *graph) {
   }
   adjoint.cotangents = ARENA_ARRAY(scratch, Value, n_values);
   for (int i = 0; i < n_values; i++) adjoint.cotangents[i] = VALUE_NONE;
+  adjoint.pins = graph_pins(graph, scratch);
+  adjoint.pinned = map_create(scratch);
   return adjoint;
 }
 
@@ -55,6 +57,32 @@ void adjoint_set_place(Adjoint *adjoint, int id) {
                             node->path[0] != '\0' ? node->path : "loss");
 }
 
+static bool pin_says_same(const Node *pin, const Node *other) {
+  bool is_same = pin->n_attrs == other->n_attrs;
+  for (int i = 0; is_same && i < pin->n_attrs; i++)
+    is_same = attr_equal(&pin->attrs[i], &other->attrs[i]);
+  return is_same;
+}
+
+/* Pins the cotangent as the value is.  A sum hands one cotangent on to all of
+ * its terms: where another value pins it in another way, those who read this
+ * value's gradient read the constraint. */
+static void adjoint_pin(Adjoint *adjoint, int pin) {
+  Graph *graph = adjoint->graph;
+  Value *cotangent = cotangent_of(adjoint, graph->nodes.data[pin]->inputs[0]);
+  if (!value_is(*cotangent)) return;
+  const void *key =
+      (const void *)(((intptr_t)cotangent->node << 16) + cotangent->result + 1);
+  intptr_t known = (intptr_t)map_get(adjoint->pinned, key);
+  Value placed;
+  adjoint_set_place(adjoint, pin);
+  op_info(OP_constraint)->grad(graph, pin, cotangent, &placed);
+  if (!known)
+    map_put(adjoint->pinned, key, (void *)(intptr_t)placed.node);
+  else if (!pin_says_same(graph->nodes.data[known], graph_node(graph, placed)))
+    *cotangent = placed;
+}
+
 /* Passes the cotangents of node `id` on to its inputs. */
 static void adjoint_visit(Adjoint *adjoint, Arena *scratch, int id) {
   const Node *node = adjoint->graph->nodes.data[id];
@@ -64,6 +92,9 @@ static void adjoint_visit(Adjoint *adjoint, Arena *scratch, int id) {
   for (int i = 0; i < node->n_results; i++)
     has_any = has_any || value_is(cotangents[i]);
   if (!has_any || !adjoint->is_wanted[id] || info->grad == NULL) return;
+  for (int pin = pin_first(&adjoint->pins, id); pin > 0;
+       pin = adjoint->pins.next[pin])
+    adjoint_pin(adjoint, pin);
   adjoint_set_place(adjoint, id);
   Value *out = ARENA_ARRAY(scratch, Value, node->n_inputs);
   for (int i = 0; i < node->n_inputs; i++) out[i] = VALUE_NONE;

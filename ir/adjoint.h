@@ -13,6 +13,8 @@ typedef struct Adjoint {
   int *first;      /* [n_forward]: number of the node's first result */
   /* Cotangents by first[node] + result; VALUE_NONE means none. */
   Value *cotangents;
+  GraphPins pins; /* of the forward nodes */
+  Map *pinned;    /* a cotangent -> id of its pin */
 } Adjoint;
 
 Adjoint adjoint_begin(Arena *scratch, Graph *graph);

@@ -319,6 +319,30 @@ int *graph_use_counts(const Graph *graph, Arena *arena) {
   return counts;
 }
 
+GraphPins graph_pins(const Graph *graph, Arena *arena) {
+  GraphPins pins = {0};
+  if (!graph_has_op(graph, OP_constraint)) return pins;
+  int *uses = graph_use_counts(graph, arena);
+  pins.first = ARENA_ARRAY(arena, int, graph->nodes.n);
+  pins.next = ARENA_ARRAY(arena, int, graph->nodes.n);
+  for (int id = graph->nodes.n - 1; id >= 0; id--) {
+    const Node *node = graph->nodes.data[id];
+    if (node->op != OP_constraint || uses[id] > 0) continue;
+    int *first = &pins.first[node->inputs[0].node];
+    pins.next[id] = *first ? *first : -1;
+    *first = id;
+  }
+  return pins;
+}
+
+int *graph_reader_counts(const Graph *graph, Arena *arena) {
+  int *counts = graph_use_counts(graph, arena);
+  GraphPins pins = graph_pins(graph, arena);
+  for (int id = 0; id < graph->nodes.n; id++)
+    if (pin_is_at(&pins, id)) counts[graph->nodes.data[id]->inputs[0].node]--;
+  return counts;
+}
+
 /* ---- short forms ---- */
 
 Value graph_const(Graph *graph, DType dtype, double value) {

@@ -165,6 +165,26 @@ const GraphOutput *graph_find_output(const Graph *graph, Role role, Name path);
 /* Returns how often the results of each node are used together (outputs count).
  */
 int *graph_use_counts(const Graph *graph, Arena *arena);
+
+/* The constraints that no node reads.  Each is a pin of the value that it
+ * reads: `partition` places the value by it for all readers, and no other pass
+ * takes the pin for one of them.  Both arrays are by node, and NULL where the
+ * graph has no constraint. */
+typedef struct GraphPins {
+  int *first; /* the first pin of a result of this node; 0 means none */
+  int *next;  /* of a pin: the next one, -1 after the last; of others 0 */
+} GraphPins;
+GraphPins graph_pins(const Graph *graph, Arena *arena);
+/* Returns the first pin of node `id`, or 0. */
+static inline int pin_first(const GraphPins *pins, int id) {
+  return pins->first ? pins->first[id] : 0;
+}
+/* Returns whether node `id` is a pin. */
+static inline bool pin_is_at(const GraphPins *pins, int id) {
+  return pins->next && pins->next[id] != 0;
+}
+/* Counts by node as graph_use_counts does, without pins. */
+int *graph_reader_counts(const Graph *graph, Arena *arena);
 /* Returns a hash of operators, attributes, types and structure, not of paths or
  * spans: equal blocks have equal hashes. */
 uint64_t graph_hash(const Graph *graph);

@@ -12,7 +12,7 @@
  * mask the attention is not causal.  Casts between the parts are dropped, as
  * kernels compute scores in f32.  The pattern matches only if nothing else uses
  * its parts.  A pin inside it, which the one operator could not obey, keeps it
- * as it is written, unless the result is pinned alike.
+ * as it is written, unless the result is placed alike.
  *
  * requires: canonical graph     keeps: types, the path of the last contraction
  * breaks: node ids              cost: O(nodes)
@@ -32,15 +32,18 @@ typedef struct AttentionMatcher {
   const PassContext *ctx;
   const Graph *graph;
   const int *uses;
-  const Node *pinned; /* the last constraint that was looked through; or NULL */
+  GraphPins pins;
+  const Node *pinned; /* the last pin of a value that was looked through */
 } AttentionMatcher;
 
-/* The node that computes the value, through casts and constraints, if the value
- * has one use. */
+/* The node that computes the value, through casts and, in bodies of scans,
+ * constraints, if the value has one use. */
 static const Node *sole_producer(AttentionMatcher *m, Value *value) {
   for (;;) {
     if (m->uses[value->node] != 1) return NULL;
     const Node *node = graph_node(m->graph, *value);
+    int pin = pin_first(&m->pins, value->node);
+    if (pin) m->pinned = m->graph->nodes.data[pin];
     if (node->op == OP_constraint)
       m->pinned = node;
     else if (node->op != OP_cast)
@@ -49,18 +52,25 @@ static const Node *sole_producer(AttentionMatcher *m, Value *value) {
   }
 }
 
-/* Does the pin of the result, or NULL, shard each dim as the constraint does?
- */
-static bool places_alike(const Node *constraint, const PlanPin *pin,
-                         const Type *result) {
+/* The line that shards a dim of the result: its pin's, or that of the name. */
+static const PlanShard *result_shard(const Plan *plan, const PlanPin *pin,
+                                     Name path, Name dim) {
+  return pin ? plan_placed_dim(pin, dim) : plan_named_dim(plan, path, dim);
+}
+
+/* Is each dim of the result sharded as the constraint does it? */
+static bool places_alike(const Plan *plan, const Node *constraint,
+                         const Node *node) {
+  const PlanPin *pin = plan_find_placement(plan, node->path);
+  const Type *result = node->types[0];
   int n, n_axes, n_left = 0;
-  if (!pin || node_has(constraint, ATTR_partial) || pin->n_partial)
+  if (node_has(constraint, ATTR_partial) || (pin && pin->n_partial))
     return false;
   const Name *to = node_names(constraint, ATTR_to, &n);
   const Name *axes = node_names(constraint, ATTR_axes, &n_axes);
   const int64_t *sizes = node_ints(constraint, ATTR_sizes, &n);
   for (int i = 0; i < n; i++) {
-    const PlanShard *shard = plan_placed_dim(pin, to[i]);
+    const PlanShard *shard = result_shard(plan, pin, node->path, to[i]);
     bool is_same =
         shard && type_find(result, to[i]) >= 0 && shard->n_axes == sizes[i];
     for (int k = 0; is_same && k < shard->n_axes; k++)
@@ -69,7 +79,8 @@ static bool places_alike(const Node *constraint, const PlanPin *pin,
     axes += sizes[i];
   }
   for (int d = 0; d < result->rank; d++) {
-    const PlanShard *shard = plan_placed_dim(pin, result->dims[d].name);
+    const PlanShard *shard =
+        result_shard(plan, pin, node->path, result->dims[d].name);
     n_left += shard && shard->n_axes > 0;
   }
   return n_left == n;
@@ -78,9 +89,7 @@ static bool places_alike(const Node *constraint, const PlanPin *pin,
 /* A pin inside asks for what the pin of the result does not say. */
 static bool has_inner_pin(const AttentionMatcher *m, const Node *result) {
   const Plan *plan = m->ctx->plan;
-  if (!m->pinned ||
-      (plan && places_alike(m->pinned, plan_find_placement(plan, result->path),
-                            result->types[0])))
+  if (!m->pinned || (plan && places_alike(plan, m->pinned, result)))
     return false;
   diag(m->ctx->module->diags, DIAG_pin_in_attention, m->pinned->span,
        m->pinned->path);
@@ -247,7 +256,9 @@ static bool attention_rule(Rewrite *rewrite, int id, void *user) {
 
 /* The absorbed parts are left without users. */
 Graph *pass_attention(PassContext *ctx, const Graph *graph) {
-  AttentionMatcher matcher = {ctx, graph, graph_use_counts(graph, ctx->scratch),
-                              NULL};
+  AttentionMatcher matcher = {.ctx = ctx,
+                              .graph = graph,
+                              .uses = graph_reader_counts(graph, ctx->scratch),
+                              .pins = graph_pins(graph, ctx->scratch)};
   return pass_dce(ctx, rewrite_graph(ctx, graph, attention_rule, &matcher));
 }

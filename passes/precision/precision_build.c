@@ -257,6 +257,18 @@ static Value build_body_output(Rounding *r, int index) {
 
 /* ---- the graph ---- */
 
+/* A pin is about the form of the value that all readers see. */
+static void build_pin(Rounding *r, int id) {
+  const Node *node = r->from->nodes.data[id];
+  const Facts *facts = precision_facts(r, node->inputs[0]);
+  bool is_rounded = value_is(facts->in_16bit) &&
+                    (facts->rounded != DT_f32 || !value_is(facts->in_f32));
+  Value value = is_rounded ? facts->in_16bit : facts->in_f32;
+  const Type *type = graph_type(r->rewrite.to, value);
+  rewrite_at(&r->rewrite, id);
+  graph_copy_node_as(r->rewrite.to, r->from, id, &value, &type);
+}
+
 /* Parameters are stored in the dtype `master`, except those that the program
  * typed. */
 static void build_input(Rounding *r, int id) {
@@ -318,9 +330,14 @@ static Value build_output(Rounding *r, int index) {
 }
 
 Graph *precision_build(Rounding *r) {
-  for (int id = 0; id < r->from->nodes.n; id++)
-    if (r->is_live[id] || r->from->nodes.data[id]->op == OP_input)
+  GraphPins pins = graph_pins(r->from, r->rewrite.ctx->scratch);
+  for (int id = 0; id < r->from->nodes.n; id++) {
+    const Node *node = r->from->nodes.data[id];
+    if (r->is_live[id] || node->op == OP_input)
       build_node(r, id);
+    else if (pin_is_at(&pins, id) && r->is_live[node->inputs[0].node])
+      build_pin(r, id);
+  }
   for (int i = 0; i < r->from->outputs.n; i++) {
     const GraphOutput *output = &r->from->outputs.data[i];
     graph_output(r->rewrite.to, output->role, output->path, build_output(r, i));

@@ -6,9 +6,10 @@
  *     %3 = add %1, %2
  *
  * Two nodes are equal when operator, attributes, result types and inputs are
- * equal.  The inputs of a commutative operator are compared as a set.  One walk
- * in id order suffices, because inputs precede users.  Nodes with a body are
- * skipped: only scans have one before `fuse`.
+ * equal, and so are the pins of both, if both have one.  The inputs of a
+ * commutative operator are compared as a set.  One walk in id order suffices,
+ * because inputs precede users.  Nodes with a body are skipped: only scans have
+ * one before `fuse`.
  *
  * requires: any graph     keeps: order, placements     breaks: use counts
  * cost: O(nodes), one hash table in scratch memory
@@ -20,14 +21,19 @@ typedef struct KnownNodes {
   size_t mask;
   int *newest; /* by hash */
   int *before; /* by id */
+  GraphPins pins;
+  const Node **pinned; /* by id of the new graph: the first pin; or NULL */
 } KnownNodes;
 
-static KnownNodes known_nodes_create(Arena *arena, int n_nodes) {
+static KnownNodes known_nodes_create(Arena *arena, const Graph *graph) {
+  int n_nodes = graph->nodes.n;
   size_t n = 64;
   while (n < (size_t)n_nodes) n *= 2;
   return (KnownNodes){.mask = n - 1,
                       .newest = ARENA_ARRAY(arena, int, n),
-                      .before = ARENA_ARRAY(arena, int, n_nodes + 1)};
+                      .before = ARENA_ARRAY(arena, int, n_nodes + 1),
+                      .pins = graph_pins(graph, arena),
+                      .pinned = ARENA_ARRAY(arena, const Node *, n_nodes)};
 }
 
 /* By place, so that -0 and 0 differ and equal NaNs are equal. */
@@ -73,6 +79,20 @@ static uint64_t cse_hash(const Node *node, const Value *inputs) {
          hash_mix(sum, (uint64_t)node->op) % NEAR;
 }
 
+static const Node *cse_pin(const KnownNodes *known, const Graph *graph,
+                           int id) {
+  int pin = pin_first(&known->pins, id);
+  return pin ? graph->nodes.data[pin] : NULL;
+}
+
+/* Two pins that place a value differently keep it twice. */
+static bool cse_same_pin(const Node *pin, const Node *other) {
+  bool is_same = !pin || !other || pin->n_attrs == other->n_attrs;
+  for (int i = 0; pin && other && is_same && i < pin->n_attrs; i++)
+    is_same = attr_equal(&pin->attrs[i], &other->attrs[i]);
+  return is_same;
+}
+
 static bool cse_rule(Rewrite *rewrite, int id, void *user) {
   KnownNodes *known = user;
   const Node *node = rewrite->from->nodes.data[id];
@@ -81,21 +101,26 @@ static bool cse_rule(Rewrite *rewrite, int id, void *user) {
     return false;
   Value few[REWRITE_FEW];
   const Value *inputs = rewrite_read_inputs(rewrite, id, few);
+  const Node *pin = cse_pin(known, rewrite->from, id);
   int *newest = &known->newest[cse_hash(node, inputs) & known->mask];
   for (int at = *newest; at > 0; at = known->before[at]) {
     int other = at - 1;
-    if (!cse_same_node(node, rewrite->to->nodes.data[other], inputs)) continue;
+    if (!cse_same_node(node, rewrite->to->nodes.data[other], inputs) ||
+        !cse_same_pin(pin, known->pinned[other]))
+      continue;
+    if (pin) known->pinned[other] = pin;
     for (int r = 0; r < node->n_results; r++)
       rewrite_set(rewrite, (Value){id, r}, (Value){other, r});
     return true;
   }
   int at = rewrite_copy(rewrite, id).node + 1;
+  known->pinned[at - 1] = pin;
   known->before[at] = *newest;
   *newest = at;
   return true;
 }
 
 Graph *pass_cse(PassContext *ctx, const Graph *graph) {
-  KnownNodes known = known_nodes_create(ctx->scratch, graph->nodes.n);
+  KnownNodes known = known_nodes_create(ctx->scratch, graph);
   return rewrite_graph(ctx, graph, cse_rule, &known);
 }

@@ -28,6 +28,7 @@ typedef struct Hoist {
   const int *uses;
   bool *has_kernel_user; /* by node: a pointwise operator reads it */
   const Renaming **want; /* by old node: new names of its result */
+  GraphPins pins;
 } Hoist;
 
 static Name renamed_by(const Renaming *renaming, Name dim) {
@@ -182,6 +183,9 @@ static bool hoist_renames_rule(Rewrite *rewrite, int id, void *user) {
     rewrite_set(rewrite, (Value){id, 0}, input);
     return true;
   }
+  /* A pin places the value under the names that it has now. */
+  if (pin_is_at(&hoist->pins, id))
+    hoist->want[id] = hoist->want[node->inputs[0].node];
   if (!hoist->want[id]) return false;
   emit_renamed(hoist, id);
   return true;
@@ -189,7 +193,8 @@ static bool hoist_renames_rule(Rewrite *rewrite, int id, void *user) {
 
 Graph *pass_hoist_renames(PassContext *ctx, const Graph *graph) {
   int n = graph->nodes.n;
-  Hoist hoist = {.uses = graph_use_counts(graph, ctx->scratch)};
+  Hoist hoist = {.uses = graph_reader_counts(graph, ctx->scratch),
+                 .pins = graph_pins(graph, ctx->scratch)};
   hoist.rewrite = (Rewrite){.ctx = ctx, .from = graph};
   hoist.has_kernel_user = ARENA_ARRAY(ctx->scratch, bool, n);
   hoist.want = ARENA_ARRAY(ctx->scratch, const Renaming *, n);

@@ -292,10 +292,13 @@ static void replace_scan(ScanBody *b) {
 
 static Graph *simplify_scans(PassContext *ctx, const Graph *graph) {
   bool **is_used = find_used_results(ctx, graph);
+  GraphPins pins = graph_pins(graph, ctx->scratch);
   Rewrite rewrite = rewrite_begin(ctx, graph);
   for (int id = 0; id < graph->nodes.n; id++) {
     const Node *node = graph->nodes.data[id];
-    bool any = node->op == OP_input;
+    bool any = node->op == OP_input ||
+               (pin_is_at(&pins, id) &&
+                is_used[node->inputs[0].node][node->inputs[0].result]);
     for (int r = 0; r < node->n_results; r++) any |= is_used[id][r];
     if (!any) continue;
     rewrite_at(&rewrite, id);

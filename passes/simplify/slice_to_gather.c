@@ -54,7 +54,7 @@ static bool is_pointwise_node(const Node *node) {
 static void find_unpacked(Unpacking *p, Arena *arena) {
   const Graph *graph = p->graph;
   int n = graph->nodes.n;
-  int *uses = graph_use_counts(graph, arena);
+  int *uses = graph_reader_counts(graph, arena);
   int *unpacking = ARENA_ARRAY(arena, int, n); /* users that are such slices */
   for (int id = n - 1; id >= 0; id--) {
     const Node *node = graph->nodes.data[id];

@@ -13,10 +13,12 @@
  * from there to other readers, until nothing changes.  They pass operators that
  * keep a dim (elementwise ones, views, reductions, normalisations) and end at
  * inputs, at other constraints and at contractions, whose strategies are
- * compared.  A target is weaker than a constraint, than a line about a name and
- * than a placement that follows from the operands: it shards dims that nothing
- * else shards.  Whether a graph is completed at all is decided by what its
- * ranks send (partition.c).
+ * compared.  A constraint that does nothing, because the placements that follow
+ * from the operands are the pinned ones, has no target: a line that says what
+ * holds anyway changes nothing.  A target is weaker than a constraint, than a
+ * line about a name and than a placement that follows from the operands: it
+ * shards dims that nothing else shards.  Whether a graph is completed at all is
+ * decided by what its ranks send (partition.c).
  *
  * Xu et al. 2021, "GSPMD: General and Scalable Parallelization for ML
  * Computation Graphs", section 3.5.
@@ -34,6 +36,17 @@ static AxisSet target_axes(const AxisList *target) {
   return axes;
 }
 
+/* A pin of the value shards dim `d` in another way. */
+static bool is_pinned_otherwise(const Partition *p, int id, int d,
+                                AxisList axes) {
+  int pin = pin_first(&p->pins, id);
+  if (!pin) return false;
+  const Graph *graph = p->rewrite.from;
+  const Type *want = constrained_type(p, graph->nodes.data[pin],
+                                      graph->nodes.data[id]->types[0]);
+  return want->dims[d].split != axes;
+}
+
 /* The value gets this target along a dim, if it has none and can have it. */
 static bool add_target(Partition *p, Value value, Name dim, AxisList axes) {
   const Node *node = graph_node(p->rewrite.from, value);
@@ -41,7 +54,8 @@ static bool add_target(Partition *p, Value value, Name dim, AxisList axes) {
   int d = type_find(type, dim);
   if (node->op == OP_input || node->op == OP_constraint ||
       node->n_results != 1 || node->phase != PHASE_forward || d < 0 ||
-      type->dims[d].size % axis_list_shards(axes, p->mesh) != 0)
+      type->dims[d].size % axis_list_shards(axes, p->mesh) != 0 ||
+      is_pinned_otherwise(p, value.node, d, axes))
     return false;
   AxisList **target = &p->targets[value.node];
   if (!*target) *target = ARENA_ARRAY(p->ctx->scratch, AxisList, MAX_RANK);
@@ -61,6 +75,15 @@ static void add_constraint_target(Partition *p, int id) {
       add_target(p, node->inputs[0], want->dims[d].name, target[d]);
   }
   p->targets[id] = target;
+}
+
+/* The target of a value: that of its pin, else that of its node. */
+static const AxisList *target_of(const Partition *p, Value value) {
+  int pin = pin_first(&p->pins, value.node);
+  while (pin > 0 &&
+         !value_equal(p->rewrite.from->nodes.data[pin]->inputs[0], value))
+    pin = p->pins.next[pin];
+  return pin > 0 && p->targets[pin] ? p->targets[pin] : p->targets[value.node];
 }
 
 /* ---- propagation ---- */
@@ -98,7 +121,7 @@ static bool propagate_forward(Partition *p, int id, const ShardRule *rule) {
   const Node *node = graph->nodes.data[id];
   bool changed = false;
   for (int i = 0; i < node->n_inputs; i++) {
-    const AxisList *target = p->targets[node->inputs[i].node];
+    const AxisList *target = target_of(p, node->inputs[i]);
     const Type *type = graph_type(graph, node->inputs[i]);
     for (int d = 0; target && d < type->rank; d++) {
       int at = shard_rule_input(rule, type->dims[d].name);
@@ -114,7 +137,7 @@ static bool has_any_target(const Partition *p, int id) {
   const Node *node = p->rewrite.from->nodes.data[id];
   bool has_any = p->targets[id] != NULL;
   for (int i = 0; i < node->n_inputs && !has_any; i++)
-    has_any = p->targets[node->inputs[i].node] != NULL;
+    has_any = target_of(p, node->inputs[i]) != NULL;
   return has_any;
 }
 
@@ -129,6 +152,15 @@ static bool propagate_targets(Partition *p, int id, bool is_forward) {
                     : propagate_backward(p, id, &rule);
 }
 
+/* The pin had something to do, as a run without targets noted. */
+static bool is_active(const Partition *p, int id) {
+  const Node *node = p->rewrite.from->nodes.data[id];
+  const Map *before = p->trial->before;
+  const ConstraintNote *note =
+      before && pin_is_at(&p->pins, id) ? map_get(before, node) : NULL;
+  return !note || !type_equal(note->have, note->want);
+}
+
 void find_targets(Partition *p) {
   const Graph *graph = p->rewrite.from;
   int n = graph->nodes.n;
@@ -137,7 +169,9 @@ void find_targets(Partition *p) {
   p->targets = ARENA_ARRAY(p->ctx->scratch, AxisList *, n);
   for (int id = 0; id < n; id++) {
     const Node *node = graph->nodes.data[id];
-    if (node->op != OP_constraint || node->phase != PHASE_forward) continue;
+    if (node->op != OP_constraint || node->phase != PHASE_forward ||
+        !is_active(p, id))
+      continue;
     add_constraint_target(p, id);
     changed = true;
   }
@@ -189,7 +223,8 @@ static bool is_reduced_later(const Partition *p, int id) {
 
 Value place_by_target(Partition *p, int id, Value value) {
   const Type *type = graph_type(p->rewrite.to, value);
-  if (!p->targets || !p->targets[id] || is_computed(p->rewrite.to, value) ||
+  if (!p->targets || !p->targets[id] || pin_first(&p->pins, id) ||
+      is_computed(p->rewrite.to, value) ||
       (type->partial && is_reduced_later(p, id)))
     return value;
   const Type *want = targeted_type(p, id, type);

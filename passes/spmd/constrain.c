@@ -1,17 +1,23 @@
 /*
- * constrain.c -- puts a `constraint` behind every value that a pin places.
+ * constrain.c -- puts a `constraint` beside every value that a pin places.
  *
  *     plan: shard y: B over data, T over tensor
  *     %3 = add %1, %2          %3 = add %1, %2
  *     %4 = exp %3        =>    %4 = constraint %3 {axes = [data, tensor],
  *                                                  sizes = [1, 1], to = [B, T]}
- *                              %5 = exp %4
+ *                              %5 = exp %3
  *
- * A constraint is an identity, and its gradient is the same constraint: Xu et
- * al. 2021, "GSPMD: General and Scalable Parallelization for ML Computation
- * Graphs", section 3.6.  The pass runs before all others, when the paths of
- * nodes are those that the user knows; `partition` reshards the operand of a
- * constraint and drops the node.  The nodes of one path are parts of one
+ * No node reads the constraint, and the passes up to `partition` do with the
+ * value what they do without it: they carry it along as long as they keep the
+ * value, under another name of a dim, or rounded, if they make it so.  So a pin
+ * that says what holds anyway changes nothing.  A constraint between a value
+ * and its readers would stop cse, canonicalize and attention there.
+ *
+ * The gradient of a value has the same constraint: Xu et al. 2021, "GSPMD:
+ * General and Scalable Parallelization for ML Computation Graphs", section 3.6.
+ * The pass runs before all others, when the paths of nodes are those that the
+ * user knows; `partition` reshards the operand of a constraint for all that
+ * read the operand, and drops the node.  The nodes of one path are parts of one
  * operator, of which the user knows the last one's results.  A value that is
  * computed from nothing stored has no placement: each reader computes its
  * shard.
@@ -66,21 +72,47 @@ Value constraint_append(PassContext *ctx, Graph *to, Value value,
   return value;
 }
 
+typedef struct Constrain {
+  const Map *last; /* path -> node, plus 1 */
+  bool is_body;
+} Constrain;
+
+/* In a body, whose gradient and whose hoisted part are made of what results
+ * need, readers read the constraint. */
 static bool constrain_rule(Rewrite *rewrite, int id, void *user) {
-  const Map *last = user; /* path -> node, plus 1 */
+  const Constrain *constrain = user;
   const Node *node = rewrite->from->nodes.data[id];
-  if ((intptr_t)map_get(last, node->path) != id + 1) return false;
+  if ((intptr_t)map_get(constrain->last, node->path) != id + 1) return false;
   const PlanPin *placement =
       plan_find_placement(rewrite->ctx->plan, node->path);
   Value first = rewrite_copy(rewrite, id);
   for (int r = 0; r < node->n_results; r++) {
     Value value = {first.node, r};
     if (is_computed(rewrite->to, value)) continue;
-    rewrite_set(rewrite, (Value){id, r},
-                constraint_append(rewrite->ctx, rewrite->to, value, placement,
-                                  node->path));
+    Value placed = constraint_append(rewrite->ctx, rewrite->to, value,
+                                     placement, node->path);
+    if (constrain->is_body) rewrite_set(rewrite, (Value){id, r}, placed);
   }
   return true;
+}
+
+static Graph *constrain_graph(PassContext *ctx, const Graph *graph,
+                              bool is_body) {
+  const Plan *plan = ctx->plan;
+  Map *last = map_create(ctx->scratch);
+  for (int id = 0; id < graph->nodes.n; id++) {
+    const Node *node = graph->nodes.data[id];
+    if (node->op != OP_input && plan_find_placement(plan, node->path))
+      map_put(last, node->path, (void *)(intptr_t)(id + 1));
+  }
+  Constrain constrain = {last, is_body};
+  Graph *to = rewrite_graph(ctx, graph, constrain_rule, &constrain);
+  for (int id = 0; id < to->nodes.n; id++) {
+    Node *node = to->nodes.data[id];
+    if (node->op == OP_scan)
+      node->body = constrain_graph(ctx, node->body, true);
+  }
+  return to;
 }
 
 Graph *pass_constrain(PassContext *ctx, const Graph *graph) {
@@ -88,11 +120,5 @@ Graph *pass_constrain(PassContext *ctx, const Graph *graph) {
   if (!plan || !plan->placed || plan->replicates_data ||
       (plan->ranks <= 1 && plan->microbatches <= 1))
     return rewrite_graph(ctx, graph, NULL, NULL);
-  Map *last = map_create(ctx->scratch);
-  for (int id = 0; id < graph->nodes.n; id++) {
-    const Node *node = graph->nodes.data[id];
-    if (node->op != OP_input && plan_find_placement(plan, node->path))
-      map_put(last, node->path, (void *)(intptr_t)(id + 1));
-  }
-  return rewrite_graph(ctx, graph, constrain_rule, last);
+  return constrain_graph(ctx, graph, false);
 }

@@ -15,10 +15,11 @@ static const Dim *dim_over_axis(const Type *type, int axis) {
   return NULL;
 }
 
-/* The forward node that reads the value of node `id` and is not linear, or
- * NULL.  A cast is computed after the sum. */
+/* The forward node that reads the value of constraint `id` and is not linear,
+ * or NULL.  A cast is computed after the sum. */
 static const Node *find_reader_of_sum(const Partition *p, int id) {
   const Graph *from = p->rewrite.from;
+  if (pin_is_at(&p->pins, id)) id = from->nodes.data[id]->inputs[0].node;
   for (int i = p->first_reader[id]; i < p->first_reader[id + 1]; i++) {
     const Node *reader = from->nodes.data[p->readers[i]];
     if (reader->phase != PHASE_forward || reader->op == OP_cast ||

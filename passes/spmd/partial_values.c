@@ -19,17 +19,22 @@
 void index_readers(Partition *p) {
   const Graph *graph = p->rewrite.from;
   Arena *arena = p->ctx->scratch;
-  p->first_reader = ARENA_ARRAY(arena, int, graph->nodes.n + 2);
-  for (int id = 0; id < graph->nodes.n; id++)
-    for (int i = 0; i < graph->nodes.data[id]->n_inputs; i++)
-      p->first_reader[graph->nodes.data[id]->inputs[i].node + 2]++;
-  for (int id = 0; id < graph->nodes.n; id++)
+  int n = graph->nodes.n;
+  p->pins = graph_pins(graph, arena);
+  p->first_reader = ARENA_ARRAY(arena, int, n + 2);
+  for (int id = 0; id < n; id++) {
+    const Node *node = graph->nodes.data[id];
+    for (int i = 0; i < node->n_inputs && !pin_is_at(&p->pins, id); i++)
+      p->first_reader[node->inputs[i].node + 2]++;
+  }
+  for (int id = 0; id < n; id++)
     p->first_reader[id + 2] += p->first_reader[id + 1];
-  p->readers = ARENA_ARRAY(arena, int, p->first_reader[graph->nodes.n + 1] + 1);
-  for (int id = 0; id < graph->nodes.n; id++)
-    for (int i = 0; i < graph->nodes.data[id]->n_inputs; i++)
-      p->readers[p->first_reader[graph->nodes.data[id]->inputs[i].node + 1]++] =
-          id;
+  p->readers = ARENA_ARRAY(arena, int, p->first_reader[n + 1] + 1);
+  for (int id = 0; id < n; id++) {
+    const Node *node = graph->nodes.data[id];
+    for (int i = 0; i < node->n_inputs && !pin_is_at(&p->pins, id); i++)
+      p->readers[p->first_reader[node->inputs[i].node + 1]++] = id;
+  }
 }
 
 /* The shards that an operand of this reader has over axes of the partial sum,
@@ -95,9 +100,8 @@ static bool is_broadcast(const Type *small, const Type *large) {
 }
 
 /* Something besides the readers that are placed already would shard the sum of
- * node `id` over axes over which it is partial: a line about a name or a
- * target.
- */
+ * node `id` over axes over which it is partial: a pin, a line about a name or a
+ * target. */
 static bool may_be_scattered(const Partition *p, int id, const Type *partial) {
   const Type *logical = p->rewrite.from->nodes.data[id]->types[0];
   const AxisList *target = p->targets ? p->targets[id] : NULL;
@@ -105,6 +109,12 @@ static bool may_be_scattered(const Partition *p, int id, const Type *partial) {
   for (int d = 0; d < logical->rank; d++)
     axes |= axis_list_set(plan_line_axes(p, &logical->dims[d])) |
             (target ? axis_list_set(target[d]) : 0);
+  int pin = pin_first(&p->pins, id);
+  const Type *want =
+      pin ? constrained_type(p, p->rewrite.from->nodes.data[pin], partial)
+          : NULL;
+  for (int d = 0; want && d < want->rank; d++)
+    axes |= axis_list_set(want->dims[d].split);
   return (axes & partial->partial) != 0;
 }
 

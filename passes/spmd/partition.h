@@ -33,6 +33,8 @@ typedef struct Partition {
   /* By node of the old graph: readers[first_reader[id] .. first_reader[id + 1])
    * are the nodes that read its results. */
   int *first_reader, *readers;
+  bool is_body;   /* of a scan */
+  GraphPins pins; /* of the old graph; they are no readers */
   /* Path of the parameter that each input of a scan's body shows, or NULL; NULL
    * means that the graph is no body. */
   const Name *shown;
@@ -114,6 +116,7 @@ Graph *repeat_between_microbatches(PassContext *ctx, Graph *graph);
 
 /* ---- partial_values.c ---- */
 
+/* Finds pins and readers of the old graph. */
 void index_readers(Partition *p);
 /* Reduces and scatters a partial value for all its readers if one of them, not
  * only node `id`, has an operand that is sharded over its axes. */

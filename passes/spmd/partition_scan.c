@@ -90,6 +90,7 @@ static Partition place_scan_body(Partition *p, const Node *node,
                      .parameters = p->parameters,
                      .strategies = p->strategies,
                      .shown = find_shown(p, node, inputs),
+                     .is_body = true,
                      .trial = p->trial};
   inner.rewrite = rewrite_begin(p->ctx, node->body);
   inner.rewrite.to->mesh = *p->mesh;

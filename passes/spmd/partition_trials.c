@@ -69,6 +69,21 @@ bool try_placement(const PassContext *ctx, const Graph *graph,
   return placed != NULL;
 }
 
+/* Values around the constraints have placements that the constraints imply. */
+static bool implies_any(const Map *notes) {
+  for (int i = 0; notes && i < map_size(notes); i++) {
+    const ConstraintNote *note = map_value_at(notes, i);
+    if (note->node->phase == PHASE_forward &&
+        !type_equal(note->have, note->want))
+      return true;
+  }
+  return false;
+}
+
+static int64_t value_bytes(const PassContext *ctx, const Graph *placed) {
+  return placement_cost(ctx, placed, false).value_bytes;
+}
+
 /* A value that the backward pass gathers again, to save memory, is gathered
  * once here. */
 const Graph *choose_completion(const PassContext *ctx, const Graph *graph,
@@ -76,19 +91,22 @@ const Graph *choose_completion(const PassContext *ctx, const Graph *graph,
   PartitionTrial plain = {.left_out = trial->left_out,
                           .instead = trial->instead};
   PartitionTrial completed = plain;
-  bool is_quiet;
-  completed.completes = true;
-  const Graph *placed = partition_quietly(ctx, graph, &completed, &is_quiet);
-  if (placed && !completed.is_changed) {
-    *trial = completed;
-    return is_quiet ? placed : NULL;
+  bool is_quiet, is_completed_quiet;
+  const Graph *before = partition_quietly(ctx, graph, &plain, &is_quiet);
+  if (before && !implies_any(plain.notes)) {
+    *trial = plain;
+    return is_quiet ? before : NULL;
   }
-  PlacementCost before;
-  trial->completes =
+  completed.completes = true;
+  completed.before = before ? plain.notes : NULL;
+  const Graph *placed =
+      partition_quietly(ctx, graph, &completed, &is_completed_quiet);
+  bool completes =
       placed &&
-      (!try_placement(ctx, graph, &plain, false, &before) ||
-       placement_cost(ctx, placed, false).value_bytes <= before.value_bytes);
-  if (!trial->completes || !is_quiet) return NULL;
-  *trial = completed;
-  return placed;
+      (!before || (completed.is_changed &&
+                   value_bytes(ctx, placed) <= value_bytes(ctx, before)));
+  if (!completes && !before) return NULL;
+  *trial = completes ? completed : plain;
+  if (completes) return is_completed_quiet ? placed : NULL;
+  return is_quiet ? before : NULL;
 }

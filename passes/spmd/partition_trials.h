@@ -25,7 +25,10 @@ typedef struct ReshardNote {
  * constraints of the graph, and its notes of them and of the placements that it
  * chose. */
 typedef struct PartitionTrial {
-  bool completes;  /* values around them get the placements that they imply */
+  bool completes; /* values around them get the placements that they imply */
+  /* Notes of a run that did not complete, or NULL: pins that did nothing there
+   * imply nothing for values around them. */
+  const Map *before;
   bool is_changed; /* result: completing changed a placement */
   Span left_out;   /* the pin written here is not followed, or SPAN_NONE: */
   /* path -> Type that its values have in place of it; NULL means that they stay

@@ -5,6 +5,8 @@
  *     %1 = dot %x, %w : f32[B, T, C; sum@tensor]
  *     %2 = constraint %1 {axes = [tensor], sizes = [1], to = [T]}
  *  => %2 = reduce_scatter %1 ... : f32[B, T@tensor, C]
+ *
+ * A constraint that no node reads stands for all readers of its operand.
  */
 #include "passes/spmd/follow_pins.h"
 #include "passes/spmd/placement.h"
@@ -50,6 +52,17 @@ static AxisSet constrained_partial(const Partition *p, const Node *node) {
   return axes;
 }
 
+/* The gradient of a value has its shards already, and is a partial sum: it is
+ * reduced where it is read, as without the pin. */
+static bool stays_partial_gradient(const Node *node, const Type *have,
+                                   const Type *want) {
+  bool is_gradient = node->phase == PHASE_input_gradient ||
+                     node->phase == PHASE_weight_gradient;
+  for (int d = 0; is_gradient && d < have->rank; d++)
+    is_gradient = have->dims[d].split == want->dims[d].split;
+  return is_gradient;
+}
+
 /* The placement that a trial has in place of the constraint. */
 static const Type *replaced_type(const Partition *p, const Node *node,
                                  const Type *have) {
@@ -67,6 +80,7 @@ static const Type *replaced_type(const Partition *p, const Node *node,
     want->dims[d].split = constrained_axes(p, axes, have->dims[d].split);
   }
   want->partial &= sequential;
+  if (stays_partial_gradient(node, have, want)) want->partial = have->partial;
   if (!want->partial) want->partial_kind = REDUCE_sum;
   return want;
 }
@@ -100,6 +114,7 @@ const Type *constrained_type(const Partition *p, const Node *node,
   want->partial &= mesh_sequential(p->mesh);
   want->partial |= constrained_partial(p, node);
   if (node->phase == PHASE_update && !scatters(have, want)) want->partial = 0;
+  if (stays_partial_gradient(node, have, want)) want->partial = have->partial;
   if (!want->partial) want->partial_kind = REDUCE_sum;
   return want;
 }
@@ -143,4 +158,14 @@ void place_constraint(Partition *p, int id) {
                                     node->types[0]->dims[d].name),
                           d);
   rewrite_set(&p->rewrite, (Value){id, 0}, value);
+}
+
+void place_pins(Partition *p, int id) {
+  for (int pin = pin_first(&p->pins, id); pin > 0; pin = p->pins.next[pin]) {
+    Value operand = p->rewrite.from->nodes.data[pin]->inputs[0];
+    rewrite_at(&p->rewrite, pin);
+    place_constraint(p, pin);
+    rewrite_set(&p->rewrite, operand,
+                rewrite_get(&p->rewrite, (Value){pin, 0}));
+  }
 }

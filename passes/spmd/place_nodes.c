@@ -186,6 +186,13 @@ static Type *shard_by_line(const Partition *p, const Type *type, int d) {
   return want;
 }
 
+/* A line places the value itself. */
+static bool is_pinned(const Partition *p, int id) {
+  Name path = p->rewrite.from->nodes.data[id]->path;
+  return pin_first(&p->pins, id) ||
+         (p->is_body && plan_find_placement(p->plan, path));
+}
+
 /* Other results are computed in full, and a rank keeps its shard: of a partial
  * sum over the axes, the reduced one.  Lines about the operator or about values
  * before it may have left other shards, which then move; a dim that gives an
@@ -194,8 +201,7 @@ static Value place_by_lines(Partition *p, int id, Value value) {
   const Node *node = p->rewrite.from->nodes.data[id];
   const Type *type = graph_type(p->rewrite.to, value), *want = type;
   if (node->phase != PHASE_forward || p->plan->replicates_data ||
-      plan_find_placement(p->plan, node->path) ||
-      is_computed(p->rewrite.to, value))
+      is_pinned(p, id) || is_computed(p->rewrite.to, value))
     return value;
   for (int d = 0; d < type->rank;) {
     const Type *moved = shard_by_line(p, want, d);
@@ -316,17 +322,8 @@ static Value place_operator(Partition *p, int id, Value *inputs) {
                     node->types, node->n_results);
 }
 
-void place_node(Partition *p, int id) {
+static void place_unpinned(Partition *p, int id) {
   const Node *node = p->rewrite.from->nodes.data[id];
-  if (node->op == OP_scan) {
-    place_scan(p, id);
-    return;
-  }
-  if (node->op == OP_constraint) {
-    rewrite_at(&p->rewrite, id);
-    place_constraint(p, id);
-    return;
-  }
   rewrite_at(&p->rewrite, id);
   for (int i = 0; i < node->n_inputs; i++)
     settle_partial(p, node->inputs[i], id);
@@ -352,6 +349,19 @@ void place_node(Partition *p, int id) {
   if (node->n_results > 1) return;
   rewrite_set(&p->rewrite, (Value){id, 0},
               place_by_target(p, id, place_by_lines(p, id, first)));
+}
+
+void place_node(Partition *p, int id) {
+  Op op = p->rewrite.from->nodes.data[id]->op;
+  if (pin_is_at(&p->pins, id)) return; /* placed with its operand */
+  rewrite_at(&p->rewrite, id);
+  if (op == OP_scan)
+    place_scan(p, id);
+  else if (op == OP_constraint)
+    place_constraint(p, id);
+  else
+    place_unpinned(p, id);
+  place_pins(p, id);
 }
 
 /* A persistent buffer keeps the sharding of its input. */
