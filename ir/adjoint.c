@@ -64,13 +64,15 @@ static bool pin_says_same(const Node *pin, const Node *other) {
   return is_same;
 }
 
-/* Pins the cotangent as the value is.  A sum hands one cotangent on to all of
+/* Pins the cotangent as the value is, unless that is a partial sum, whose terms
+ * have one gradient.  A sum hands one cotangent on to all of
  * its terms: where another value pins it in another way, those who read this
  * value's gradient read the constraint. */
 static void adjoint_pin(Adjoint *adjoint, int pin) {
   Graph *graph = adjoint->graph;
   Value *cotangent = cotangent_of(adjoint, graph->nodes.data[pin]->inputs[0]);
-  if (!value_is(*cotangent)) return;
+  if (!value_is(*cotangent) || node_has(graph->nodes.data[pin], ATTR_partial))
+    return;
   const void *key =
       (const void *)(((intptr_t)cotangent->node << 16) + cotangent->result + 1);
   intptr_t known = (intptr_t)map_get(adjoint->pinned, key);

@@ -20,8 +20,9 @@ const Type *constrained_type(const Partition *p, const Node *node,
                              const Type *have);
 /* Reshards the operand of a constraint. */
 void place_constraint(Partition *p, int id);
-/* Reshards the results of node `id` as its pins say, for all readers. */
-void place_pins(Partition *p, int id);
+/* Reshards the results of node `id` as its pins say, for all readers, once:
+ * when the node is placed or when `is_read`. */
+void place_pins(Partition *p, int id, bool is_read);
 
 /* ---- named_pins.c ---- */
 

@@ -7,10 +7,12 @@
  * Readers that are linear in dy would keep it partial, and the product with
  * xhat would reduce it.  A reader that needs shards decides for all of them: dy
  * is reduced and scattered once; if none needs shards, it is reduced once for
- * all readers.  And a term that is broadcast, such as a bias, does not end a
- * partial sum: the first rank of the group adds it.  Where the sum is reduced
- * for another reader already, as logits are for their maximum, or would be
- * reduced for all readers of the result, the term is added to the reduced sum.
+ * all readers.  A cast that reads the sum needs what its pin says and what its
+ * readers need, so that the sum is scattered before it is rounded.  And a term
+ * that is broadcast, such as a bias, does not end a partial sum: the first rank
+ * of the group adds it.  Where the sum is reduced for another reader already,
+ * as logits are for their maximum, or would be reduced for all readers of the
+ * result, the term is added to the reduced sum.
  */
 #include "passes/spmd/follow_pins.h"
 #include "passes/spmd/placement.h"
@@ -21,6 +23,8 @@ void index_readers(Partition *p) {
   Arena *arena = p->ctx->scratch;
   int n = graph->nodes.n;
   p->pins = graph_pins(graph, arena);
+  p->is_pinned = ARENA_ARRAY(arena, bool, n);
+  p->summed = ARENA_ARRAY(arena, const Type *, n);
   p->first_reader = ARENA_ARRAY(arena, int, n + 2);
   for (int id = 0; id < n; id++) {
     const Node *node = graph->nodes.data[id];
@@ -63,6 +67,44 @@ static const Type *shards_of_reader(Partition *p, const Node *reader,
   return NULL;
 }
 
+static const Type *shards_of_readers(Partition *p, int id, const Type *partial);
+
+/* The shards over axes of the partial sum that the pin of node `id`, which
+ * reads it, asks for, or NULL. */
+static const Type *shards_of_pin(Partition *p, int id, const Type *partial) {
+  int pin = pin_first(&p->pins, id);
+  if (!pin) return NULL;
+  const Type *want =
+      constrained_type(p, p->rewrite.from->nodes.data[pin], partial);
+  AxisSet axes = 0;
+  for (int d = 0; d < want->rank; d++)
+    axes |= axis_list_set(want->dims[d].split);
+  if (!(axes & partial->partial)) return NULL;
+  p->summed[pin] = partial;
+  return want;
+}
+
+/* The shards of the partial sum that node `id`, which reads it, needs, or NULL.
+ * A cast needs those of its pin and, where placements are completed, of its
+ * readers: the sum is reduced before it is rounded. */
+static const Type *shards_for(Partition *p, int id, const Type *partial) {
+  const Node *node = p->rewrite.from->nodes.data[id];
+  if (node->op == OP_scan) return NULL;
+  if (node->op != OP_cast) return shards_of_reader(p, node, partial);
+  const Type *want = shards_of_pin(p, id, partial);
+  if (want || pin_first(&p->pins, id) || !p->targets) return want;
+  return shards_of_readers(p, id, partial);
+}
+
+/* The shards that one of the readers of node `id` needs. */
+static const Type *shards_of_readers(Partition *p, int id,
+                                     const Type *partial) {
+  const Type *want = NULL;
+  for (int i = p->first_reader[id]; i < p->first_reader[id + 1] && !want; i++)
+    want = shards_for(p, p->readers[i], partial);
+  return want;
+}
+
 /* Several readers, and none that adds up batches: reducing the value now is one
  * reduction, and later may be one for each reader. */
 static bool is_reduced_once(const Partition *p, const Node *node,
@@ -74,20 +116,24 @@ static bool is_reduced_once(const Partition *p, const Node *node,
          !(type->partial & (mesh_sequential(p->mesh) | batch_axes(p)));
 }
 
+/* A pin or a node decides that does not read the value itself, or not first. */
+static bool has_distant_readers(const Partition *p, int id) {
+  int first = p->first_reader[id], n = p->first_reader[id + 1] - first;
+  if (n != 1) return n > 1;
+  int reader = p->readers[first];
+  return p->rewrite.from->nodes.data[reader]->op == OP_cast &&
+         (p->targets || pin_first(&p->pins, reader));
+}
+
 void settle_partial(Partition *p, Value old, int id) {
   Value value = rewrite_get(&p->rewrite, old);
   const Type *type = graph_type(p->rewrite.to, value);
-  int first = p->first_reader[old.node], end = p->first_reader[old.node + 1];
-  if (!type->partial || end - first < 2) return;
-  for (int i = first; i < end; i++) {
-    const Node *reader = p->rewrite.from->nodes.data[p->readers[i]];
-    const Type *want =
-        reader->op == OP_scan ? NULL : shards_of_reader(p, reader, type);
-    if (!want) continue;
+  if (!type->partial || !has_distant_readers(p, old.node)) return;
+  const Type *want = shards_of_readers(p, old.node, type);
+  if (want)
     rewrite_set(&p->rewrite, old, reshard(p, value, want, id));
-    return;
-  }
-  if (is_reduced_once(p, p->rewrite.from->nodes.data[old.node], type))
+  else if (p->first_reader[old.node + 1] - p->first_reader[old.node] > 1 &&
+           is_reduced_once(p, p->rewrite.from->nodes.data[old.node], type))
     rewrite_set(&p->rewrite, old, reduce_partial(p, value));
 }
 

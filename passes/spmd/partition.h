@@ -33,7 +33,11 @@ typedef struct Partition {
   /* By node of the old graph: readers[first_reader[id] .. first_reader[id + 1])
    * are the nodes that read its results. */
   int *first_reader, *readers;
-  bool is_body;   /* of a scan */
+  bool is_body;    /* of a scan */
+  bool *is_pinned; /* by node of the old graph: its pins are followed */
+  /* By pin of a cast: the partial sum that was reduced for it before the cast,
+   * or NULL. */
+  const Type **summed;
   GraphPins pins; /* of the old graph; they are no readers */
   /* Path of the parameter that each input of a scan's body shows, or NULL; NULL
    * means that the graph is no body. */

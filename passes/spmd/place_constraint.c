@@ -148,7 +148,7 @@ void place_constraint(Partition *p, int id) {
   Value value = rewrite_get(&p->rewrite, node->inputs[0]);
   const Type *have = graph_type(p->rewrite.to, value);
   const Type *want = constrained_type(p, node, have);
-  note_constraint(p, node, have, want);
+  note_constraint(p, node, p->summed[id] ? p->summed[id] : have, want);
   if ((is_left_out(p, node) || check_partial_constraint(p, id, have)) &&
       has_even_microbatches(p, want, node->span))
     value = reshard(p, value, want, id);
@@ -160,7 +160,23 @@ void place_constraint(Partition *p, int id) {
   rewrite_set(&p->rewrite, (Value){id, 0}, value);
 }
 
-void place_pins(Partition *p, int id) {
+static bool is_any_partial(const Partition *p, int id) {
+  const Node *node = p->rewrite.from->nodes.data[id];
+  bool is_partial = false;
+  for (int r = 0; r < node->n_results; r++)
+    is_partial |=
+        graph_type(p->rewrite.to, rewrite_get(&p->rewrite, (Value){id, r}))
+            ->partial != 0;
+  return is_partial;
+}
+
+/* A partial sum is reduced, and scattered, where it is read first, as it is
+ * without the pin. */
+void place_pins(Partition *p, int id, bool is_read) {
+  if (!pin_first(&p->pins, id) || p->is_pinned[id] ||
+      (!is_read && is_any_partial(p, id)))
+    return;
+  p->is_pinned[id] = true;
   for (int pin = pin_first(&p->pins, id); pin > 0; pin = p->pins.next[pin]) {
     Value operand = p->rewrite.from->nodes.data[pin]->inputs[0];
     rewrite_at(&p->rewrite, pin);

@@ -187,7 +187,7 @@ static Type *shard_by_line(const Partition *p, const Type *type, int d) {
 }
 
 /* A line places the value itself. */
-static bool is_pinned(const Partition *p, int id) {
+static bool has_line(const Partition *p, int id) {
   Name path = p->rewrite.from->nodes.data[id]->path;
   return pin_first(&p->pins, id) ||
          (p->is_body && plan_find_placement(p->plan, path));
@@ -201,7 +201,7 @@ static Value place_by_lines(Partition *p, int id, Value value) {
   const Node *node = p->rewrite.from->nodes.data[id];
   const Type *type = graph_type(p->rewrite.to, value), *want = type;
   if (node->phase != PHASE_forward || p->plan->replicates_data ||
-      is_pinned(p, id) || is_computed(p->rewrite.to, value))
+      has_line(p, id) || is_computed(p->rewrite.to, value))
     return value;
   for (int d = 0; d < type->rank;) {
     const Type *moved = shard_by_line(p, want, d);
@@ -352,8 +352,11 @@ static void place_unpinned(Partition *p, int id) {
 }
 
 void place_node(Partition *p, int id) {
-  Op op = p->rewrite.from->nodes.data[id]->op;
+  const Node *node = p->rewrite.from->nodes.data[id];
+  Op op = node->op;
   if (pin_is_at(&p->pins, id)) return; /* placed with its operand */
+  for (int i = 0; i < node->n_inputs; i++)
+    place_pins(p, node->inputs[i].node, true);
   rewrite_at(&p->rewrite, id);
   if (op == OP_scan)
     place_scan(p, id);
@@ -361,13 +364,14 @@ void place_node(Partition *p, int id) {
     place_constraint(p, id);
   else
     place_unpinned(p, id);
-  place_pins(p, id);
+  place_pins(p, id, false);
 }
 
 /* A persistent buffer keeps the sharding of its input. */
 static Value place_output(Partition *p, const InputIndex *inputs,
                           const GraphOutput *output) {
   Graph *to = p->rewrite.to;
+  place_pins(p, output->value.node, true);
   Value value = reduce_partial(p, rewrite_get(&p->rewrite, output->value));
   const GraphInput *kept = input_indexed(inputs, output->role, output->path);
   const Type *want = kept ? graph_type(to, kept->value) : NULL;

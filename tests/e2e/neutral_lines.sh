@@ -92,6 +92,8 @@ check zero.plan models/gpt2.dnn L=2
 check "$plans/tensor_2d.plan" models/gpt2.dnn L=2
 check "$plans/weights_2d.plan" models/gpt2.dnn L=2
 check "$plans/ring.plan" models/gpt2.dnn L=2
+check "$plans/sequence.plan" models/gpt3.dnn L=2
+check "$plans/sequence_zero3.plan" models/gpt3.dnn L=2
 check tensor.plan models/chargpt.dnn L=2
 check data.plan models/mlp.dnn
 check images.plan models/lenet.dnn
