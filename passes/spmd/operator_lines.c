@@ -8,16 +8,52 @@
  * of the operands (ir/place/strategies.h).  An operator of the language may
  * have become several nodes of one path: each follows for the dims that it has,
  * and every dim of the line must reach one of them.
+ *
+ *     dgrad  [B, C@] . w^T  =>  [B, F@t]     wgrad  x^T . dy  =>  [F@t, C]
+ *
+ * The gradients of an operator, which have its path, are computed over the same
+ * dims, each over those that it has.  Casts, moves and sums among them belong
+ * to no operator: a sum may add gradients of several.  Where a gradient cannot
+ * be computed so, the best strategy is taken.
  */
 #include "ir/place/strategies.h"
 #include "passes/spmd/placement.h"
 #include "passes/spmd/strategy.h"
 
-/* The line for this node, or NULL. */
-static const PlanPin *find_line(const Partition *p, const Node *node) {
-  bool counts = node->phase == PHASE_forward && node->op != OP_input &&
-                !p->plan->replicates_data && op_info(node->op)->infer;
-  return counts ? plan_find_operator(p->plan, node->path) : NULL;
+#include <string.h>
+
+static bool is_gradient(const Node *node) {
+  return node->phase == PHASE_input_gradient ||
+         node->phase == PHASE_weight_gradient;
+}
+
+/* The node computes a gradient, and not only moves, rounds or adds some. */
+static bool computes_gradient(const Partition *p, const Node *node) {
+  ShardCall call = shard_call(p->rewrite.from, node);
+  return is_gradient(node) && node->op != OP_cast &&
+         !op_is(node->op, OPCLASS_view) &&
+         !op_is(node->op, OPCLASS_data_movement) &&
+         shard_linearity(&call) != LINEAR_all;
+}
+
+/* "grad.PATH" -> PATH; or NULL. */
+static Name path_of_operator(const Partition *p, Name path) {
+  static const char prefix[] = "grad.";
+  size_t n = sizeof prefix - 1;
+  return path && strncmp(path, prefix, n) == 0
+             ? name_intern(p->ctx->module->names, path + n)
+             : NULL;
+}
+
+const PlanPin *find_operator_line(const Partition *p, const Node *node) {
+  if (!p->plan->computed || p->plan->replicates_data || node->op == OP_input ||
+      !op_info(node->op)->infer)
+    return NULL;
+  if (node->phase == PHASE_forward)
+    return plan_find_operator(p->plan, node->path);
+  return computes_gradient(p, node)
+             ? plan_find_operator(p->plan, path_of_operator(p, node->path))
+             : NULL;
 }
 
 /* Those that the line shards of the dims over which the node computes. */
@@ -71,7 +107,7 @@ static bool has_even_microbatches(const Partition *p, const Type *type) {
 bool place_by_operator_line(Partition *p, int id, const Type *const *have,
                             const Type **wanted, AxisSet *out_positions) {
   const Node *node = p->rewrite.from->nodes.data[id];
-  const PlanPin *line = find_line(p, node);
+  const PlanPin *line = find_operator_line(p, node);
   if (!line) return false;
   DimAxes *dims = ARENA_ARRAY(p->ctx->scratch, DimAxes, line->n_shards + 1);
   ShardCall call = shard_call(p->rewrite.from, node);
@@ -82,16 +118,19 @@ bool place_by_operator_line(Partition *p, int id, const Type *const *have,
       strategy_for(p->mesh, &call, dims, n, p->ctx->module->arena, &reason);
   if (strategy && strategy->positions && !range_is_supported(node->op))
     reason = "not supported yet over ranges of indices";
+  const Type **by_line =
+      ARENA_ARRAY(p->ctx->scratch, const Type *, node->n_inputs);
   for (int i = 0; i < node->n_inputs && !reason; i++) {
-    wanted[i] =
+    by_line[i] =
         with_microbatches(p, have[i], strategy->inputs[i], wanted[i]->partial);
-    if (!has_even_microbatches(p, wanted[i]))
+    if (!has_even_microbatches(p, by_line[i]))
       reason = "not supported yet with micro-batches of unequal size";
   }
   if (reason) {
-    report_line(p, node, line, reason);
+    if (!is_gradient(node)) report_line(p, node, line, reason);
     return false;
   }
+  for (int i = 0; i < node->n_inputs; i++) wanted[i] = by_line[i];
   *out_positions = strategy->positions;
   return true;
 }
@@ -100,7 +139,7 @@ bool place_by_operator_line(Partition *p, int id, const Type *const *have,
 
 static bool line_reaches(const Partition *p, const Node *node,
                          const PlanPin *line, Name dim) {
-  if (find_line(p, node) != line) return false;
+  if (is_gradient(node) || find_operator_line(p, node) != line) return false;
   ShardRule *rule = ARENA_NEW(p->ctx->scratch, ShardRule);
   ShardCall call = shard_call(p->rewrite.from, node);
   shard_rule(&call, rule);
@@ -114,7 +153,8 @@ static void check_line_dim(Partition *p, const PlanPin *line, Name dim) {
   const Node *at = NULL;
   for (int id = 0; id < graph->nodes.n; id++) {
     if (line_reaches(p, graph->nodes.data[id], line, dim)) return;
-    if (find_line(p, graph->nodes.data[id]) == line) at = graph->nodes.data[id];
+    const Node *node = graph->nodes.data[id];
+    if (!is_gradient(node) && find_operator_line(p, node) == line) at = node;
   }
   Arena *scratch = p->ctx->scratch;
   if (at)

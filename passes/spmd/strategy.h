@@ -49,6 +49,9 @@ void strategy_memo_put(StrategyMemo *memo, const StrategyQuestion *question,
 
 /* ---- operator_lines.c ---- */
 
+/* The line about the operator of which the node is a part, or a gradient.
+ * Returns NULL if there is none. */
+const PlanPin *find_operator_line(const Partition *p, const Node *node);
 /* Returns whether a line says how node `id` computes.  Then, as in
  * choose_strategy, `wanted` and *out_positions follow from it.  Reports what
  * cannot be. */

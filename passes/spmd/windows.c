@@ -28,6 +28,7 @@
 
 #include "passes/spmd/placement.h"
 #include "passes/spmd/resharding.h"
+#include "passes/spmd/strategy.h"
 
 typedef struct Slide {
   Partition *p;
@@ -175,7 +176,7 @@ static int find_slides(Partition *p, int id, const Value *inputs,
 bool slides_over_shards(Partition *p, int id, const Value *inputs) {
   const Node *node = p->rewrite.from->nodes.data[id];
   Slide slides[MAX_RANK];
-  bool is_pinned = node->path && plan_find_operator(p->plan, node->path);
+  bool is_pinned = find_operator_line(p, node) != NULL;
   return slidings[node->op].inputs[0] != ALONG_none && !is_pinned &&
          find_slides(p, id, inputs, slides) > 0;
 }

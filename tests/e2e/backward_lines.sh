@@ -26,3 +26,60 @@ for case in 'sequence' 'sequence_bf16 precision.compute=bf16' 'sequence precisio
   set -- $case
   "$dnnc" verify "$model" --plan "$plans/$1.plan" "${@:2}" >out 2>&1 || { cat out; fail "verify $case"; }
 done
+
+# The gradients of an operator are computed over the dims of its line that they have,
+# and over no others.
+cat >shards.awk <<'AWK'
+# Prints PATH: DIM@AXIS ... of the operands of each product, look-up and gradient of attention.
+/^  %/ {
+  split($1, id, ",")
+  type = $0
+  sub(/ "[^"]*"$/, "", type)
+  sub(/ @[a-z]*$/, "", type)
+  sub(/.* : /, "", type)
+  types[id[1]] = type
+  path = $NF
+  gsub(/"/, "", path)
+  if (!(/@dgrad|@wgrad/) || !(/ = (dot|conv_input_grad|conv_weight_grad|attention_grad) /)) next
+  rest = $0
+  sub(/^[^=]*= /, "", rest)
+  sub(/ \{.*/, "", rest)
+  n = split(rest, operands, /[ ,]+/)
+  found = ""
+  for (i = 2; i <= n; i++) {
+    k = split(types[operands[i]], dims, /[][,;] */)
+    for (d = 1; d <= k; d++)
+      if (dims[d] ~ /@/ && dims[d] !~ /^sum/) {
+        split(dims[d], of, /[:@]/)
+        word = of[1] "@" of[3]
+        if (!index(found " ", " " word " ")) found = found " " word
+      }
+  }
+  print path ":" found
+}
+AWK
+check_gradients() { # LINE PATH EXPECTED... : words that each product has, of these and no others
+  printf 'mesh {\n  data = 2\n  tensor = 2\n}\nplan {\n  shard %s over data\n  shard %s\n}\n' "$batch" "$1" >line.plan
+  # shellcheck disable=SC2086 # words
+  "$dnnc" ir $subject --plan line.plan --after=partition >placed.ir 2>messages || { cat messages; fail "$1"; }
+  awk -f shards.awk placed.ir | grep -F "grad.$2:" >gradients || fail "$1: no gradient of $2"
+  [ "$(wc -l <gradients)" = $products ] || { cat gradients; fail "$1: not $products gradients"; }
+  while IFS=: read -r _ words; do
+    for word in $words; do
+      case " ${*:3} " in *" $word "*) ;; *) cat gradients; fail "$1: $word" ;; esac
+    done
+    [ "$(wc -w <<<"$words")" = "$(($# - 2))" ] || { cat gradients; fail "$1: not all of ${*:3}"; }
+  done <gradients
+  "$dnnc" verify $subject --plan line.plan >out 2>&1 || { cat out; fail "verify $1"; }
+}
+subject=$model batch=B products=2
+check_gradients 'block[0].mlp!dot[0]: F over tensor, B over data' 'block[0].mlp.dot[0]' F@tensor B@data
+check_gradients 'block[0].mlp!dot[1]: F over tensor, B over data' 'block[0].mlp.dot[1]' F@tensor B@data
+check_gradients 'block[0].mlp!dot[1]: T over tensor, B over data' 'block[0].mlp.dot[1]' T@tensor B@data
+check_gradients 'block[1].mlp!dot[0]: C over tensor, B over data' 'block[1].mlp.dot[0]' C@tensor B@data
+products=1
+check_gradients 'block[0].attn!dot[2]: H over tensor, B over data' 'block[0].attn.dot[2]' H@tensor B@data
+subject=$root/benchmarks/systems/lenet.dnn batch=N products=2
+check_gradients 'conv2d[1]!conv: C over tensor, N over data' 'conv2d[1].conv' C@tensor N@data
+check_gradients 'conv2d[1]!conv: O over tensor, N over data' 'conv2d[1].conv' O@tensor N@data
+echo "lines decide"
