@@ -535,7 +535,7 @@ static void count(const Descent *d, SearchResult *out) {
   }
 }
 
-SearchResult plan_search(const SearchInput *input) {
+static SearchResult search_all(const SearchInput *input, bool eliminates) {
   Descent d = {.input = input,
                .arena = input->arena,
                .space = space_of(input),
@@ -544,7 +544,7 @@ SearchResult plan_search(const SearchInput *input) {
   SearchResult out = {.space = space_words(&d.space)};
   Candidates starts = {0};
   add_starts(&d, &starts);
-  try_elimination(&d, &starts);
+  if (eliminates) try_elimination(&d, &starts);
   price_all(&d, &starts);
   search(&d, &starts);
   judge(&d, &out);
@@ -552,4 +552,12 @@ SearchResult plan_search(const SearchInput *input) {
   out.is_stopped = input->host->is_stopped(input->host->user);
   count(&d, &out);
   return out;
+}
+
+SearchResult plan_search_elimination(const SearchInput *input) {
+  return search_all(input, true);
+}
+
+SearchResult plan_search_descent(const SearchInput *input) {
+  return search_all(input, false);
 }

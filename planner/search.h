@@ -47,6 +47,7 @@ typedef struct SearchInput {
   const Cluster *cluster;
   int64_t ranks; /* the first ones of the cluster, all of which have work */
   int most_candidates;
+  int search; /* row of searches.def */
   const SearchHost *host;
   /* For a search over every operator, or NULL and 0: the final training graph
    * of one rank, the machines, the paths that lines can name, and the bytes
@@ -95,5 +96,22 @@ SearchResult plan_search(const SearchInput *input);
 /* Searches for the plan with the fewest bytes on a rank, and ends early at one
  * that fits.  `limit` is the memory of a rank; 0 means what the host says. */
 SearchResult plan_search_lean(const SearchInput *input, Bytes limit);
+
+/* ---- searches.c: the rows of searches.def ---- */
+
+typedef SearchResult SearchFunction(const SearchInput *input);
+#define SEARCH(name, run, meaning) SearchFunction run;
+#include "planner/searches.def"
+
+typedef struct SearchInfo {
+  const char *name;
+  SearchFunction *run;
+  const char *meaning;
+} SearchInfo;
+
+int search_count(void);
+const SearchInfo *search_info(int row);
+/* Returns the row of this name.  Returns -1 if there is none. */
+int search_find(const char *name);
 
 #endif

@@ -3,6 +3,7 @@
  * tables.
  */
 #include "runtime/launch/launch.h"
+#include "planner/search.h"
 #include "tools/commands/tools.h"
 
 #include <errno.h>
@@ -473,11 +474,21 @@ static const char *entry_point_help(Arena *arena) {
   return text_string(&out);
 }
 
-/* In a row, "{targets}" and "{entry_points}" stand for what other tables list.
- */
+static const char *search_help(Arena *arena) {
+  Text out = text_create(arena);
+  text_add(&out, "how to search:");
+  for (int i = 0; i < search_count(); i++)
+    text_printf(&out, "%s %s%s (%s)", i ? ";" : "", search_info(i)->name,
+                i ? "" : ", the default", search_info(i)->meaning);
+  return text_string(&out);
+}
+
+/* In a row, "{targets}", "{entry_points}" and "{searches}" stand for what other
+ * tables list. */
 static const char *expand_help(Arena *arena, const char *help) {
   if (strcmp(help, "{targets}") == 0) return backend_target_help(arena);
   if (strcmp(help, "{entry_points}") == 0) return entry_point_help(arena);
+  if (strcmp(help, "{searches}") == 0) return search_help(arena);
   return help;
 }
 

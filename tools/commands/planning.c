@@ -180,6 +180,19 @@ static int64_t ranks_of(const Planning *planning) {
   return is_open ? cluster_ranks(planning->loaded.cluster) : ranks;
 }
 
+/* Prints a mistake with the names that there are. */
+static bool read_search(Planning *planning) {
+  const Options *options = &planning->tool->options;
+  Text names = text_create(planning->tool->arena);
+  planning->search = options->search ? search_find(options->search) : 0;
+  if (planning->search >= 0) return true;
+  for (int i = 0; i < search_count(); i++)
+    text_printf(&names, "%s%s", i ? ", " : "", search_info(i)->name);
+  message_print("dnnc: error: --search has no '%s'\nhelp: there are %s\n",
+                options->search, text_string(&names));
+  return false;
+}
+
 void planning_begin(Planning *planning) {
   planning->n_blocks = longest_run(planning->loaded.model->train);
   planning->priced = priced_plans_create(planning->tool->arena);
@@ -187,6 +200,7 @@ void planning_begin(Planning *planning) {
 
 int planning_load(Planning *planning) {
   Tool *tool = planning->tool;
+  if (!read_search(planning)) return EXIT_user;
   int code = tool_price_request(tool, &planning->request);
   if (code == EXIT_done) code = tool_load(tool, &planning->loaded);
   if (code != EXIT_done) return code;
@@ -255,6 +269,7 @@ SearchInput planning_input(Planning *planning, SearchHost *host) {
                        .most_candidates = options->effort > 0
                                               ? (int)options->effort
                                               : MOST_CANDIDATES,
+                       .search = planning->search,
                        .host = host};
 }
 

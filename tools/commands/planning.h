@@ -15,6 +15,7 @@ typedef struct Planning {
   Compilation loaded;
   PriceRequest request;
   int n_blocks;       /* of the longest run of equal ones */
+  int search;         /* row of searches.def */
   PricedPlans priced; /* by the search */
   /* Annotations of the model that candidates leave out. */
   const Span *without;
