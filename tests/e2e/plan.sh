@@ -51,6 +51,14 @@ if has_mpi; then
     { cat run.txt; fail "rank-0000 under mpirun"; }
 fi
 
+# No plan is below the floor: on one rank of a laptop, which has both cores, it was above.
+for ranks in 1 2; do
+  "$dnnc" plan "a folder/small.dnn" B=4096 C=2048 F=2048 --cluster "$root/models/laptop.cluster" --ranks $ranks --effort 10 --json --quiet \
+    >out.json || fail "floor"
+  awk -v f="$(field floor_s out.json)" -v s="$(field step_s out.json)" 'BEGIN { exit !(f > s / 4 && f <= s) }' ||
+    { cat out.json; fail "floor on $ranks ranks"; }
+done
+
 # JSON has the same step; the same input gives the same bytes.
 small="$root/models/chargpt.dnn L=2 B=16"
 "$dnnc" plan $small --cluster "$cluster" --ranks 4 --effort 60 --json --quiet >out.json || fail "JSON"

@@ -13,11 +13,6 @@
 
 /* ---- output ---- */
 
-static Ps floor_of(const Inspection *rates) {
-  if (rates->peak_flops <= 0) return 0;
-  return (Ps)(rates->flops / rates->peak_flops * 1e12);
-}
-
 /* Sets what the command line says in words; none: nothing. */
 static void set_words(Certificate *out, CertificateField field, Text *words) {
   if (words->n > 0) certificate_set_text(out, field, text_string(words));
@@ -66,7 +61,8 @@ static Certificate certificate_of(const Planning *planning,
   certificate_set_amount(&out, CERTIFICATE_ranks, chosen->trial.c.ranks);
   certificate_set_amount(&out, CERTIFICATE_step,
                          chosen->trial.priced.price.step);
-  certificate_set_amount(&out, CERTIFICATE_floor, floor_of(&chosen->rates));
+  if (chosen->floor > 0)
+    certificate_set_amount(&out, CERTIFICATE_floor, chosen->floor);
   certificate_set_text(&out, CERTIFICATE_space, result->space);
   return out;
 }
@@ -108,7 +104,7 @@ static void print_json(Text *out, const SearchResult *result,
   priced_print_json(out, &chosen->trial.priced);
   inspect_print_rates_json(out, &chosen->rates);
   text_add(out, ",\"floor_s\":");
-  text_add_real(out, (double)floor_of(&chosen->rates) * 1e-12);
+  text_add_real(out, (double)chosen->floor * 1e-12);
   text_printf(out,
               ",\"peak_bytes\":%lld,\"candidates\":%d,\"legal\":%d,"
               "\"fitting\":%d,\"stopped\":%s,\"space\":",

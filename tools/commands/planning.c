@@ -322,5 +322,6 @@ bool planning_choose(Planning *planning, const char *candidate, Diags **diags,
   bool is_priced = driver_try(&planning->loaded, planning->tool->memory, &plan,
                               &planning->request, &out->trial);
   *diags = out->trial.module.diags;
+  if (is_priced) out->floor = planning_floor(&out->trial.priced);
   return is_priced && inspect_rates(&out->rates);
 }

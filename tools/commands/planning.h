@@ -42,6 +42,7 @@ SearchResult planning_lean(Planning *planning, Bytes limit);
 typedef struct Chosen {
   Trial trial;
   const char *text, *words; /* as plans are printed; in words */
+  Ps floor;
   Inspection rates;
 } Chosen;
 
@@ -56,5 +57,11 @@ bool planning_choose(Planning *planning, const char *candidate, Diags **diags,
 const char *plan_mesh_words(Arena *arena, const Plan *plan);
 /* Returns "data 2 x tensor 4, ZeRO 1, 4 micro-batches". */
 const char *plan_words(Arena *arena, const Plan *plan);
+
+/* ---- plan_floor.c ---- */
+
+/* Returns a time below the step of every plan of the model on these ranks.
+ * Returns 0 if none is known. */
+Ps planning_floor(const Priced *priced);
 
 #endif
