@@ -44,15 +44,30 @@ static void add_dim(Space *space, const Dim *dim, int64_t elements,
   space->dims[at].is_of_data |= is_of_data;
 }
 
-/* The dims of matrices that products sum over. */
+static void mark_contracted(Space *space, Name name) {
+  int at = find_dim(space, name);
+  if (at >= 0) space->dims[at].is_contracted = true;
+}
+
+static const PinTensor *find_tensor(const Pins *pins, Name path) {
+  for (int i = 0; pins && i < pins->tensors.n; i++)
+    if (pins->tensors.data[i].path == path) return &pins->tensors.data[i];
+  return NULL;
+}
+
+/* The dims of matrices that products sum over, with those of callers for which
+ * the dim of a generic layer stands. */
 static void find_contracted(Space *space) {
   const Graph *graph = space->input->train;
   for (int i = 0; i < graph->inputs.n; i++) {
     const GraphInput *input = &graph->inputs.data[i];
     const Type *type = graph_type(graph, input->value);
+    const PinTensor *tensor = find_tensor(space->input->pins, input->path);
     for (int d = 0; d < type->rank; d++) {
-      int at = find_dim(space, type->dims[d].name);
-      if (at >= 0) space->dims[at].is_contracted |= input->contracts >> d & 1;
+      if (!(input->contracts >> d & 1)) continue;
+      mark_contracted(space, type->dims[d].name);
+      for (int k = 0; tensor && k < tensor->stands_for[d].n; k++)
+        mark_contracted(space, tensor->stands_for[d].names[k]);
     }
   }
 }
