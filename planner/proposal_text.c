@@ -43,13 +43,13 @@ static const char *role_of(const Units *units, const Proposal *proposal,
 
 void proposal_axis_names(Arena *arena, const Units *units,
                          const Proposal *proposal, const char **names) {
-  int n = proposal->mesh->n_axes;
-  for (int a = 0; a < n; a++) {
-    const char *role = role_of(units, proposal, a);
+  const char *roles[MAX_AXES];
+  for (int a = proposal->mesh->n_axes - 1; a >= 0; a--) {
     int n_inside = 0;
-    for (int b = a + 1; b < n; b++)
-      n_inside += strcmp(role, role_of(units, proposal, b)) == 0;
-    names[a] = mesh_axis_name(arena, role, n_inside);
+    roles[a] = role_of(units, proposal, a);
+    for (int b = a + 1; b < proposal->mesh->n_axes; b++)
+      n_inside += strcmp(roles[b], roles[a]) == 0;
+    names[a] = mesh_axis_name(arena, roles[a], n_inside);
   }
 }
 

@@ -63,9 +63,7 @@ static void end_trial(void *user, int i, const Trial *trial, bool is_priced) {
                            .program = program_of(p)};
 }
 
-/* Returns NULL after mistakes, which are in `diags`. */
-static const Pins *read_candidate(Planning *planning, const char *text,
-                                  Diags *diags) {
+const Pins *planning_read(Planning *planning, const char *text, Diags *diags) {
   Arena *arena = planning->tool->arena;
   Source *source = ARENA_NEW(arena, Source);
   *source = (Source){"candidate.plan", text, strlen(text)};
@@ -103,7 +101,7 @@ static void price_candidates(void *user, const CandidateList *list,
   TrialPlan *plans = ARENA_ARRAY(arena, TrialPlan, 2 * list->n);
   for (int i = 0; i < list->n; i++) {
     const Pins *pins =
-        read_candidate(planning, list->texts[i], diags_create(arena));
+        planning_read(planning, list->texts[i], diags_create(arena));
     first[i] = pins ? n : -1;
     TrialPlan plan = {.pins = pins,
                       .blocks = is_cut ? MORE_BLOCKS : 0,
@@ -218,7 +216,7 @@ int planning_load(Planning *planning) {
 /* Any lines, so that the paths of the model are known. */
 static const PlanPaths *known_paths(Planning *planning) {
   Arena *arena = planning->tool->arena;
-  const Pins *pins = read_candidate(
+  const Pins *pins = planning_read(
       planning, "mesh {\n}\nplan {\n  zero = 0\n}\n", diags_create(arena));
   return pins ? pins->paths : NULL;
 }
@@ -307,17 +305,29 @@ void planning_search(Planning *planning) {
     add_lean(planning);
 }
 
+/* Lines that somebody wrote stay. */
+static bool has_path_lines(const Pins *pins) {
+  for (int i = 0; pins && i < pins->of_paths.n; i++)
+    if (!pins->of_paths.data[i].pin.is_annotation) return true;
+  return false;
+}
+
 bool planning_choose(Planning *planning, const char *candidate, Diags **diags,
                      Chosen *out) {
   *diags = diags_create(planning->tool->arena);
   *out = (Chosen){.rates = {.priced = &out->trial.priced}};
   PlanTexts texts;
-  const Pins *pins = read_candidate(planning, candidate, *diags);
+  const Pins *pins = planning_read(planning, candidate, *diags);
   if (!pins || !driver_plan_texts(&planning->loaded, pins, *diags, &texts))
     return false;
+  if (has_path_lines(pins) && !has_path_lines(planning->loaded.pins)) {
+    pins = planning_read(planning, planning_simplify(planning, texts.text),
+                         *diags);
+    ASSERT(pins && driver_plan_texts(&planning->loaded, pins, *diags, &texts));
+  }
   out->text = texts.text;
   out->words = texts.words;
-  TrialPlan plan = {.pins = read_candidate(planning, out->text, *diags)};
+  TrialPlan plan = {.pins = planning_read(planning, out->text, *diags)};
   ASSERT(plan.pins); /* a printed plan can be read */
   bool is_priced = driver_try(&planning->loaded, planning->tool->memory, &plan,
                               &planning->request, &out->trial);

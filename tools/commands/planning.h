@@ -38,6 +38,17 @@ void planning_search(Planning *planning);
  * bytes; 0 means what a rank has. */
 SearchResult planning_lean(Planning *planning, Bytes limit);
 
+/* Reads the text of a plan with the options of the command line.  Returns NULL
+ * after mistakes, which are in `diags`. */
+const Pins *planning_read(Planning *planning, const char *text, Diags *diags);
+
+/* ---- plan_simplify.c ---- */
+
+/* Returns the printed plan without lines about paths that change nothing. */
+const char *planning_simplify(Planning *planning, const char *text);
+
+/* ---- planning.c ---- */
+
 /* The whole program of a plan. */
 typedef struct Chosen {
   Trial trial;
