@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "tools/commands/start_commands.h"
+#include "tools/plan/start_commands.h"
 #include "tools/explain/searches.h"
 
 /* ---- output ---- */

@@ -2,7 +2,7 @@
  * command_verify.c -- `dnnc verify`: whether the program of a plan computes
  * what one rank without a plan does, in words or as JSON.
  */
-#include "tools/commands/verify_certificate.h"
+#include "tools/plan/verify_certificate.h"
 #include "verify/resize.h"
 
 #include <stdio.h>

@@ -42,12 +42,14 @@ SearchResult planning_lean(Planning *planning, Bytes limit);
  * after mistakes, which are in `diags`. */
 const Pins *planning_read(Planning *planning, const char *text, Diags *diags);
 
-/* ---- plan_simplify.c ---- */
+/* ---- plan_words.c ---- */
 
-/* Returns the printed plan without lines about paths that change nothing. */
-const char *planning_simplify(Planning *planning, const char *text);
+/* Returns "data 2 x tensor 4".  NULL stands for the plan of one rank. */
+const char *plan_mesh_words(Arena *arena, const Plan *plan);
+/* Returns "data 2 x tensor 4, ZeRO 1, 4 micro-batches". */
+const char *plan_words(Arena *arena, const Plan *plan);
 
-/* ---- planning.c ---- */
+/* ---- tools/plan/plan_choose.c ---- */
 
 /* The whole program of a plan. */
 typedef struct Chosen {
@@ -57,19 +59,18 @@ typedef struct Chosen {
   Inspection rates;
 } Chosen;
 
-/* Prints the plan of a candidate of the search, then compiles and prices this
- * text.  Returns false after mistakes, which are in `diags`. */
+/* Prints the plan of a candidate of the search, without lines that change
+ * nothing, then compiles and prices this text.  Returns false after mistakes,
+ * which are in `diags`. */
 bool planning_choose(Planning *planning, const char *candidate, Diags **diags,
                      Chosen *out);
 
-/* ---- plan_words.c ---- */
+/* ---- tools/plan/plan_simplify.c ---- */
 
-/* Returns "data 2 x tensor 4".  NULL stands for the plan of one rank. */
-const char *plan_mesh_words(Arena *arena, const Plan *plan);
-/* Returns "data 2 x tensor 4, ZeRO 1, 4 micro-batches". */
-const char *plan_words(Arena *arena, const Plan *plan);
+/* Returns the printed plan without lines about paths that change nothing. */
+const char *planning_simplify(Planning *planning, const char *text);
 
-/* ---- plan_floor.c ---- */
+/* ---- tools/plan/plan_floor.c ---- */
 
 /* Returns a time below the step of every plan of the model on these ranks.
  * Returns 0 if none is known. */

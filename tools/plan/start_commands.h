@@ -2,8 +2,8 @@
  * start_commands.h -- declares the commands that build the program of a plan
  * and start it.
  */
-#ifndef TOOLS_COMMANDS_START_COMMANDS_H
-#define TOOLS_COMMANDS_START_COMMANDS_H
+#ifndef TOOLS_PLAN_START_COMMANDS_H
+#define TOOLS_PLAN_START_COMMANDS_H
 
 #include "tools/commands/tools.h"
 

@@ -8,7 +8,7 @@
  * On one machine `run` starts the ranks.  All files rank-0000, rank-0001, ...
  * are one program, which asks MPI or Slurm for its number.
  */
-#include "tools/commands/start_commands.h"
+#include "tools/plan/start_commands.h"
 
 #include <stdlib.h>
 #include <string.h>

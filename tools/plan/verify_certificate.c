@@ -9,7 +9,7 @@
  */
 #include "driver/trial.h"
 #include "tools/commands/tool_price.h"
-#include "tools/commands/verify_certificate.h"
+#include "tools/plan/verify_certificate.h"
 
 #include "tools/show/inspect.h"
 

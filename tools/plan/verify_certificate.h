@@ -2,8 +2,8 @@
  * verify_certificate.h -- declares the check of a plan's certificate, as `dnnc
  * verify` makes it.
  */
-#ifndef TOOLS_COMMANDS_VERIFY_CERTIFICATE_H
-#define TOOLS_COMMANDS_VERIFY_CERTIFICATE_H
+#ifndef TOOLS_PLAN_VERIFY_CERTIFICATE_H
+#define TOOLS_PLAN_VERIFY_CERTIFICATE_H
 
 #include "tools/commands/tools.h"
 #include "verify/verify.h"
