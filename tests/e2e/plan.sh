@@ -174,11 +174,16 @@ printf 'mesh {\n  a = 2\n  b = 2\n}\nplan {\n  shard B over a\n  shard F over b\
 "$dnnc" plan $small 2>message && fail "no cluster"
 grep -q 'what a step costs depends on the machines' message || { cat message; fail "no cluster"; }
 
-# A signal (bash ignores SIGINT behind &): the best plan so far.
-"$dnnc" plan "$root/models/gpt3.dnn" --cluster "$root/models/a100x1024.cluster" --ranks 64 --quiet >stopped.plan &
-pid=$!
-sleep 2
-kill -TERM $pid
-wait $pid
-[ $? = 143 ] || fail "the exit code after a signal"
+# A signal (bash ignores SIGINT behind &): the best plan so far.  A busy machine needs longer for the first one.
+for seconds in 2 10 40; do
+  "$dnnc" plan "$root/models/gpt3.dnn" --cluster "$root/models/a100x1024.cluster" --ranks 64 --quiet >stopped.plan 2>message &
+  pid=$!
+  sleep $seconds
+  kill -TERM $pid
+  wait $pid
+  code=$?
+  [ $code = 143 ] || { cat message; fail "the exit code after a signal: $code"; }
+  grep -q '^plan gpt2 {$' stopped.plan && break
+  grep -qE 'stopped before it had priced a plan|none of [0-9]* plans fits' message || { cat message; fail "a message after a signal"; }
+done
 grep -q '^plan gpt2 {$' stopped.plan || { cat stopped.plan; fail "no plan after a signal"; }

@@ -137,12 +137,20 @@ static int write_plan(Planning *planning, const SearchResult *result,
   return EXIT_done;
 }
 
+static int report_stopped(void) {
+  message_print("dnnc: error: the search was stopped before it had priced a "
+                "plan\n");
+  tool_end_as_signalled();
+  return EXIT_user;
+}
+
 int command_plan(Tool *tool) {
   Planning planning = {.tool = tool};
   int code = planning_load(&planning);
   if (code != EXIT_done) return code;
   planning_search(&planning);
   const SearchResult *result = &planning.result;
+  if (result->is_stopped && result->n_priced == 0) return report_stopped();
   if (!result->has_plan) return plan_report_none(&planning);
   Chosen chosen;
   Diags *diags;
