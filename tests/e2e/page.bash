@@ -2,7 +2,7 @@
 #
 #   try_page PAGE   in the current folder, with dnnc on the path
 #
-# A fence "dnn NAME" or "plan NAME" is a file that the reader saves; a fence
+# A fence "dnn NAME", "plan NAME" or "cluster NAME" is a file that the reader saves; a fence
 # "console" holds commands after "$ " and their output.  Words of the output
 # must agree, numbers with a point within 10 %; times, rates and counts of
 # kernels are not compared, nor is the output of "console example".  That of
@@ -41,7 +41,7 @@ run_page() {
       echo "$line"
       fence=${line#'```'}
       case $fence in
-      dnn\ * | plan\ *) : >"${fence#* }" ;;
+      dnn\ * | plan\ * | cluster\ *) : >"${fence#* }" ;;
       esac
       ;;
     *,'```')
@@ -62,7 +62,7 @@ run_page() {
       bash -c "${line#'$ '}" 2>&1 </dev/null
       ;;
     console*) ;; # output: that of the command stands for it
-    dnn\ *,* | plan\ *,*)
+    dnn\ *,* | plan\ *,* | cluster\ *,*)
       echo "$line"
       echo "$line" >>"${fence#* }"
       ;;
