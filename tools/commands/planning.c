@@ -299,8 +299,8 @@ void planning_search(Planning *planning) {
   tool_hold_signals();
   add_kernels(planning, &input);
   planning->result = plan_search(&input);
-  priced_plans_list(&planning->priced, &planning->result);
   end_progress(planning);
   if (!planning->result.has_plan && !planning->result.is_stopped)
     add_lean(planning);
+  priced_plans_list(&planning->priced, &planning->result);
 }
