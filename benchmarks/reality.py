@@ -84,8 +84,8 @@ def model_words(model):
 
 def tune(dnnc, folder, chosen):
     for model in chosen:
-        words = [dnnc, "tune", *model_words(model), "--budget", BUDGET, "-o",
-                 os.path.join(folder, model)]
+        words = [dnnc, "tune", *model_words(model), "--no-plans", "--budget",
+                 BUDGET, "-o", os.path.join(folder, model)]
         for kind, name, plan in PAIRS:
             if name == model:
                 words += ["--hold-out", plan_path(kind, model, plan)]

@@ -141,7 +141,7 @@ paced() {
   local n
   for n in 2 4 $([ "$rate" -gt 200 ] || echo 8); do
     [ -s "$folder/job$rate.$n.cluster" ] ||
-      on_ranks $n "$dnnc" tune benchmarks/systems/mlp.dnn \
+      on_ranks $n "$dnnc" tune benchmarks/systems/mlp.dnn --no-plans \
         --budget $((50 * n))s -o "$folder/job$rate.$n"
   done
   python3 benchmarks/reality.py paced "$dnnc" "$folder" "$rate" "$@"

@@ -121,7 +121,7 @@ if command -v mpirun >/dev/null; then
   export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
   begin=$SECONDS
   TMPDIR=$work/tmp timeout 120 mpirun -q --oversubscribe --bind-to none -n 2 "$dnnc" tune $model --data "$root" --budget 45s \
-    -o job >log 2>&1 || { cat log; fail "tune under mpirun"; }
+    --no-plans -o job >log 2>&1 || { cat log; fail "tune under mpirun"; }
   took=$((SECONDS - begin))
   [ -z "$(ls tmp)" ] || { ls tmp; fail "a job leaves folders"; }
   [ $took -le 65 ] || fail "a budget of 45 s under mpirun, and it took $took s"
@@ -141,6 +141,7 @@ wrong() { # MESSAGE OPTION...
 for budget in '' 10 0s -5m 10x nan 1e9h; do
   wrong "takes a time of at least a second" $model --budget "$budget"
 done
+wrong "exclude each other" $model --no-plans --plan data.plan
 wrong "cannot open 'missing.plan'" $model --hold-out missing.plan
 printf 'net f(x: [N:2]) -> [N] { return x }\n' >net_only.dnn
 wrong "has no train block" net_only.dnn

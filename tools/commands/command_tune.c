@@ -3,9 +3,9 @@
  * machine for a model, and compares plans with their predictions.
  *
  * Links come first, because they are quick, then kernels for 1, 2, ... ranks,
- * each probe until the budget for probes is used up: half of it where plans are
- * to be compared, else all.  Links take half of that at most.  While there is
- * some left, all probes run again.
+ * each probe until the budget for probes is used up, which is half of it.
+ * Links take half of that at most.  While there is some left, all probes run
+ * again.  The other half is for plans.  With --no-plans all of it measures.
  */
 #include "runtime/cuda/describe.h"
 #include "runtime/launch/machine.h"
@@ -67,6 +67,10 @@ static int check_plan(Tuning *tuning, const char *plan) {
 
 static int load(Tuning *tuning, Compilation *model) {
   Tool *tool = tuning->tool;
+  if (tool->options.no_plans && tool->options.plans.n > 0) {
+    message_print("dnnc: error: --plan and --no-plans exclude each other\n");
+    return EXIT_user;
+  }
   int code = tool_load(tool, model);
   if (code != EXIT_done) return code;
   tuning->model = model;
@@ -77,7 +81,8 @@ static int load(Tuning *tuning, Compilation *model) {
   for (int i = 0; i < tool->options.hold_out.n && code == EXIT_done; i++)
     code = hold_out(tuning, tool->options.hold_out.data[i]);
   for (int i = 0; i < tool->options.plans.n && code == EXIT_done; i++)
-    code = check_plan(tuning, tool->options.plans.data[i]);
+    if (!tool_is_auto_plan(tool->options.plans.data[i]))
+      code = check_plan(tuning, tool->options.plans.data[i]);
   return code;
 }
 
@@ -176,7 +181,7 @@ static int64_t enough_seconds(const Tuning *tuning, int64_t budget_ms) {
                    slow_flops_per_ms; /* forward and backward */
   double build_ms = tuning->build_ms ? (double)tuning->build_ms : BUILD_MS;
   double ms = 3 * (build_ms + START_MS + TUNE_STEPS * step_ms);
-  if (tuning->tool->options.plans.n > 0) ms *= 2;
+  if (!tuning->tool->options.no_plans) ms *= 2;
   if (ms < 2 * (double)budget_ms) ms = 2 * (double)budget_ms;
   return ((int64_t)(ms / 1e3) / ROUND_S + 1) * ROUND_S;
 }
@@ -226,6 +231,13 @@ static int end(const Tuning *tuning, int code) {
   return code;
 }
 
+static int compare_plans(Tuning *tuning) {
+  TunePlans plans = {0};
+  int code = tune_plans(tuning, &plans);
+  if (code != EXIT_done || plans.n == 0) return code;
+  return tune_compare(tuning, &plans);
+}
+
 int command_tune(Tool *tool) {
   Compilation model;
   int64_t budget = read_budget(&tool->options), begin = child_now_ms();
@@ -238,15 +250,14 @@ int command_tune(Tool *tool) {
   if (tuning.most_ranks == 0) return EXIT_machine;
   tool_hold_signals();
   int rank;
-  bool compares = tool->options.plans.n > 0;
-  tuning.until_ms = begin + (compares ? budget / 2 : budget);
+  tuning.until_ms = begin + (tool->options.no_plans ? budget : budget / 2);
   tuning.folder = tool_scratch_folder(tool, NULL);
   if (!tuning.folder) return EXIT_machine;
   if (tune_is_job(&rank)) {
     const char *why;
     tuning.has_links = tune_measure_job(&tuning, &why);
-    if (rank > 0)
-      return end(&tuning, tuning.has_links ? EXIT_done : EXIT_machine);
+    /* Rank 0 says what is missing; a rank that fails would end its work. */
+    if (rank > 0) return end(&tuning, EXIT_done);
     tune_say(&tuning, "%s%s\n",
              tuning.has_links ? "measured collectives between the ranks of the "
                                 "job"
@@ -256,6 +267,6 @@ int command_tune(Tool *tool) {
   code = measure(&tuning, budget);
   tuning.until_ms = begin + budget;
   if (code == EXIT_done) print_result(&tuning);
-  if (code == EXIT_done && compares) code = tune_compare(&tuning);
+  if (code == EXIT_done) code = compare_plans(&tuning);
   return end(&tuning, code);
 }

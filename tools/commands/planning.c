@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "ir/model/repeat.h"
+#include "tools/commands/child.h"
 
 enum {
   FEWER_BLOCKS = 10,
@@ -132,8 +133,9 @@ static void price_candidates(void *user, const CandidateList *list,
 }
 
 static bool is_stopped(void *user) {
-  (void)user;
-  return tool_is_stopped();
+  const Planning *planning = user;
+  return tool_is_stopped() ||
+         (planning->until_ms > 0 && child_now_ms() > planning->until_ms);
 }
 
 static void show_progress(void *user, int n_priced, int of,

@@ -20,6 +20,7 @@ typedef struct Planning {
   /* Annotations of the model that candidates leave out. */
   const Span *without;
   int n_without;
+  int64_t until_ms; /* end of the search, by child_now_ms; 0: none */
   SearchResult result;
 } Planning;
 

@@ -63,6 +63,7 @@ typedef struct Tuning {
   TuneTable profile, kernels;
   VEC(BuiltProbe) built;
   bool has_links;
+  const char *unknown_gpu; /* a GPU that no preset has, or NULL */
   /* core_distance_ns: the least so far; while links were measured. */
   int64_t least_apart_ns, links_apart_ns;
   int64_t links_took_ms;
@@ -126,6 +127,8 @@ bool tune_measure_links(Tuning *tuning, const Probe *probe,
 
 /* Returns whether this process is a rank of a job. */
 bool tune_is_job(int *out_rank);
+/* Returns whether the ranks of the job are on several machines. */
+bool tune_spans_machines(void);
 /* Measures collectives between the ranks of the job; all of them call it. */
 bool tune_measure_job(Tuning *tuning, const char **out_why);
 
@@ -134,11 +137,26 @@ bool tune_measure_job(Tuning *tuning, const char **out_why);
 /* Writes NAME.cluster.  Returns an exit code. */
 int tune_write_cluster(Tuning *tuning);
 
+/* ---- tune_search.c ---- */
+
+/* A plan to be compared. */
+typedef struct TunePlan {
+  const char *name; /* the path, or what it is in words */
+  const char *path; /* its file */
+  bool is_found;    /* by the search */
+} TunePlan;
+typedef VEC(TunePlan) TunePlans;
+
+/* Adds the plans of the command line; without any, and for "auto", the best
+ * plans of a search for the machines that were measured, and data parallelism.
+ * Returns an exit code. */
+int tune_plans(Tuning *tuning, TunePlans *out);
+
 /* ---- tune_compare.c ---- */
 
-/* Runs the plans of the command line and compares their steps with what
- * simulate predicts from the files written so far; writes the fastest as
- * NAME.plan.  Exit code. */
-int tune_compare(Tuning *tuning);
+/* Runs the plans and compares their steps with what simulate predicts from the
+ * files written so far; writes the fastest as NAME.plan.  Returns an exit code.
+ */
+int tune_compare(Tuning *tuning, const TunePlans *plans);
 
 #endif

@@ -73,6 +73,7 @@ int tune_write_cluster(Tuning *tuning) {
   fit_network(tuning, &network);
   Status status = driver_detect_cluster(&out, "", &network, &unknown);
   if (status.code != STATUS_ok) return tool_fail(status);
+  tuning->unknown_gpu = unknown;
   if (tuning->least_apart_ns > 0)
     text_printf(&out,
                 "\n# A cache line took %lld ns from one core to another and "

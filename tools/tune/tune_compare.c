@@ -3,8 +3,11 @@
  *
  * A prediction is the price of `dnnc simulate` with the files that the
  * measurements have left, so times of whole steps are in none.  A plan runs
- * twice: as it would train, for its step, and with every launch measured alone,
- * for the time of its kernels; the rest of a step is waiting.
+ * first with every launch measured alone, for the time of its kernels; the rest
+ * of a step is waiting.  Then it runs as it would train, for its step.
+ *
+ * A machine is slower for seconds at a time.  So the plans run by turns, and
+ * the step of each is the median over its turns.
  */
 #include "driver/trial.h"
 #include "tools/commands/tool_price.h"
@@ -14,13 +17,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_FILE_BYTES = 64 << 20, MOST_STEPS = 2000, LEAST_STEPS = 4 };
+enum {
+  MOST_FILE_BYTES = 64 << 20,
+  MOST_STEPS = 2000, /* of a run */
+  LEAST_STEPS = 4,
+  MOST_TURNS = 5
+};
 
 /* One plan; times in seconds. */
 typedef struct Compared {
-  const char *plan, *why; /* why: it was left out; else NULL */
+  const TunePlan *plan;
+  const char *why; /* why: it was left out; else NULL */
   double predicted, measured;
   double kernels_predicted, kernels_measured; /* of them: kernels */
+  int64_t start_ms; /* time of a run beside its steps */
+  int n_turns;
+  double turns[MOST_TURNS];
 } Compared;
 
 static const char *file_in(const Tuning *tuning, const char *name) {
@@ -66,11 +78,12 @@ typedef struct Predictions {
 } Predictions;
 
 /* Exit code; mistakes are printed. */
-static int load_predictions(const Tuning *tuning, Predictions *out) {
+static int load_predictions(const Tuning *tuning, const char *plan,
+                            Predictions *out) {
   out->tool = *tuning->tool;
   Options *options = &out->tool.options;
   options->command = COMMAND_simulate;
-  options->plan = options->plans.data[0];
+  options->plan = plan;
   options->cluster = arena_printf(tuning->arena, "%s.cluster", tuning->name);
   options->profile = arena_printf(tuning->arena, "%s.profile", tuning->name);
   int code = tool_price_request(&out->tool, &out->request);
@@ -84,7 +97,7 @@ static const char *first_error(const Tuning *tuning, const Diags *diags) {
 
 static bool predict(const Tuning *tuning, Predictions *with, Compared *plan) {
   Diags *diags = diags_create(tuning->arena);
-  PlanSource from = {.file = driver_read_plan(&with->loaded, plan->plan)};
+  PlanSource from = {.file = driver_read_plan(&with->loaded, plan->plan->path)};
   const Pins *pins =
       from.file ? driver_read_pins(&with->loaded, &from, diags) : NULL;
   plan->why = from.file ? first_error(tuning, diags) : "it cannot be read";
@@ -155,7 +168,7 @@ static bool run_plan(const Tuning *tuning, Compared *plan, int steps,
   tune_model_words(tuning, &words);
   tune_build_words(tuning, &words);
   const char *const more[] = {
-      "--plan",    plan->plan,
+      "--plan",    plan->plan->path,
       "--steps",   arena_printf(tuning->arena, "%d", steps),
       "--no-save", "--json",
       "--profile", profile};
@@ -164,27 +177,64 @@ static bool run_plan(const Tuning *tuning, Compared *plan, int steps,
                    file_in(tuning, "run.json"), &plan->why);
 }
 
-/* First few steps, then as many as its share of the budget allows. */
-static bool measure_plan(const Tuning *tuning, Compared *plan,
-                         int64_t until_ms) {
+static double measured_step(const Tuning *tuning) {
+  return median_step(read_text(tuning, file_in(tuning, "run.json")));
+}
+
+/* Compiles the plan and runs a few steps twice. */
+static bool begin_plan(const Tuning *tuning, Compared *plan, int64_t until_ms) {
   const char *profile = file_in(tuning, "plan.profile");
+  plan->why = "the budget is used up";
+  if (child_now_ms() >= until_ms) return false;
   if (!run_plan(tuning, plan, LEAST_STEPS, profile, until_ms)) return false;
   plan->kernels_measured =
       kernels_in(read_text(tuning, profile), LEAST_STEPS - 1);
+  int64_t begin = child_now_ms();
   if (!run_plan(tuning, plan, LEAST_STEPS, NULL, until_ms)) return false;
-  plan->measured = median_step(read_text(tuning, file_in(tuning, "run.json")));
-  int64_t left = until_ms - child_now_ms();
-  double fits = isfinite(plan->measured) && plan->measured > 0
-                    ? 0.4e-3 * (double)left / plan->measured
-                    : 0;
-  if (fits > 2 * LEAST_STEPS) {
-    int steps = fits < 200 ? (int)fits : 200;
-    if (!run_plan(tuning, plan, steps, NULL, until_ms)) return false;
-    plan->measured =
-        median_step(read_text(tuning, file_in(tuning, "run.json")));
-  }
+  plan->measured = measured_step(tuning);
   plan->why = "it made no step";
-  return isfinite(plan->measured);
+  if (!isfinite(plan->measured) || plan->measured <= 0) return false;
+  plan->start_ms =
+      child_now_ms() - begin - (int64_t)(LEAST_STEPS * plan->measured * 1e3);
+  plan->why = NULL;
+  return true;
+}
+
+/* Returns the steps of a plan in each turn: as many as fit into the budget, if
+ * all plans make as long turns. */
+static int steps_of_turn(const Tuning *tuning, const Compared *plan, int n) {
+  double share_ms = 0.8 * (double)tune_left_ms(tuning) / (n * MOST_TURNS);
+  double steps = (share_ms - (double)plan->start_ms) * 1e-3 / plan->measured;
+  return steps < LEAST_STEPS ? LEAST_STEPS : steps < 200 ? (int)steps : 200;
+}
+
+static void run_turn(const Tuning *tuning, Compared *plan, int steps) {
+  double needed_ms = (double)plan->start_ms + steps * plan->measured * 1e3;
+  const char *why = plan->why;
+  if (plan->why || tool_is_stopped() ||
+      !tune_has_left(tuning, (int64_t)(needed_ms * 5 / 4)))
+    return;
+  int64_t until_ms = child_now_ms() + tune_left_ms(tuning);
+  double step = run_plan(tuning, plan, steps, NULL, until_ms)
+                    ? measured_step(tuning)
+                    : NAN;
+  plan->why = why; /* a turn that fails is as none */
+  if (isfinite(step)) plan->turns[plan->n_turns++] = step;
+}
+
+static void run_turns(const Tuning *tuning, Compared *plans, int n) {
+  int *steps = ARENA_ARRAY(tuning->arena, int, n), n_run = 0;
+  for (int i = 0; i < n; i++) n_run += plans[i].why == NULL;
+  for (int i = 0; i < n; i++)
+    if (!plans[i].why) steps[i] = steps_of_turn(tuning, &plans[i], n_run);
+  for (int turn = 0; turn < MOST_TURNS; turn++)
+    for (int i = 0; i < n; i++) run_turn(tuning, &plans[i], steps[i]);
+  for (int i = 0; i < n; i++) {
+    Compared *plan = &plans[i];
+    if (plan->n_turns == 0) continue;
+    qsort(plan->turns, (size_t)plan->n_turns, sizeof *plan->turns, by_value);
+    plan->measured = plan->turns[plan->n_turns / 2];
+  }
 }
 
 /* ---- the report ---- */
@@ -199,13 +249,13 @@ static void print_words(Text *out, const Compared *plans, int n) {
   for (int i = 0; i < n; i++) {
     const Compared *p = &plans[i];
     if (p->why) {
-      text_printf(out, "%-40s left out: %s\n", p->plan, p->why);
+      text_printf(out, "%-40s left out: %s\n", p->plan->name, p->why);
       continue;
     }
     double waits = p->predicted - p->kernels_predicted;
     double waited = p->measured - p->kernels_measured;
     text_printf(out, "%-40s %9.3f ms %9.3f ms %+6.1f%% %+8.1f%% %+8.1f%%\n",
-                p->plan, p->predicted * 1e3, p->measured * 1e3,
+                p->plan->name, p->predicted * 1e3, p->measured * 1e3,
                 100 * error_of(p->predicted, p->measured),
                 100 * (p->kernels_predicted - p->kernels_measured) /
                     p->measured,
@@ -219,7 +269,7 @@ static void print_json(Text *out, const Compared *plans, int n) {
   for (int i = 0; i < n; i++) {
     const Compared *p = &plans[i];
     text_add(out, "{\"plan\":");
-    text_add_json(out, p->plan);
+    text_add_json(out, p->plan->name);
     if (p->why) {
       text_add(out, ",\"left_out\":");
       text_add_json(out, p->why);
@@ -237,41 +287,49 @@ static void print_json(Text *out, const Compared *plans, int n) {
   }
 }
 
-static int write_fastest(const Tuning *tuning, const Compared *plans, int n) {
-  const Compared *best = NULL;
-  for (int i = 0; i < n; i++)
-    if (!plans[i].why && (!best || plans[i].measured < best->measured))
-      best = &plans[i];
-  if (!best) {
-    message_print("dnnc: error: none of the plans could be run\n");
-    return EXIT_no_plan;
-  }
-  const char *text = read_text(tuning, best->plan);
+static int write_plan(const Tuning *tuning, const TunePlan *plan,
+                      const char *about) {
+  const char *text = read_text(tuning, plan->path);
   const char *path = arena_printf(tuning->arena, "%s.plan", tuning->name);
   Status status = file_replace(path, text, strlen(text));
   if (status.code != STATUS_ok) return tool_fail(status);
-  tune_say(tuning, "%s: %s, the fastest\n", path, best->plan);
+  tune_say(tuning, "%s: %s, %s\n", path, plan->name, about);
   return EXIT_done;
 }
 
-int tune_compare(Tuning *tuning) {
-  const Options *options = &tuning->tool->options;
-  int n = options->plans.n;
+static int write_fastest(const Tuning *tuning, const Compared *plans, int n) {
+  const Compared *best = NULL, *predicted = NULL;
+  for (int i = 0; i < n; i++) {
+    if (!plans[i].why && (!best || plans[i].measured < best->measured))
+      best = &plans[i];
+    if (plans[i].plan->is_found && !predicted) predicted = &plans[i];
+  }
+  if (best) return write_plan(tuning, best->plan, "the fastest");
+  if (predicted)
+    return write_plan(tuning, predicted->plan,
+                      "the fastest by prediction; no plan could be run");
+  message_print("dnnc: error: none of the plans could be run\n");
+  return EXIT_no_plan;
+}
+
+int tune_compare(Tuning *tuning, const TunePlans *list) {
+  int n = list->n;
   Predictions *predictions = ARENA_NEW(tuning->arena, Predictions);
-  int code = load_predictions(tuning, predictions);
+  int code = load_predictions(tuning, list->data[0].path, predictions);
   if (code != EXIT_done) return code;
   Compared *plans = ARENA_ARRAY(tuning->arena, Compared, n);
   for (int i = 0; i < n && !tool_is_stopped(); i++) {
-    plans[i].plan = options->plans.data[i];
-    int64_t limit_ms = tune_left_ms(tuning) / (n - i);
-    int64_t until_ms = child_now_ms() + limit_ms;
-    if (predict(tuning, predictions, &plans[i]) &&
-        measure_plan(tuning, &plans[i], until_ms))
-      plans[i].why = NULL;
+    plans[i].plan = &list->data[i];
+    int64_t until_ms = child_now_ms() + tune_left_ms(tuning) / (n - i);
+    if (!predict(tuning, predictions, &plans[i])) continue;
+    plans[i].why = "its ranks are on several machines";
+    if (!plans[i].plan->is_found || !tune_spans_machines())
+      begin_plan(tuning, &plans[i], until_ms);
   }
+  run_turns(tuning, plans, n);
   if (tool_is_stopped()) return EXIT_machine;
   Text out = text_create(tuning->arena);
-  (options->json ? print_json : print_words)(&out, plans, n);
+  (tuning->tool->options.json ? print_json : print_words)(&out, plans, n);
   tool_print(&out);
   return write_fastest(tuning, plans, n);
 }

@@ -95,6 +95,11 @@ bool tune_measure_job(Tuning *tuning, const char **out_why) {
   return is_done;
 }
 
+bool tune_spans_machines(void) {
+  RankPlace place = comm_place();
+  return place.world > place.local_world;
+}
+
 bool tune_is_job(int *out_rank) {
   RankPlace place = comm_place();
   *out_rank = place.rank;
