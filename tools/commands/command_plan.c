@@ -8,8 +8,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "tools/plan/start_commands.h"
+#include "tools/commands/plan_table.h"
 #include "tools/explain/searches.h"
+#include "tools/plan/start_commands.h"
 
 /* ---- output ---- */
 
@@ -94,8 +95,9 @@ static void print_summary(const Planning *planning, const SearchResult *result,
   fputs(text_string(&out), stderr);
 }
 
+/* `page`: fields of the object of --html, or NULL. */
 static void print_json(Text *out, const SearchResult *result,
-                       const Chosen *chosen) {
+                       const Chosen *chosen, const char *page) {
   text_add(out, "{\"plan\":");
   text_add_json(out, chosen->text);
   text_add(out, ",\"words\":");
@@ -112,6 +114,7 @@ static void print_json(Text *out, const SearchResult *result,
               result->n_legal, result->n_fit,
               result->is_stopped ? "true" : "false");
   text_add_json(out, result->space);
+  if (page) text_printf(out, ",\n\"page\":{%s}", page);
   text_add(out, "}\n");
 }
 
@@ -122,13 +125,18 @@ static int write_plan(Planning *planning, const SearchResult *result,
   text_printf(&plan, "%s\n", chosen->text);
   Certificate certificate = certificate_of(planning, result, chosen);
   certificate_print(&plan, &certificate);
+  const char *page = NULL;
+  if (options->html) {
+    int code = plan_page(planning, chosen, text_string(&plan), &page);
+    if (code != EXIT_done) return code;
+  }
   if (options->output) {
     Status status = file_replace(options->output, text_string(&plan), plan.n);
     if (status.code != STATUS_ok) return tool_fail(status);
   }
   if (options->json) {
     Text json = text_create(planning->tool->arena);
-    print_json(&json, result, chosen);
+    print_json(&json, result, chosen, page);
     tool_print(&json);
   } else if (!options->output) {
     tool_print(&plan);
@@ -146,6 +154,9 @@ static int report_stopped(void) {
 
 int command_plan(Tool *tool) {
   Planning planning = {.tool = tool};
+  PlanMachinesList machines = {0};
+  if (!plan_read_machines(tool, &machines)) return EXIT_user;
+  if (tool->options.table || machines.n > 1) return plan_table(tool, &machines);
   int code = planning_load(&planning);
   if (code != EXIT_done) return code;
   planning_search(&planning);

@@ -93,6 +93,22 @@ static void remember(Planning *planning, const char *text,
   priced_plans_add(&planning->priced, &plan);
 }
 
+/* Whole programs are priced again, and no further plans. */
+static void note_fall(Planning *planning, const CandidateList *list,
+                      const CandidatePrice *prices) {
+  int n = planning->falls.n;
+  Ps best = n ? planning->falls.data[n - 1].step : INT64_MAX;
+  for (int i = 0; i < list->n && !list->is_whole; i++) {
+    const CandidatePrice *price = &prices[i];
+    planning->n_priced++;
+    if (!price->is_legal || price->peak > price->memory || price->step >= best)
+      continue;
+    best = price->step;
+    vec_push(planning->tool->arena, &planning->falls,
+             (StepFall){planning->n_priced, best});
+  }
+}
+
 static void price_candidates(void *user, const CandidateList *list,
                              CandidatePrice *out) {
   Planning *planning = user;
@@ -130,6 +146,14 @@ static void price_candidates(void *user, const CandidateList *list,
                                        more->memory};
     remember(planning, list->texts[i], &out[i], more);
   }
+  note_fall(planning, list, out);
+}
+
+void planning_price_whole(Planning *planning, int n, const char *const *texts,
+                          CandidatePrice *out) {
+  if (n == 0) return;
+  CandidateList list = {.n = n, .texts = texts, .is_whole = true};
+  price_candidates(planning, &list, out);
 }
 
 static bool is_stopped(void *user) {

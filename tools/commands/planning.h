@@ -10,6 +10,12 @@
 #include "planner/priced_plans.h"
 #include "tools/show/inspect.h"
 
+/* The best step after so many priced plans, of those that fit. */
+typedef struct StepFall {
+  int n_priced;
+  Ps step;
+} StepFall;
+
 typedef struct Planning {
   Tool *tool;
   Compilation loaded;
@@ -20,7 +26,9 @@ typedef struct Planning {
   /* Annotations of the model that candidates leave out. */
   const Span *without;
   int n_without;
-  int64_t until_ms; /* end of the search, by child_now_ms; 0: none */
+  int n_priced;
+  VEC(StepFall) falls; /* each time that the best step was beaten */
+  int64_t until_ms;    /* end of the search, by child_now_ms; 0: none */
   SearchResult result;
 } Planning;
 
@@ -42,6 +50,10 @@ SearchResult planning_lean(Planning *planning, Bytes limit);
 /* Reads the text of a plan with the options of the command line.  Returns NULL
  * after mistakes, which are in `diags`. */
 const Pins *planning_read(Planning *planning, const char *text, Diags *diags);
+
+/* Prices plans of the search as whole programs. */
+void planning_price_whole(Planning *planning, int n, const char *const *texts,
+                          CandidatePrice *out);
 
 /* ---- plan_words.c ---- */
 

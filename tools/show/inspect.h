@@ -137,9 +137,12 @@ typedef struct ParameterRow {
   Bytes bytes; /* bytes of one, on a rank */
 } ParameterRow;
 
+typedef struct SearchReport SearchReport; /* search_report.h */
+
 typedef struct Inspection {
   const Priced *priced;
-  const char *plan;         /* the file */
+  const SearchReport *search; /* how the plan was found; or NULL */
+  const char *plan;           /* the file */
   double flops, peak_flops; /* FLOPs of a step; those of all ranks, a second */
   double mfu;               /* flops / (step * peak_flops) */
   /* Samples and items of a step; items are tokens where it has them. */

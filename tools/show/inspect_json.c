@@ -2,7 +2,7 @@
  * inspect_json.c -- prints an Inspection as the fields of a JSON object.  The
  * page of --html shows numbers of this object alone, each under its key.
  */
-#include "tools/show/inspect.h"
+#include "tools/show/search_report.h"
 
 static void add_key(Text *out, const char *key) {
   text_printf(out, ",\"%s\":", key);
@@ -242,4 +242,5 @@ void inspect_print_json(Text *out, const Inspection *in) {
   add_paths(out, in, false);
   add_timelines(out, in);
   add_moments(out, in);
+  if (in->search) search_report_json(out, in->search);
 }

@@ -131,6 +131,11 @@ void page_print(Text *out, const Inspection *in) {
               page_style);
   add_title(out, in);
   add_cards(out, in);
+  if (in->search) {
+    begin_section(out, "Search", "");
+    page_search(out, in);
+    text_add(out, "</section>\n");
+  }
   begin_section(out, "A step by term", "");
   page_terms(out, in);
   text_add(out, "</section>\n");

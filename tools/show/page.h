@@ -27,6 +27,16 @@ int page_kind_colour(const KindRow *row);
 
 /* ---- page_tables.c ---- */
 
+/* Returns "meshes.3.step_ps". */
+const char *page_key(Text *out, const char *table, int row, const char *field);
+/* Begins a table; a head that begins with '>' is that of numbers. */
+void page_begin_table(Text *out, const char *const *heads, int n);
+void page_end_table(Text *out);
+void page_time_cell(Text *out, const char *key, Ps time);
+void page_bytes_cell(Text *out, const char *key, Bytes bytes);
+void page_count_cell(Text *out, const char *key, int64_t count);
+void page_share_cell(Text *out, const char *key, double share);
+void page_name_cell(Text *out, const char *text);
 void page_terms(Text *out, const Inspection *in);
 void page_kinds(Text *out, const Inspection *in);
 void page_sharding(Text *out, const Inspection *in);
@@ -38,6 +48,11 @@ void page_paths(Text *out, const Inspection *in);
 void page_legend(Text *out, const Inspection *in);
 void page_timeline(Text *out, const Inspection *in, int index);
 void page_memory(Text *out, const Inspection *in);
+
+/* ---- page_search.c ---- */
+
+/* Prints how the plan was found. */
+void page_search(Text *out, const Inspection *in);
 
 /* ---- page_style.c ---- */
 

@@ -5,12 +5,11 @@
 
 enum { MOST_PAGE_PATHS = 40 };
 
-static const char *key_of(Text *out, const char *table, int row,
-                          const char *field) {
+const char *page_key(Text *out, const char *table, int row, const char *field) {
   return arena_printf(out->arena, "%s.%d.%s", table, row, field);
 }
 
-static void begin_table(Text *out, const char *const *heads, int n) {
+void page_begin_table(Text *out, const char *const *heads, int n) {
   text_add(out, "<table><thead><tr>");
   for (int i = 0; i < n; i++)
     text_printf(out, "<th%s>%s</th>", heads[i][0] == '>' ? " class=\"n\"" : "",
@@ -18,35 +17,35 @@ static void begin_table(Text *out, const char *const *heads, int n) {
   text_add(out, "</tr></thead><tbody>\n");
 }
 
-static void end_table(Text *out) {
+void page_end_table(Text *out) {
   text_add(out, "</tbody></table>\n");
 }
 
-static void time_cell(Text *out, const char *key, Ps time) {
+void page_time_cell(Text *out, const char *key, Ps time) {
   text_add(out, "<td class=\"n\">");
   page_integer(out, key, time, page_time(out->arena, time));
   text_add(out, "</td>");
 }
 
-static void bytes_cell(Text *out, const char *key, Bytes bytes) {
+void page_bytes_cell(Text *out, const char *key, Bytes bytes) {
   text_add(out, "<td class=\"n\">");
   page_integer(out, key, bytes, page_bytes(out->arena, bytes));
   text_add(out, "</td>");
 }
 
-static void count_cell(Text *out, const char *key, int64_t count) {
+void page_count_cell(Text *out, const char *key, int64_t count) {
   text_add(out, "<td class=\"n\">");
   page_integer(out, key, count, NULL);
   text_add(out, "</td>");
 }
 
-static void share_cell(Text *out, const char *key, double share) {
+void page_share_cell(Text *out, const char *key, double share) {
   text_add(out, "<td class=\"n\">");
   page_real(out, key, share, arena_printf(out->arena, "%.1f %%", 100 * share));
   text_add(out, "</td>");
 }
 
-static void name_cell(Text *out, const char *text) {
+void page_name_cell(Text *out, const char *text) {
   text_add(out, "<td class=\"m\">");
   page_text(out, text);
   text_add(out, "</td>");
@@ -75,7 +74,7 @@ void page_terms(Text *out, const Inspection *in) {
                                       "meaning"};
   const Priced *p = in->priced;
   add_bar_of_terms(out, p);
-  begin_table(out, heads, ARRAY_LENGTH(heads));
+  page_begin_table(out, heads, ARRAY_LENGTH(heads));
   for (int k = 0; k < N_COST_PARTS; k++) {
     const CostTermInfo *info = cost_term_info((CostTerm)k);
     if (p->price.parts[k] <= 0) continue;
@@ -87,11 +86,11 @@ void page_terms(Text *out, const Inspection *in) {
               (double)p->price.parts[k] * 1e-12,
               page_time(out->arena, p->price.parts[k]));
     text_add(out, "</td>");
-    share_cell(out, arena_printf(out->arena, "shares.%s", info->name),
-               inspect_share(p->price.parts[k], p->price.step));
+    page_share_cell(out, arena_printf(out->arena, "shares.%s", info->name),
+                    inspect_share(p->price.parts[k], p->price.step));
     text_printf(out, "<td class=\"soft\">%s</td></tr>\n", info->meaning);
   }
-  end_table(out);
+  page_end_table(out);
 }
 
 /* ---- memory ---- */
@@ -99,33 +98,34 @@ void page_terms(Text *out, const Inspection *in) {
 void page_kinds(Text *out, const Inspection *in) {
   static const char *const heads[] = {"kind", ">at the peak", ">at most",
                                       "meaning"};
-  begin_table(out, heads, ARRAY_LENGTH(heads));
+  page_begin_table(out, heads, ARRAY_LENGTH(heads));
   for (int i = 0; i < in->kinds.n; i++) {
     const KindRow *row = &in->kinds.data[i];
     text_printf(out,
                 "<tr><td><i class=\"key\" style=\"background:var(--k%d)\"></i>"
                 "%s</td>",
                 page_kind_colour(row), row->name);
-    bytes_cell(out, key_of(out, "memory", i, "at_peak_bytes"), row->at_peak);
-    bytes_cell(out, key_of(out, "memory", i, "most_bytes"), row->most);
+    page_bytes_cell(out, page_key(out, "memory", i, "at_peak_bytes"),
+                    row->at_peak);
+    page_bytes_cell(out, page_key(out, "memory", i, "most_bytes"), row->most);
     text_printf(out, "<td class=\"soft\">%s</td></tr>\n", row->words);
   }
   text_add(out, "<tr><td>holes</td>");
-  bytes_cell(out, "hole_bytes", in->holes);
+  page_bytes_cell(out, "hole_bytes", in->holes);
   text_add(out, "<td></td><td class=\"soft\">between values, and alignment"
                 "</td></tr>\n");
   if (in->others > 0) {
     text_add(out, "<tr><td>other entry points</td>");
-    bytes_cell(out, "other_bytes", in->others);
+    page_bytes_cell(out, "other_bytes", in->others);
     text_printf(out,
                 "<td></td><td class=\"soft\">of '%s', more than a training "
                 "step</td></tr>\n",
                 driver_largest(in->priced->c)->name);
   }
   text_add(out, "<tr><td>arena</td>");
-  bytes_cell(out, "peak_bytes", in->priced->peak);
+  page_bytes_cell(out, "peak_bytes", in->priced->peak);
   text_add(out, "<td></td><td class=\"soft\">the memory of a rank</td></tr>\n");
-  end_table(out);
+  page_end_table(out);
 }
 
 /* ---- sharding ---- */
@@ -170,14 +170,15 @@ static void add_parameters(Text *out, const Inspection *in, const Mesh *mesh) {
     Text type = text_create(out->arena);
     type_print(&type, row->type, mesh);
     text_add(out, "<tr>");
-    name_cell(out, path_text(out->arena, &row->paths));
-    count_cell(out, key_of(out, "parameters", i, "paths"), row->paths.n_paths);
-    bytes_cell(out, key_of(out, "parameters", i, "bytes"), row->bytes);
+    page_name_cell(out, path_text(out->arena, &row->paths));
+    page_count_cell(out, page_key(out, "parameters", i, "paths"),
+                    row->paths.n_paths);
+    page_bytes_cell(out, page_key(out, "parameters", i, "bytes"), row->bytes);
     axis_cells(out, mesh, row->type);
-    name_cell(out, text_string(&type));
+    page_name_cell(out, text_string(&type));
     text_add(out, "</tr>\n");
   }
-  end_table(out);
+  page_end_table(out);
 }
 
 void page_sharding(Text *out, const Inspection *in) {
@@ -186,11 +187,11 @@ void page_sharding(Text *out, const Inspection *in) {
   add_parameters(out, in, mesh);
   if (in->names.n == 0) return;
   text_add(out, "<h3>By name, over all values of a step</h3>\n");
-  begin_table(out, heads, ARRAY_LENGTH(heads));
+  page_begin_table(out, heads, ARRAY_LENGTH(heads));
   for (int i = 0; i < in->names.n; i++) {
     const NameRow *row = &in->names.data[i];
     text_add(out, "<tr>");
-    name_cell(out, row->dim);
+    page_name_cell(out, row->dim);
     text_add(out, "<td>");
     if (!row->axes) text_add(out, "<span class=\"soft\">replicated</span>");
     for (AxisList axes = row->axes; axes; axes >>= 4) {
@@ -198,10 +199,10 @@ void page_sharding(Text *out, const Inspection *in) {
       axis_mark(out, axis, mesh->axes[axis].name);
     }
     text_add(out, "</td>");
-    count_cell(out, key_of(out, "names", i, "values"), row->n_values);
+    page_count_cell(out, page_key(out, "names", i, "values"), row->n_values);
     text_add(out, "</tr>\n");
   }
-  end_table(out);
+  page_end_table(out);
 }
 
 /* ---- lines ---- */
@@ -220,17 +221,18 @@ static void change_cell(Text *out, const char *key, int64_t change,
 
 static void add_line(Text *out, int i, const PlanLine *line) {
   text_add(out, "<tr>");
-  name_cell(out, line->text);
-  count_cell(out, key_of(out, "lines", i, "transfers"), line->n_transfers);
-  bytes_cell(out, key_of(out, "lines", i, "sent_bytes"), line->sent);
-  time_cell(out, key_of(out, "lines", i, "busy_ps"), line->busy);
-  time_cell(out, key_of(out, "lines", i, "exposed_ps"), line->exposed);
+  page_name_cell(out, line->text);
+  page_count_cell(out, page_key(out, "lines", i, "transfers"),
+                  line->n_transfers);
+  page_bytes_cell(out, page_key(out, "lines", i, "sent_bytes"), line->sent);
+  page_time_cell(out, page_key(out, "lines", i, "busy_ps"), line->busy);
+  page_time_cell(out, page_key(out, "lines", i, "exposed_ps"), line->exposed);
   if (line->is_legal) {
     Ps time = line->step_change;
     Bytes bytes = line->peak_change;
-    change_cell(out, key_of(out, "lines", i, "step_change_ps"), time,
+    change_cell(out, page_key(out, "lines", i, "step_change_ps"), time,
                 page_time(out->arena, time < 0 ? -time : time));
-    change_cell(out, key_of(out, "lines", i, "peak_change_bytes"), bytes,
+    change_cell(out, page_key(out, "lines", i, "peak_change_bytes"), bytes,
                 page_bytes(out->arena, bytes < 0 ? -bytes : bytes));
   } else {
     text_add(out, "<td colspan=\"2\" class=\"soft\">");
@@ -249,16 +251,16 @@ void page_lines(Text *out, const Inspection *in) {
                                       ">exposed",
                                       ">step without it",
                                       ">arena without it"};
-  begin_table(out, heads, ARRAY_LENGTH(heads));
+  page_begin_table(out, heads, ARRAY_LENGTH(heads));
   for (int i = 0; i < in->lines.lines.n; i++)
     add_line(out, i, &in->lines.lines.data[i]);
   text_add(out, "<tr>");
-  name_cell(out, "kernels, of no line");
+  page_name_cell(out, "kernels, of no line");
   text_add(out, "<td colspan=\"3\"></td>");
-  time_cell(out, "kernels_ps",
-            plan_lines_rest(&in->lines, in->priced->price.step));
+  page_time_cell(out, "kernels_ps",
+                 plan_lines_rest(&in->lines, in->priced->price.step));
   text_add(out, "<td colspan=\"2\"></td></tr>\n");
-  end_table(out);
+  page_end_table(out);
 }
 
 /* ---- paths ---- */
@@ -268,19 +270,20 @@ void page_paths(Text *out, const Inspection *in) {
                                       ">of the step", ">at the peak", ">stays"};
   int n =
       in->paths.rows.n < MOST_PAGE_PATHS ? in->paths.rows.n : MOST_PAGE_PATHS;
-  begin_table(out, heads, ARRAY_LENGTH(heads));
+  page_begin_table(out, heads, ARRAY_LENGTH(heads));
   for (int i = 0; i < n; i++) {
     const PathRow *row = &in->paths.rows.data[i];
     text_add(out, "<tr>");
-    name_cell(out, path_text(out->arena, row));
-    count_cell(out, key_of(out, "repeats", i, "paths"), row->n_paths);
-    time_cell(out, key_of(out, "repeats", i, "time_ps"), row->time);
-    share_cell(out, key_of(out, "repeats", i, "share"),
-               inspect_share(row->time, in->priced->price.step));
-    bytes_cell(out, key_of(out, "repeats", i, "at_peak_bytes"), row->at_peak);
-    bytes_cell(out, key_of(out, "repeats", i, "persistent_bytes"),
-               row->persistent);
+    page_name_cell(out, path_text(out->arena, row));
+    page_count_cell(out, page_key(out, "repeats", i, "paths"), row->n_paths);
+    page_time_cell(out, page_key(out, "repeats", i, "time_ps"), row->time);
+    page_share_cell(out, page_key(out, "repeats", i, "share"),
+                    inspect_share(row->time, in->priced->price.step));
+    page_bytes_cell(out, page_key(out, "repeats", i, "at_peak_bytes"),
+                    row->at_peak);
+    page_bytes_cell(out, page_key(out, "repeats", i, "persistent_bytes"),
+                    row->persistent);
     text_add(out, "</tr>\n");
   }
-  end_table(out);
+  page_end_table(out);
 }

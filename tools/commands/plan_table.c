@@ -1,0 +1,283 @@
+/*
+ * plan_table.c -- prints the best plan of each mesh, or of each cluster and
+ * number of ranks, as a table.
+ *
+ *     cluster     ranks       step     MFU  samples/s  tokens/s  a device
+ *     h100x256        8  12.345 ms  41.2 %       2074   1.06 M   132.70 k
+ *
+ * All rows of one table are prices of whole programs.
+ */
+#include "tools/commands/plan_table.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_ROWS = 20 }; /* meshes, each of which is priced whole */
+
+/* ---- the command line ---- */
+
+/* Reads "8,16,32"; prints a mistake. */
+static bool read_ranks(Arena *arena, const char *text, PlanMachinesList *out) {
+  for (const char *at = text;;) {
+    char *end;
+    errno = 0;
+    long long ranks = strtoll(at, &end, 10);
+    if (errno || end == at || (*end && *end != ',') || ranks < 1) {
+      message_print("dnnc: error: --ranks takes integers of at least 1, as in "
+                    "8 or 8,16,32, not '%s'\n",
+                    text);
+      return false;
+    }
+    vec_push(arena, out, (PlanMachines){.ranks = ranks});
+    if (!*end) return true;
+    at = end + 1;
+  }
+}
+
+bool plan_read_machines(Tool *tool, PlanMachinesList *out) {
+  Options *options = &tool->options;
+  PlanMachinesList ranks = {0};
+  if (!options->rank_list)
+    vec_push(tool->arena, &ranks, (PlanMachines){.ranks = -1});
+  else if (!read_ranks(tool->arena, options->rank_list, &ranks))
+    return false;
+  for (int i = 0; i < options->clusters.n || i == 0; i++)
+    for (int k = 0; k < ranks.n; k++)
+      vec_push(
+          tool->arena, out,
+          (PlanMachines){options->clusters.n ? options->clusters.data[i] : NULL,
+                         ranks.data[k].ranks});
+  options->cluster = out->data[0].cluster;
+  options->ranks = out->data[0].ranks;
+  return true;
+}
+
+/* ---- rows ---- */
+
+static Bytes missing_bytes(const TableRow *row) {
+  Bytes missing = row->price.peak - row->price.memory;
+  return missing > 0 ? missing : 0;
+}
+
+bool table_row_fits(const TableRow *row) {
+  return row->price.is_legal && missing_bytes(row) == 0;
+}
+
+static double per_second(const TableRow *row, int64_t items) {
+  return row->price.step > 0 ? (double)items * 1e12 / (double)row->price.step
+                             : 0;
+}
+
+double table_row_mfu(const TableRow *row) {
+  double available = row->peak_flops * (double)row->price.step * 1e-12;
+  return available > 0 ? row->flops / available : 0;
+}
+
+static TableRow row_of(const Planning *planning, const Chosen *chosen,
+                       const char *mesh, const FoundPlan *plan) {
+  TableRow row = {.cluster = planning->tool->options.cluster,
+                  .ranks = chosen->trial.c.ranks,
+                  .mesh = mesh,
+                  .words = plan->words,
+                  .text = plan->text,
+                  .price = plan->price,
+                  .flops = chosen->rates.flops,
+                  .peak_flops = chosen->rates.peak_flops,
+                  .samples = chosen->rates.samples,
+                  .items = chosen->rates.items,
+                  .has_tokens = chosen->rates.has_tokens};
+  return row;
+}
+
+static int compare_rows(const void *a, const void *b) {
+  const TableRow *x = a, *y = b;
+  if (missing_bytes(x) != missing_bytes(y))
+    return missing_bytes(x) < missing_bytes(y) ? -1 : 1;
+  if (x->price.step != y->price.step)
+    return x->price.step < y->price.step ? -1 : 1;
+  return strcmp(x->text, y->text);
+}
+
+TableRows plan_mesh_rows(Planning *planning, const Chosen *chosen) {
+  const SearchResult *result = &planning->result;
+  Arena *arena = planning->tool->arena;
+  TableRows rows = {0};
+  int n = result->n_meshes < MOST_ROWS ? result->n_meshes : MOST_ROWS;
+  const char **texts = ARENA_ARRAY(arena, const char *, n + 1);
+  CandidatePrice *prices = ARENA_ARRAY(arena, CandidatePrice, n + 1);
+  for (int i = 0; i < n; i++) texts[i] = result->meshes[i].plan.text;
+  planning_price_whole(planning, n, texts, prices);
+  for (int i = 0; i < n; i++) {
+    TableRow row = row_of(planning, chosen, result->meshes[i].mesh,
+                          &result->meshes[i].plan);
+    row.price = prices[i];
+    if (row.price.is_legal) vec_push(arena, &rows, row);
+  }
+  if (rows.n > 1)
+    qsort(rows.data, (size_t)rows.n, sizeof *rows.data, compare_rows);
+  return rows;
+}
+
+/* ---- output ---- */
+
+static const char *rate(const Text *out, double value) {
+  return text_quantity(out->arena, value, "");
+}
+
+static void print_head(Text *out) {
+  text_printf(out, "%-20s %6s %14s %7s %11s %11s %11s %11s  %s\n", "cluster",
+              "ranks", "step, estimate", "MFU", "samples/s", "tokens/s",
+              "a device", "memory", "plan");
+}
+
+static void print_row(Text *out, const TableRow *row) {
+  double samples = per_second(row, row->samples);
+  double tokens = per_second(row, row->items);
+  text_printf(out, "%-20s %6d ", tool_base_name(out->arena, row->cluster),
+              row->ranks);
+  if (!row->text) {
+    text_add(out, "no plan is legal\n");
+    return;
+  }
+  text_printf(out, "%14s %5.1f %% %11s %11s %11s %11s  %s%s\n",
+              inspect_ms(out->arena, row->price.step), 100 * table_row_mfu(row),
+              rate(out, samples), row->has_tokens ? rate(out, tokens) : "-",
+              rate(out, (row->has_tokens ? tokens : samples) / row->ranks),
+              text_quantity(out->arena, (double)row->price.peak, "B"),
+              row->words, table_row_fits(row) ? "" : ": does not fit");
+}
+
+static void add_number(Text *out, const char *key, double value) {
+  text_printf(out, ",\"%s\":", key);
+  text_add_real(out, value);
+}
+
+static void print_row_json(Text *out, const TableRow *row) {
+  text_add(out, "{\"cluster\":");
+  text_add_json(out, row->cluster);
+  text_printf(out, ",\"n_ranks\":%d", row->ranks);
+  if (!row->text) {
+    text_add(out, ",\"legal\":false}");
+    return;
+  }
+  text_add(out, ",\"mesh\":");
+  text_add_json(out, row->mesh);
+  text_add(out, ",\"words\":");
+  text_add_json(out, row->words);
+  text_printf(out, ",\"step_ps\":%lld", (long long)row->price.step);
+  add_number(out, "samples_per_s", per_second(row, row->samples));
+  add_number(out, "samples_per_s_per_device",
+             per_second(row, row->samples) / row->ranks);
+  if (row->has_tokens) {
+    add_number(out, "tokens_per_s", per_second(row, row->items));
+    add_number(out, "tokens_per_s_per_device",
+               per_second(row, row->items) / row->ranks);
+  }
+  add_number(out, "mfu", table_row_mfu(row));
+  text_printf(out, ",\"peak_bytes\":%lld,\"memory_bytes\":%lld,\"fits\":%s",
+              (long long)row->price.peak, (long long)row->price.memory,
+              table_row_fits(row) ? "true" : "false");
+  text_add(out, ",\"plan\":");
+  text_add_json(out, row->text);
+  text_add(out, "}");
+}
+
+void plan_rows_print_json(Text *out, const TableRows *rows) {
+  text_add(out, "[");
+  for (int i = 0; i < rows->n; i++) {
+    text_add(out, i ? ",\n" : "\n");
+    print_row_json(out, &rows->data[i]);
+  }
+  text_add(out, "]");
+}
+
+/* ---- the table ---- */
+
+/* Adds the rows of one search: of each mesh, or the best one alone. */
+static void add_rows(Planning *planning, bool is_by_mesh, TableRows *out) {
+  const SearchResult *result = &planning->result;
+  Arena *arena = planning->tool->arena;
+  Diags *diags;
+  Chosen chosen;
+  if (!result->best.text ||
+      !planning_choose(planning, result->best.text, &diags, &chosen)) {
+    int64_t ranks = planning->tool->options.ranks;
+    vec_push(arena, out,
+             (TableRow){.cluster = planning->tool->options.cluster,
+                        .ranks = ranks > 0 ? (int)ranks
+                                           : (int)cluster_ranks(
+                                                 planning->loaded.cluster)});
+    return;
+  }
+  if (!is_by_mesh) {
+    FoundPlan best = result->best;
+    vec_push(arena, out, row_of(planning, &chosen, "", &best));
+    out->data[out->n - 1].mesh = plan_mesh_words(arena, chosen.trial.c.plan);
+    return;
+  }
+  TableRows rows = plan_mesh_rows(planning, &chosen);
+  for (int i = 0; i < rows.n; i++) vec_push(arena, out, rows.data[i]);
+}
+
+/* Each search has a module of its own. */
+static int search(const Tool *tool, const PlanMachines *machines,
+                  bool is_by_mesh, bool is_first, TableRows *out) {
+  Tool *planner = arena_copy(tool->arena, tool, sizeof *tool);
+  planner->module.names = names_create(tool->arena);
+  planner->module.diags = diags_create(tool->arena);
+  planner->hides_warnings = !is_first;
+  planner->options.cluster = machines->cluster;
+  planner->options.ranks = machines->ranks;
+  Planning *planning = ARENA_NEW(tool->arena, Planning);
+  *planning = (Planning){.tool = planner};
+  int code = planning_load(planning);
+  if (code != EXIT_done) return code;
+  planning_search(planning);
+  add_rows(planning, is_by_mesh, out);
+  return EXIT_done;
+}
+
+static bool has_plan(const TableRows *rows, bool fits) {
+  for (int i = 0; i < rows->n; i++)
+    if (fits ? table_row_fits(&rows->data[i]) : rows->data[i].text != NULL)
+      return true;
+  return false;
+}
+
+/* Exit code. */
+static int print_table(Tool *tool, const TableRows *rows) {
+  Text out = text_create(tool->arena);
+  if (tool->options.json) {
+    text_add(&out, "{\"rows\":");
+    plan_rows_print_json(&out, rows);
+    text_add(&out, "}\n");
+  } else {
+    print_head(&out);
+    for (int i = 0; i < rows->n; i++) print_row(&out, &rows->data[i]);
+  }
+  tool_print(&out);
+  if (has_plan(rows, true)) return EXIT_done;
+  message_print("dnnc: error: no plan of the table %s\n",
+                has_plan(rows, false) ? "fits" : "is legal");
+  return has_plan(rows, false) ? EXIT_no_plan : EXIT_user;
+}
+
+int plan_table(Tool *tool, const PlanMachinesList *machines) {
+  TableRows rows = {0};
+  if (tool->options.output) {
+    message_print("dnnc: error: a table has no plan file: leave out -o, or "
+                  "--table and all but one --cluster and number of ranks\n");
+    return EXIT_user;
+  }
+  for (int i = 0; i < machines->n && !tool_is_stopped(); i++) {
+    int code =
+        search(tool, &machines->data[i], machines->n == 1, i == 0, &rows);
+    if (code != EXIT_done) return code;
+  }
+  int code = print_table(tool, &rows);
+  fflush(stdout);
+  tool_end_as_signalled();
+  return code;
+}
