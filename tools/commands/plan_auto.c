@@ -151,6 +151,7 @@ static int find_plan(Tool *tool, Planning *planning) {
   tool_end_as_signalled();
   tool_release_signals();
   if (!planning->result.has_plan) return report_none(planning);
+  planning->result.best = planning_printed(planning, &planning->result.best);
   say_what_was_found(planning);
   const char *text = arena_strdup(tool->arena, planning->result.best.text);
   Source *source = ARENA_NEW(tool->arena, Source);

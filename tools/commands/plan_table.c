@@ -75,13 +75,14 @@ double table_row_mfu(const TableRow *row) {
   return available > 0 ? row->flops / available : 0;
 }
 
-static TableRow row_of(const Planning *planning, const Chosen *chosen,
+static TableRow row_of(Planning *planning, const Chosen *chosen,
                        const char *mesh, const FoundPlan *plan) {
+  FoundPlan printed = planning_printed(planning, plan);
   TableRow row = {.cluster = planning->tool->options.cluster,
                   .ranks = chosen->trial.c.ranks,
                   .mesh = mesh,
-                  .words = plan->words,
-                  .text = plan->text,
+                  .words = printed.words,
+                  .text = printed.text,
                   .price = plan->price,
                   .flops = chosen->rates.flops,
                   .peak_flops = chosen->rates.peak_flops,

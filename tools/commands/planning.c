@@ -55,13 +55,15 @@ static void end_trial(void *user, int i, const Trial *trial, bool is_priced) {
   const Priced *p = &trial->priced;
   parts->parts[i].is_priced = is_priced;
   if (!is_priced) return;
-  parts->parts[i] = (Part){.is_priced = true,
-                           .step = p->price.step,
-                           .peak = p->peak,
-                           .memory = p->memory,
-                           .mesh = plan_mesh_words(parts->arena, trial->c.plan),
-                           .words = plan_words(parts->arena, trial->c.plan),
-                           .program = program_of(p)};
+  parts->parts[i] =
+      (Part){.is_priced = true,
+             .step = p->price.step,
+             .peak = p->peak,
+             .memory = p->memory,
+             .mesh = plan_mesh_words(parts->arena, trial->c.plan),
+             .words = trial->c.plan ? plan_describe(parts->arena, trial->c.plan)
+                                    : "one rank",
+             .program = program_of(p)};
 }
 
 const Pins *planning_read(Planning *planning, const char *text, Diags *diags) {
@@ -329,4 +331,16 @@ void planning_search(Planning *planning) {
   if (!planning->result.has_plan && !planning->result.is_stopped)
     add_lean(planning);
   priced_plans_list(&planning->priced, &planning->result);
+}
+
+FoundPlan planning_printed(Planning *planning, const FoundPlan *found) {
+  Diags *diags = diags_create(planning->tool->arena);
+  FoundPlan out = *found;
+  PlanTexts texts;
+  const Pins *pins = planning_read(planning, found->text, diags);
+  ASSERT(pins); /* it was priced before */
+  if (!driver_plan_texts(&planning->loaded, pins, diags, &texts)) return out;
+  out.text = texts.text;
+  out.words = texts.words;
+  return out;
 }

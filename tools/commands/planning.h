@@ -55,12 +55,13 @@ const Pins *planning_read(Planning *planning, const char *text, Diags *diags);
 void planning_price_whole(Planning *planning, int n, const char *const *texts,
                           CandidatePrice *out);
 
+/* Returns a plan of the search as plans are printed, in text and words. */
+FoundPlan planning_printed(Planning *planning, const FoundPlan *found);
+
 /* ---- plan_words.c ---- */
 
 /* Returns "data 2 x tensor 4".  NULL stands for the plan of one rank. */
 const char *plan_mesh_words(Arena *arena, const Plan *plan);
-/* Returns "data 2 x tensor 4, ZeRO 1, 4 micro-batches". */
-const char *plan_words(Arena *arena, const Plan *plan);
 
 /* ---- tools/plan/plan_choose.c ---- */
 

@@ -48,14 +48,14 @@ static bool has_text(const SearchResult *result, int n, const char *text) {
 }
 
 /* The best one first, then what there is without a search. */
-static int add_best(const Tuning *tuning, const SearchResult *result,
-                    TunePlans *out) {
+static int add_best(const Tuning *tuning, Planning *planning, TunePlans *out) {
+  const SearchResult *result = &planning->result;
   int n = result->n_found < MOST_RUN ? result->n_found : MOST_RUN;
   int code = EXIT_done;
   bool fits = result->plain_text && result->plain.peak <= result->plain.memory;
   for (int i = 0; i < n && code == EXIT_done; i++) {
-    code =
-        add_found(tuning, out, result->found[i].words, result->found[i].text);
+    FoundPlan found = planning_printed(planning, &result->found[i]);
+    code = add_found(tuning, out, found.words, found.text);
     if (i == 0 && fits && !has_text(result, n, result->plain_text) &&
         code == EXIT_done)
       code = add_found(tuning, out, "data parallelism", result->plain_text);
@@ -99,7 +99,7 @@ static int search(const Tuning *tuning, Arena *arena, TunePlans *out) {
   if (!result->has_plan) return report_none(tuning, result);
   tune_say(tuning, "the best of %d plans: %s\n", result->n_priced,
            result->best.words);
-  return add_best(tuning, result, out);
+  return add_best(tuning, &planning, out);
 }
 
 static int search_plans(const Tuning *tuning, TunePlans *out) {
