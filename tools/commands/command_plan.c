@@ -8,8 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "tools/commands/plan_table.h"
 #include "tools/explain/searches.h"
+#include "tools/plan/plan_table.h"
 #include "tools/plan/start_commands.h"
 
 /* ---- output ---- */

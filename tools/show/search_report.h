@@ -5,7 +5,7 @@
 #ifndef TOOLS_SHOW_SEARCH_REPORT_H
 #define TOOLS_SHOW_SEARCH_REPORT_H
 
-#include "tools/commands/plan_table.h"
+#include "tools/plan/plan_table.h"
 
 struct SearchReport {
   int n_priced, n_legal, n_fit;

@@ -2,8 +2,8 @@
  * plan_table.h -- declares the table of `dnnc plan`: the best plan of each
  * mesh, or of each cluster and number of ranks.
  */
-#ifndef TOOLS_COMMANDS_PLAN_TABLE_H
-#define TOOLS_COMMANDS_PLAN_TABLE_H
+#ifndef TOOLS_PLAN_PLAN_TABLE_H
+#define TOOLS_PLAN_PLAN_TABLE_H
 
 #include "tools/commands/planning.h"
 

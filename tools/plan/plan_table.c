@@ -7,7 +7,7 @@
  *
  * All rows of one table are prices of whole programs.
  */
-#include "tools/commands/plan_table.h"
+#include "tools/plan/plan_table.h"
 
 #include <errno.h>
 #include <stdio.h>
