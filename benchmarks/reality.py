@@ -389,4 +389,5 @@ def main():
     print(f"{time.time() - begin:.0f} s", file=sys.stderr)
 
 
-main()
+if __name__ == "__main__":
+    main()

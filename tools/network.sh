@@ -6,7 +6,9 @@
 #   tools/network.sh collectives [MBIT ...]           all kinds, 2 and 4 ranks
 #   tools/network.sh steps [MBIT [CASE ...]]          see benchmarks/compare_ranks.py
 #   tools/network.sh paced FOLDER [MBIT [MODEL ...]]  see benchmarks/reality.py
+#   tools/network.sh found FOLDER MBIT MODEL          see benchmarks/bench_tune.py
 # $DNNC is the compiler (build/dnnc), $ROUNDS how often both sides run (5).
+# $JOB_SECONDS is what a rank of a measured job has (50).
 # $DNNC_NETWORK begins the names of the namespaces.
 set -eu
 cd "$(dirname "$0")/.."
@@ -17,6 +19,9 @@ dnnc=$(readlink -f "${DNNC:-build/dnnc}") rounds=${ROUNDS:-5} ranks=4 burst=256k
 # a packet, which has 64 kB where the kernel joins segments.  Paced runs compare a
 # link with its model, so they send jumbo frames one by one.
 frames=
+if [ "${1:-}" = found ]; then
+  burst=16kb frames="mtu 9000 gso_max_size 9000 gso_max_segs 1"
+fi
 if [ "${1:-}" = paced ]; then
   ranks=8 burst=16kb frames="mtu 9000 gso_max_size 9000 gso_max_segs 1"
 fi
@@ -131,6 +136,12 @@ steps() {
   python3 benchmarks/compare_ranks.py "$dnnc" "$rate" "$rounds" "$@"
 }
 
+measure_job() { # FOLDER MBIT RANKS
+  [ -s "$1/job$2.$3.cluster" ] ||
+    on_ranks "$3" "$dnnc" tune benchmarks/systems/mlp.dnn --no-plans \
+      --budget $((${JOB_SECONDS:-50} * $3))s -o "$1/job$2.$3"
+}
+
 # The links are measured first, in jobs of as many ranks as the plans have: all
 # share the cores of one machine.
 paced() {
@@ -140,16 +151,22 @@ paced() {
   shape "$rate"
   local n
   for n in 2 4 $([ "$rate" -gt 200 ] || echo 8); do
-    [ -s "$folder/job$rate.$n.cluster" ] ||
-      on_ranks $n "$dnnc" tune benchmarks/systems/mlp.dnn --no-plans \
-        --budget $((50 * n))s -o "$folder/job$rate.$n"
+    measure_job "$folder" "$rate" "$n"
   done
   python3 benchmarks/reality.py paced "$dnnc" "$folder" "$rate" "$@"
+}
+
+# The plan that a search finds for links of this rate, and the plans of reality/.
+found() {
+  local folder=$1 rate=$2 model=$3
+  shape "$rate"
+  measure_job "$folder" "$rate" 4
+  python3 benchmarks/bench_tune.py paced-row "$dnnc" "$folder" "$rate" "$model"
 }
 
 command=${1:-}
 shift || true
 case $command in
-collectives | steps | paced) $command "$@" ;;
+collectives | steps | paced | found) $command "$@" ;;
 *) sed -n '2,/^set/p' "$0" | sed '$d' && exit 1 ;;
 esac

@@ -55,6 +55,9 @@ strict() { # COMMAND ARGUMENT...
 cluster=(--cluster two.cluster)
 strict check model.dnn
 strict plan model.dnn "${cluster[@]}" --effort 20
+strict plan model.dnn "${cluster[@]}" --effort 20 --table
+strict plan model.dnn "${cluster[@]}" --effort 20 --html page.html
+strict plan model.dnn "${cluster[@]}" --ranks 1,2 --effort 20
 strict explain model.dnn zero "${cluster[@]}" --plan model.plan --effort 20
 strict build model.dnn -o model.bundle
 strict run model.dnn
