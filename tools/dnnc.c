@@ -31,7 +31,8 @@ static void watch_complaints(void) {
 
 /* Ranks are processes of their own, which say themselves why they end. */
 static bool has_said_why(const Tool *tool) {
-  return has_complained || tool->has_started_ranks || tool_has_printed();
+  return has_complained || tool->has_started_ranks || tool->is_silent ||
+         tool_has_printed();
 }
 
 static void out_of_memory(void *user) {

@@ -100,6 +100,10 @@ for how in "mpirun --allow-run-as-root --oversubscribe -q -n 2" "env SLURM_STEP_
   [ ! -s out ] || { cat out; fail "$how: a copy has trained"; }
   [ "$(grep -c "^dnnc: error: 2 copies of 'dnnc run' were started" err)" = 1 ] || { cat err; fail "$how: not noticed"; }
   grep -q "^help: without mpirun, 'dnnc run tiny.dnn --ranks 2' starts 2 ranks" err || { cat err; fail "$how: no help"; }
+  # Neither the silent copies nor a search come before that.
+  $how "$dnnc" run tiny.dnn --no-save --steps 1 --plan auto >out 2>>err && fail "$how: copies search"
+  [ "$(grep -c "^dnnc: error: 2 copies of 'dnnc run' were started" err)" = 2 ] && ! grep -q "fault of dnnc\|^plan: " err ||
+    { cat err; fail "$how: with a search"; }
 done
 mpirun --allow-run-as-root -q -n 1 "$dnnc" run tiny.dnn --no-save --steps 1 >out 2>err ||
   { cat err; fail "one copy is refused"; }

@@ -234,13 +234,14 @@ static int count_copies(void) {
 }
 
 /* Each copy would start ranks of its own.  One of them speaks. */
-static bool check_not_in_job(const Tool *tool) {
+bool tool_check_not_in_job(Tool *tool) {
   const char *name = options_command_name(tool->options.command);
   const char *subject = tool->options.subject;
   bool has_ranks = tool->options.command != COMMAND_sample;
   int n = count_copies();
   if (n == 1) return true;
-  if (comm_place().rank > 0) return false;
+  tool->is_silent = comm_place().rank > 0;
+  if (tool->is_silent) return false;
   message_print("dnnc: error: %d copies of 'dnnc %s' were started, as by "
                 "mpirun or srun, and each would start ranks of its own\n",
                 n, name);
@@ -313,7 +314,8 @@ int tool_build_and_run(Tool *tool) {
                     "compares the data files with those of the checkpoint\n");
     return EXIT_user;
   }
-  if (!check_paced(&tool->options) || !check_not_in_job(tool)) return EXIT_user;
+  if (!check_paced(&tool->options) || !tool_check_not_in_job(tool))
+    return EXIT_user;
   int code = tool_compile(tool, &c);
   if (code != EXIT_done) return code;
   Pacer pacer;

@@ -92,6 +92,7 @@ typedef struct Tool {
   const Source *found_plan; /* what the plan "auto" is, or NULL */
   const Source *detected_cluster; /* instead of that of the options, or NULL */
   bool has_started_ranks;
+  bool is_silent; /* another process of the job says why this one ends */
 } Tool;
 
 /* ---- options.c ---- */
@@ -187,6 +188,9 @@ void tool_end_as_signalled(void);
 /* Compiles to a bundle (a temporary one without -o) and runs it
  * (command_build.c). */
 int tool_build_and_run(Tool *tool);
+/* Returns whether this process is alone: copies that mpirun or srun starts
+ * would each start ranks of their own.  One of them prints that. */
+bool tool_check_not_in_job(Tool *tool);
 /* Returns a new folder in the cache or, without one (NULL), where temporary
  * files go; removes those of runs that were killed.  Returns NULL after a
  * mistake, which it prints (scratch.c). */

@@ -61,13 +61,15 @@ static int choose_cluster(Tool *planner) {
   return EXIT_done;
 }
 
+static bool starts_ranks(CommandId command) {
+  return command_info(command)->most_ranks ==
+         command_info(COMMAND_run)->most_ranks;
+}
+
 /* Commands that start ranks start them on this machine, also in a job. */
 static void stay_on_machine(Tool *planner, CommandId command) {
   const Source *detected = planner->detected_cluster;
-  int launched = command_info(COMMAND_run)->most_ranks;
-  if (!detected || planner->options.ranks > 0 ||
-      command_info(command)->most_ranks != launched)
-    return;
+  if (!detected || planner->options.ranks > 0 || !starts_ranks(command)) return;
   const Cluster *cluster = frontend_read_cluster(&planner->module, detected);
   if (cluster) planner->options.ranks = cluster->groups[0].levels[0].count;
 }
@@ -170,7 +172,9 @@ int tool_find_plan(Tool *tool) {
                   auto_word, auto_word);
     return EXIT_user;
   }
-  if (!options_check_pairs(options)) return EXIT_user;
+  if (!options_check_pairs(options) ||
+      (starts_ranks(options->command) && !tool_check_not_in_job(tool)))
+    return EXIT_user;
   Arena *arena = arena_create(tool->memory);
   Tool planner = planner_of(tool, arena);
   Planning planning = {.tool = &planner};
