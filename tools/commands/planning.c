@@ -221,7 +221,15 @@ static bool read_search(Planning *planning) {
 
 void planning_begin(Planning *planning) {
   planning->n_blocks = longest_run(planning->loaded.model->train);
+}
+
+/* Copies of a Planning search with other pins, so each search has a record of
+ * its own. */
+static void begin_record(Planning *planning) {
   planning->priced = priced_plans_create(planning->tool->arena);
+  planning->n_priced = planning->falls.n = 0;
+  planning->falls.data = NULL;
+  planning->falls.capacity = 0;
 }
 
 int planning_load(Planning *planning) {
@@ -299,7 +307,7 @@ SearchInput planning_input(Planning *planning, SearchHost *host) {
                        .host = host};
 }
 
-SearchResult planning_lean(Planning *planning, Bytes limit) {
+static SearchResult search_lean(Planning *planning, Bytes limit) {
   SearchHost host;
   SearchInput input = planning_input(planning, &host);
   if (input.most_candidates > MOST_LEAN) input.most_candidates = MOST_LEAN;
@@ -309,9 +317,14 @@ SearchResult planning_lean(Planning *planning, Bytes limit) {
   return result;
 }
 
+SearchResult planning_lean(Planning *planning, Bytes limit) {
+  begin_record(planning);
+  return search_lean(planning, limit);
+}
+
 /* The search for the shortest step may miss the few plans that fit. */
 static void add_lean(Planning *planning) {
-  SearchResult *out = &planning->result, lean = planning_lean(planning, 0);
+  SearchResult *out = &planning->result, lean = search_lean(planning, 0);
   out->n_priced += lean.n_priced;
   out->n_legal += lean.n_legal;
   out->n_fit += lean.n_fit;
@@ -322,6 +335,7 @@ static void add_lean(Planning *planning) {
 }
 
 void planning_search(Planning *planning) {
+  begin_record(planning);
   SearchHost host;
   SearchInput input = planning_input(planning, &host);
   tool_hold_signals();
