@@ -105,8 +105,8 @@ static PricedPlan make_plan(Arena *arena, const PricedModel *priced,
                          .heads = priced->heads,
                          .most_ranks = MOST_RANKS,
                          .computes_bf16 = model->precision.compute == DT_bf16};
-  plan.text = random_plan(choices_random(arena, seed), &subject, plan.lines,
-                          &plan.samples);
+  plan.text = plan_draw(choices_random(arena, seed), &subject, plan.lines,
+                        &plan.samples);
   plan.n_axes = count_axes(plan.text);
   return plan;
 }

@@ -140,7 +140,7 @@ const char *planned_make(Choices *choices, int *out_lines) {
   subject.graph = model->train;
   subject.optimizer = &model->settings.optimizer;
   subject.computes_bf16 = model->precision.compute == DT_bf16;
-  const char *plan = random_plan(choices, &subject, out_lines, &samples);
+  const char *plan = plan_draw(choices, &subject, out_lines, &samples);
   return arena_printf(arena, "%s%s",
                       with_samples(arena, program, subject.batch, samples),
                       plan);

@@ -215,8 +215,8 @@ static void make_lines(PlanMaker *m) {
   text_add(m->out, "}\n");
 }
 
-const char *random_plan(Choices *choices, const PlanSubject *subject,
-                        int *out_lines, int64_t *out_samples) {
+const char *plan_draw(Choices *choices, const PlanSubject *subject,
+                      int *out_lines, int64_t *out_samples) {
   Arena *arena = choices->arena;
   Text out = text_create(arena);
   PlanMaker m = {.choices = choices,

@@ -35,8 +35,8 @@ typedef struct PlanSubject {
 
 /* A random mesh and plan as text.  Adds to `out_lines`, unless NULL, how many
  * lines of each kind the plan has, and sets the samples of a batch. */
-const char *random_plan(Choices *choices, const PlanSubject *subject,
-                        int *out_lines, int64_t *out_samples);
+const char *plan_draw(Choices *choices, const PlanSubject *subject,
+                      int *out_lines, int64_t *out_samples);
 
 /* ---- plan_models.c ---- */
 
