@@ -56,6 +56,13 @@ const PlanPin *find_operator_line(const Partition *p, const Node *node) {
              : NULL;
 }
 
+/* Without one the operator computes on all elements. */
+static bool shards_any(const PlanPin *line) {
+  for (int i = 0; i < line->n_shards; i++)
+    if (line->shards[i].n_axes > 0) return true;
+  return false;
+}
+
 /* Those that the line shards of the dims over which the node computes. */
 static int node_dims(const Partition *p, const ShardCall *call,
                      const PlanPin *line, DimAxes *out) {
@@ -112,7 +119,7 @@ bool place_by_operator_line(Partition *p, int id, const Type *const *have,
   DimAxes *dims = ARENA_ARRAY(p->ctx->scratch, DimAxes, line->n_shards + 1);
   ShardCall call = shard_call(p->rewrite.from, node);
   int n = node_dims(p, &call, line, dims);
-  if (n == 0 && line->n_shards > 0) return false;
+  if (n == 0 && shards_any(line)) return false; /* of another node */
   const char *reason;
   const Strategy *strategy =
       strategy_for(p->mesh, &call, dims, n, p->ctx->module->arena, &reason);

@@ -84,6 +84,14 @@ for ranks in 2 4; do
   cmp -s full.plan bare.plan || [ "$(step_of "${small% L=2 B=16}" full.plan L=2 B=16)" != "$(step_of "${small% L=2 B=16}" bare.plan L=2 B=16)" ] ||
     { cat full.plan; fail "lines that change nothing"; }
 done
+# A line that shards no dim of an operator replicates it, however it is written.
+for line in 'shard block[0].mlp!dot[0]: B over none' 'replicate block[0].mlp!dot[0]' ''; do
+  printf 'mesh { data = 4 }\nplan {\n  %s\n}\n' "$line" >operator.plan
+  "$dnnc" simulate $small --plan operator.plan --cluster "$cluster" --json >simulated.json || fail "$line"
+  field step_s simulated.json
+done >steps
+[ "$(sed -n 1p steps)" = "$(sed -n 2p steps)" ] && [ "$(sed -n 2p steps)" != "$(sed -n 3p steps)" ] ||
+  { cat steps; fail "an operator that no dim shards"; }
 
 # Written lines stay.
 printf 'mesh {\n  outer = auto\n  inner = 2\n}\nplan {\n  zero = 1\n  shard F over inner\n}\n' >pins.plan
