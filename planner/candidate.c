@@ -82,7 +82,7 @@ bool candidate_is_even(const Space *space, const Candidate *candidate) {
   if (pins && pins->shards.n + pins->of_paths.n > 0) return true;
   int64_t batch = pins ? pins->batch : 0;
   int64_t shards = candidate_batch_shards(candidate) * candidate->microbatches;
-  return batch % shards == 0;
+  return candidate->microbatches == 1 || batch % shards == 0;
 }
 
 /* ---- the plan file ---- */

@@ -31,8 +31,8 @@ const char *candidate_text(const Space *space, const Candidate *candidate);
 const char *candidate_words(const Space *space, const Candidate *candidate);
 /* Over how many shards the batch is divided. */
 int64_t candidate_batch_shards(const Candidate *candidate);
-/* Returns false if ranks would get different numbers of samples in a
- * micro-batch: no such plan is legal. */
+/* Returns false if the micro-batches of a rank would have different numbers of
+ * samples: no such plan is legal.  Ranks may have different numbers. */
 bool candidate_is_even(const Space *space, const Candidate *candidate);
 
 /* Returns the name of an axis by what it shards: "tensor", or "tensor_outer"

@@ -213,3 +213,12 @@ Test(planner, searches_for_the_fewest_bytes) {
   cr_assert(result.has_plan);
   cr_expect_leq(result.best.price.peak, 8);
 }
+
+/* 64 samples are shards of 3, 3, ..., 1 and 0 for 24 ranks. */
+Test(planner, ranks_may_have_different_numbers_of_samples) {
+  Asked asked = {0};
+  SearchResult result = search(&asked, 1, 24);
+  cr_assert(result.first);
+  cr_expect(strstr(result.first, "data = 24"), "%s", result.first);
+  cr_expect(!strstr(result.first, "over none"), "%s", result.first);
+}
