@@ -134,10 +134,11 @@ int sound_full(Arena *arena, const SoundFull *settings) {
   attack.claim =
       sound_ask(arena, settings->dnnc, &of, options, settings->effort ? 2 : 0);
   const SoundClaim *claim = &attack.claim;
-  printf(
-      "dnnc plan: exit code %d, step %.3f ms, floor %.3f ms, bound %.3f ms\n",
-      claim->exit_code, (double)claim->step * 1e-9, (double)claim->floor * 1e-9,
-      (double)claim->bound * 1e-9);
+  printf("dnnc plan: exit code %d, step %.3f ms, floor %.3f ms",
+         claim->exit_code, (double)claim->step * 1e-9,
+         (double)claim->floor * 1e-9);
+  if (claim->has_bound) printf(", bound %.3f ms", (double)claim->bound * 1e-9);
+  printf("\n");
   if (claim->exit_code != 0) {
     fputs(claim->messages, stdout);
     return claim->exit_code == 2 ? 0 : 1;
