@@ -59,7 +59,7 @@ static bool is_same(const SoundPrice *a, const SoundPrice *b) {
   return b->is_legal && a->step == b->step && a->peak == b->peak;
 }
 
-/* What the plan that was written is. */
+/* Looks at the plan that was written. */
 static void check_plan(Findings *out, const SoundClaim *claim,
                        const SoundEvidence *e) {
   check(out, e->found.is_legal, FAULT_unreadable, -1);

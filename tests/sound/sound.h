@@ -5,7 +5,9 @@
  *
  *     seed -> model, machines, pins -> space -> plans as text -> prices
  *                        |                                         |
- *                        +-----> dnnc plan --json -----> claim ----+--> findings
+ *                        +----> dnnc plan --json ----> claim ------+
+ *                                                                  |
+ *                                                               findings
  *
  * Nothing here includes a header of the search: the compiler alone says which
  * text is a plan.
@@ -43,8 +45,8 @@ typedef struct SoundOperator {
   const char *dims[2 * MAX_RANK];
 } SoundOperator;
 
-/* What lines may say about a model on some ranks.  A pin takes away what it
- * fixes, and adds its line to `pinned`. */
+/* Everything that lines may say about a model on some ranks.  A pin takes away
+ * what it fixes, and adds its line to `pinned`. */
 typedef struct SoundSpace {
   Arena *arena;
   int64_t ranks, batch; /* samples of a step */
@@ -197,7 +199,7 @@ typedef struct SoundFinding {
   int plan; /* the offending one of all plans; -1: the one that was found */
 } SoundFinding;
 
-/* What a case has: all of its plans, and the one that was found. */
+/* All plans of a case, and the one that was found. */
 typedef struct SoundEvidence {
   const SoundPrice *prices;
   int n;
@@ -213,7 +215,7 @@ int sound_compare(const SoundClaim *claim, const SoundEvidence *evidence,
 
 /* ---- table.c: what a run has seen ---- */
 
-/* What became of `dnnc verify` of the plan that was found. */
+/* The answer of `dnnc verify` about the plan that was found. */
 typedef enum SoundVerified {
   VERIFIED_not_asked,
   VERIFIED_equal,
