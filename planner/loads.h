@@ -26,7 +26,7 @@ typedef struct ZeroLoad {
   Bytes state, gradient; /* gradient: at the end of the backward pass */
 } ZeroLoad;
 
-/* Of all micro-batches of a step. */
+/* In a step, with all its micro-batches. */
 typedef struct Load {
   Ps forward, input_gradient, weight_gradient; /* of the stream */
   Ps wait[2]; /* transfers that a reader waits for: forward, backward */

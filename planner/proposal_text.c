@@ -76,7 +76,7 @@ static AxisList axes_of(const LineWriter *w, int unit, int loop) {
 
 /* ---- paths ---- */
 
-/* As an operator: "mlp!dot[0]" of "mlp.dot[0]". */
+/* Returns a path as that of an operator: "mlp!dot[0]" of "mlp.dot[0]". */
 static const char *with_bang(Arena *arena, const char *path) {
   char *text = arena_strdup(arena, path), *at;
   while ((at = strchr(text, '!'))) *at = '.';

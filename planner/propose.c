@@ -40,7 +40,7 @@ typedef struct EdgeTable {
   const Ps *times;
 } EdgeTable;
 
-/* What a sum is minimised for. */
+/* The sum that is minimised. */
 typedef struct Aim {
   Weighting weights;
   int zero;
@@ -292,7 +292,7 @@ static bool solve(Proposer *p, const Aim *aim, int *values) {
 
 /* ---- proposals ---- */
 
-/* Of all units and edges. */
+/* The sum over all units and edges. */
 typedef struct Total {
   Load load;
   Ps again, again_wait; /* of blocks, computed twice */

@@ -122,7 +122,7 @@ static void find_units(UnitFinder *f) {
                       ? unit_of_kernel(f, id)
                       : f->unit[node->inputs[0].node];
   }
-  /* What is left goes to its first reader. */
+  /* Nodes without a unit go to that of their first reader. */
   for (int id = graph->nodes.n - 1; id >= 0; id--) {
     const Node *node = graph->nodes.data[id];
     if (node->phase == PHASE_update || f->unit[id] < 0) continue;
@@ -227,8 +227,9 @@ static void add_sum(UnitFinder *f, PlanUnit *unit, int id, LoopSet over,
   vec_push(f->arena, &unit->sums, ((UnitSum){over, type, dims, is_backward}));
 }
 
-/* What a kernel adds up inside, and of the unit's own partial values.  A view
- * of one is partial itself: returns over what. */
+/* Adds the sums inside of a kernel, and those of partial values of its own unit
+ * that it reads.  A view of such a value is partial itself: returns over which
+ * dims. */
 static LoopSet add_sums(UnitFinder *f, PlanUnit *unit, const UnitKernel *k) {
   const Node *node = f->graph->nodes.data[k->id];
   LoopSet viewed = 0;
@@ -369,7 +370,7 @@ static void find_edges(UnitFinder *f) {
         readers[f->units->edges.data[i].value.node];
 }
 
-/* What updates move is shared out by elements. */
+/* The bytes that updates move are shared out by the size of the state. */
 static void find_updates(UnitFinder *f) {
   const Graph *graph = f->graph;
   int64_t moved = 0, state = 0;
@@ -467,7 +468,7 @@ PathRange unit_blocks(const UnitRepeats *repeats, const Repeat *repeat,
   return (PathRange){index + left_out, index + left_out, SPAN_NONE};
 }
 
-/* Of the program: how many blocks a unit is in. */
+/* Returns of how many blocks of the program a unit stands for one. */
 static int64_t times_of(const UnitFinder *f, const char *path) {
   const UnitRepeats *repeats = f->units->repeats;
   for (int r = 0; r < repeats->n; r++) {
