@@ -82,4 +82,11 @@ check_gradients 'block[0].attn!dot[2]: H over tensor, B over data' 'block[0].att
 subject=$root/benchmarks/systems/lenet.dnn batch=N products=2
 check_gradients 'conv2d[1]!conv: C over tensor, N over data' 'conv2d[1].conv' C@tensor N@data
 check_gradients 'conv2d[1]!conv: O over tensor, N over data' 'conv2d[1].conv' O@tensor N@data
+
+# A sum that the line causes in the backward pass is charged to it.
+printf 'mesh {\n  data = 2\n  tensor = 2\n}\nplan {\n  shard B over data\n  shard %s\n}\n' \
+  'block[0].mlp!dot[0]: F over tensor, B over data' >line.plan
+"$dnnc" show line.plan --model "$model" --collectives >shown || fail "show a line"
+grep -q "^all_reduce *tensor .* dgrad .*'grad.block\[0\].mlp.dot\[0\]': line.plan:7: " shown ||
+  { cat shown; fail "the line of a gradient"; }
 echo "lines decide"

@@ -156,11 +156,26 @@ static void add_dims_of(PinSearch *s, const Node *node, Value operand) {
       add_dim(s, input ? input->path : node->path, type->dims[d].name);
 }
 
+/* The path of the forward value or operator of a gradient, or NULL. */
+static Name forward_path(const PinSearch *s, const Node *node) {
+  static const char prefix[] = "grad.";
+  size_t n = sizeof prefix - 1;
+  return node->path && strncmp(node->path, prefix, n) == 0
+             ? name_intern(s->graph->module->names, node->path + n)
+             : NULL;
+}
+
+/* The line that says how the node, or the operator of a gradient, computes. */
+static const PlanPin *line_of_operator(const PinSearch *s, const Node *node) {
+  const PlanPin *line = plan_find_operator(s->plan, node->path);
+  return line ? line : plan_find_operator(s->plan, forward_path(s, node));
+}
+
 static void add_origin(PinSearch *s, Value operand) {
   const Node *maker = s->node;
   if (partial_axes(s, operand)) {
     maker = maker_of_sum(s, operand);
-    add_placement(s, plan_find_operator(s->plan, maker->path));
+    add_placement(s, line_of_operator(s, maker));
     for (int i = 0; i < maker->n_inputs && s->found.n == 0; i++) {
       const GraphInput *input = begin_of(s->graph, maker->inputs[i]);
       if (input) add_placement(s, plan_find_placement(s->plan, input->path));
@@ -175,13 +190,7 @@ static void add_origin(PinSearch *s, Value operand) {
 /* ---- all together ---- */
 
 static void add_forward_value(PinSearch *s) {
-  static const char prefix[] = "grad.";
-  size_t n = sizeof prefix - 1;
-  Name path = s->node->path;
-  if (path && strncmp(path, prefix, n) == 0)
-    add_placement(
-        s, plan_find_placement(s->plan,
-                               name_intern(s->graph->module->names, path + n)));
+  add_placement(s, plan_find_placement(s->plan, forward_path(s, s->node)));
 }
 
 /* A later line about a dim wins. */
