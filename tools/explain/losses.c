@@ -108,9 +108,9 @@ static void search(Explanation *e, Alternative *one) {
     one->why = diags_first_error(diags, e->tool->arena);
     return;
   }
-  planning_search(&planning);
-  one->has_found = planning.result.has_plan;
-  one->found = planning.result.best;
+  SearchResult result = planning_find(&planning);
+  one->has_found = result.has_plan;
+  one->found = result.best;
 }
 
 void explain_price(Explanation *e) {

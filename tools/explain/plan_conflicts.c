@@ -30,8 +30,7 @@ static SearchResult search_lean(void *user, const ConflictCase *one,
 static SearchResult search_best(void *user, const ConflictCase *one) {
   const Planning *planning = user;
   Planning other = planning_without(planning, one, most_relaxed(planning));
-  planning_search(&other);
-  return other.result;
+  return planning_find(&other);
 }
 
 static bool is_stopped(void *user) {

@@ -91,3 +91,19 @@ bool planning_with(const Planning *planning, const char *pins, int64_t ranks,
   out->loaded.pins = driver_read_pins(&out->loaded, &from, diags);
   return out->loaded.pins != NULL;
 }
+
+SearchResult planning_find(Planning *planning) {
+  planning_search(planning);
+  SearchResult out = planning->result;
+  Diags *diags;
+  Chosen chosen;
+  if (!out.has_plan) return out;
+  bool is_chosen = planning_choose(planning, out.best.text, &diags, &chosen);
+  ASSERT(is_chosen); /* it was priced before */
+  const Priced *priced = &chosen.trial.priced;
+  out.best =
+      (FoundPlan){chosen.text,
+                  chosen.words,
+                  {true, priced->price.step, priced->peak, priced->memory}};
+  return out;
+}

@@ -20,6 +20,8 @@ Planning planning_without(const Planning *planning, const ConflictCase *one,
  * after mistakes, which are in `diags`. */
 bool planning_with(const Planning *planning, const char *pins, int64_t ranks,
                    int effort, Diags *diags, Planning *out);
+/* Searches, and returns what `dnnc plan` would print of it. */
+SearchResult planning_find(Planning *planning);
 /* Returns the cluster after --what-if. */
 const Cluster *planning_cluster(const Planning *planning);
 /* Returns the memory of a device that leaves a rank so much. */
