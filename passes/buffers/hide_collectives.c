@@ -91,7 +91,7 @@ static void find_needed(Hiding *h) {
       int input = node->inputs[i].node;
       if (by < h->needed[input]) h->needed[input] = by;
     }
-    /* What a gather begins behind keeps its place. */
+    /* A gather begins behind this node, which keeps its place. */
     if (node->op == OP_after) h->needed[node->inputs[1].node] = 0;
   }
 }
