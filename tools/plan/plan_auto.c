@@ -123,13 +123,12 @@ static int report_none(const Planning *planning) {
   return result->best.text ? EXIT_no_plan : EXIT_user;
 }
 
-static void say_what_was_found(const Planning *planning) {
-  const SearchResult *result = &planning->result;
-  const CandidatePrice *plain = &result->plain;
+static void say_what_was_found(const Planning *planning, const Chosen *chosen) {
+  const CandidatePrice *plain = &planning->result.plain;
   Text out = text_create(planning->tool->arena);
   if (planning->tool->options.quiet) return;
-  text_printf(&out, "plan: %s: %s a step (estimate)", result->best.words,
-              inspect_ms(out.arena, result->best.price.step));
+  text_printf(&out, "plan: %s: %s a step (estimate)", chosen->words,
+              inspect_ms(out.arena, chosen->trial.priced.price.step));
   if (plain->is_legal && plain->peak <= plain->memory)
     text_printf(&out, ", data parallelism %s",
                 inspect_ms(out.arena, plain->step));
@@ -153,9 +152,13 @@ static int find_plan(Tool *tool, Planning *planning) {
   tool_end_as_signalled();
   tool_release_signals();
   if (!planning->result.has_plan) return report_none(planning);
-  planning->result.best = planning_printed(planning, &planning->result.best);
-  say_what_was_found(planning);
-  const char *text = arena_strdup(tool->arena, planning->result.best.text);
+  Diags *diags;
+  Chosen chosen;
+  bool is_chosen =
+      planning_choose(planning, planning->result.best.text, &diags, &chosen);
+  ASSERT(is_chosen); /* it was priced before */
+  say_what_was_found(planning, &chosen);
+  const char *text = arena_strdup(tool->arena, chosen.text);
   Source *source = ARENA_NEW(tool->arena, Source);
   *source = (Source){auto_word, text, strlen(text)};
   tool->found_plan = source;

@@ -77,12 +77,11 @@ double table_row_mfu(const TableRow *row) {
 
 static TableRow row_of(Planning *planning, const Chosen *chosen,
                        const char *mesh, const FoundPlan *plan) {
-  FoundPlan printed = planning_printed(planning, plan);
   TableRow row = {.cluster = planning->tool->options.cluster,
                   .ranks = chosen->trial.c.ranks,
                   .mesh = mesh,
-                  .words = printed.words,
-                  .text = printed.text,
+                  .words = plan->words,
+                  .text = plan->text,
                   .price = plan->price,
                   .flops = chosen->rates.flops,
                   .peak_flops = chosen->rates.peak_flops,
@@ -111,8 +110,8 @@ TableRows plan_mesh_rows(Planning *planning, const Chosen *chosen) {
   for (int i = 0; i < n; i++) texts[i] = result->meshes[i].plan.text;
   planning_price_whole(planning, n, texts, prices);
   for (int i = 0; i < n; i++) {
-    TableRow row = row_of(planning, chosen, result->meshes[i].mesh,
-                          &result->meshes[i].plan);
+    FoundPlan printed = planning_printed(planning, &result->meshes[i].plan);
+    TableRow row = row_of(planning, chosen, result->meshes[i].mesh, &printed);
     row.price = prices[i];
     if (row.price.is_legal) vec_push(arena, &rows, row);
   }
@@ -196,6 +195,16 @@ void plan_rows_print_json(Text *out, const TableRows *rows) {
 
 /* ---- the table ---- */
 
+static TableRow row_of_chosen(Planning *planning, const Chosen *chosen) {
+  const Priced *p = &chosen->trial.priced;
+  FoundPlan plan = {.text = chosen->text,
+                    .words = chosen->words,
+                    .price = {true, p->price.step, p->peak, p->memory}};
+  return row_of(planning, chosen,
+                plan_mesh_words(planning->tool->arena, chosen->trial.c.plan),
+                &plan);
+}
+
 /* Adds the rows of one search: of each mesh, or the best one alone. */
 static void add_rows(Planning *planning, bool is_by_mesh, TableRows *out) {
   const SearchResult *result = &planning->result;
@@ -213,9 +222,7 @@ static void add_rows(Planning *planning, bool is_by_mesh, TableRows *out) {
     return;
   }
   if (!is_by_mesh) {
-    FoundPlan best = result->best;
-    vec_push(arena, out, row_of(planning, &chosen, "", &best));
-    out->data[out->n - 1].mesh = plan_mesh_words(arena, chosen.trial.c.plan);
+    vec_push(arena, out, row_of_chosen(planning, &chosen));
     return;
   }
   TableRows rows = plan_mesh_rows(planning, &chosen);
