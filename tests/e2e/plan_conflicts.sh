@@ -95,9 +95,9 @@ printf 'mesh { data = 4 }\nplan {\n  zero = 1\n}\n' >data.plan
 grep -q "^annotated.dnn:[0-9]*:3: note: '@shard(B = data, C = data)' is here$" message &&
   grep -q "^  without '@shard(B = data, C = data)' .* data 4" message || { cat message; fail "an annotation"; }
 
-# LLaMA 70B on 8 H100: the bytes, and how many ranks.
-"$dnnc" plan "$root/models/llama.dnn" C=8192 F=28672 L=80 H=8 --cluster "$root/models/h100x256.cluster" --ranks 8 \
-  --effort 16 >none 2>message
+# Eight layers of LLaMA 70B on 8 devices of 12 GiB: the bytes, and how many ranks.
+"$dnnc" plan "$root/models/llama.dnn" C=8192 F=28672 L=8 H=8 B=16 T=512 --cluster "$root/models/h100x256.cluster" \
+  --ranks 8 --effort 12 --what-if memory=12GiB >none 2>message
 [ $? = 2 ] && [ ! -s none ] && grep -q "GB are missing" message || { cat none message; fail "LLaMA 70B"; }
-grep -q "keeps '83.15 GB of memory of a device' and '--ranks 8'$" message && grep -q '^  --ranks [0-9]* .* ms .* GB' message ||
+grep -q "keeps '--what-if memory=12GiB' and '--ranks 8'$" message && grep -q '^  --ranks [0-9]* .* ms .* GB' message ||
   { cat message; fail "LLaMA 70B: conflict"; }
