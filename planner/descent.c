@@ -42,7 +42,7 @@ typedef struct Descent {
   Map *known;           /* text -> Scored */
   VEC(Scored *) scored; /* in the order in which they were priced */
   const Scored *best;
-  int n_priced;
+  int n_priced, most;
 } Descent;
 
 /* ---- order ---- */
@@ -66,7 +66,7 @@ static const Scored *better(const Scored *a, const Scored *b) {
 /* ---- pricing ---- */
 
 static bool is_over(const Descent *d) {
-  return d->n_priced >= d->input->most_candidates ||
+  return d->n_priced >= d->most ||
          d->input->host->is_stopped(d->input->host->user);
 }
 
@@ -101,7 +101,7 @@ static void price_some(Descent *d, const Candidates *list) {
     if (prices[i].is_legal) d->best = better(d->best, added[i]);
   }
   if (host->progress)
-    host->progress(host->user, d->n_priced, d->input->most_candidates,
+    host->progress(host->user, d->n_priced, d->most,
                    d->best ? &d->best->price : NULL);
 }
 
@@ -468,20 +468,36 @@ static const Scored *price_whole(Descent *d, const Candidate *candidate) {
   return scored->price.is_legal ? scored : NULL;
 }
 
-/* Prices what elimination finds as whole programs, until enough fit. */
-static void try_elimination(Descent *d, const Candidates *starts) {
-  enum { MOST_FOUND = 24, ENOUGH = 6 };
+/* Prices what elimination finds in so much memory as whole programs.  Returns
+ * whether one fits. */
+static bool price_eliminated(Descent *d, Bytes memory) {
+  enum { MOST_FOUND = 24, ENOUGH = 8 };
+  EliminationResult found = eliminate_plans(&d->space, memory, MOST_FOUND);
   int n_fit = 0;
-  if (!d->input->kernels) return;
-  /* So that there is a plan if a signal comes. */
-  if (starts->n > 0) d->best = price_whole(d, &starts->data[0]);
-  EliminationResult found = eliminate_plans(&d->space, MOST_FOUND);
   for (int i = 0; i < found.n && n_fit < ENOUGH && !is_over(d); i++) {
     const Scored *scored = price_whole(d, &found.candidates[i]);
     if (!scored) continue;
     n_fit += missing(&scored->price) == 0;
     d->best = better(d->best, scored);
   }
+  return n_fit > 0;
+}
+
+/* The bytes of proposals are estimates: where none fits as a whole program,
+ * they are asked to fit into less.  Plans by names are then few opponents. */
+static void try_elimination(Descent *d, const Candidates *starts) {
+  enum { MOST_ROUNDS_OF_MEMORY = 4, OPPONENTS = 200 };
+  Bytes memory = d->input->memory;
+  bool fits = false;
+  if (!d->input->kernels) return;
+  /* So that there is a plan if a signal comes. */
+  if (starts->n > 0) d->best = price_whole(d, &starts->data[0]);
+  for (int i = 0; i < MOST_ROUNDS_OF_MEMORY && !fits && !is_over(d); i++) {
+    fits = price_eliminated(d, memory);
+    memory -= memory / 5;
+  }
+  if (fits && d->n_priced + OPPONENTS < d->most)
+    d->most = d->n_priced + OPPONENTS;
 }
 
 /* ---- judgement ---- */
@@ -538,6 +554,7 @@ static void count(const Descent *d, SearchResult *out) {
 static SearchResult search_all(const SearchInput *input, bool eliminates) {
   Descent d = {.input = input,
                .arena = input->arena,
+               .most = input->most_candidates,
                .space = space_of(input),
                .texts = names_create(input->arena),
                .known = map_create(input->arena)};

@@ -27,7 +27,7 @@ typedef struct SumTable {
   bool is_used;         /* a later table has it */
 } SumTable;
 
-/* What an elimination makes. */
+/* The table that an elimination makes. */
 typedef struct Made {
   const int64_t *costs;
   const uint16_t *best;

@@ -2,8 +2,8 @@
  * elimination.c -- walks over meshes and numbers of micro-batches, has each
  * solved (propose.c), and writes the best proposals as candidates.
  *
- * Micro-batches cost time and save memory.  They are doubled until proposals
- * fit, and a little longer, because less memory may be worth more than time.
+ * Micro-batches cost time and save memory, and less memory may do without
+ * computing blocks again, so all powers of two are tried that divide the batch.
  */
 #include "planner/elimination.h"
 
@@ -12,13 +12,12 @@
 
 #include "planner/proposal_text.h"
 
-enum { MOST_AXES = 2, DOUBLED_AFTER_FIT = 2 };
-
 typedef struct EliminationSearch {
   const Space *space;
   Arena *arena;
   const Units *units;
   Proposals proposals;
+  Bytes memory;
   Ps best; /* step of the fastest proposal that fits */
 } EliminationSearch;
 
@@ -42,32 +41,34 @@ static unsigned zeros_of(const EliminationSearch *s) {
   return s->space->input->ranks > 1 ? 0xfu : 1u;
 }
 
-/* Returns the levels of ZeRO under which the parameters fit; *out_fits: whether
- * a new proposal does. */
-static unsigned propose_for(EliminationSearch *s, const Mesh *mesh,
-                            int64_t microbatches, unsigned zeros,
-                            bool *out_fits) {
+static void propose_for(EliminationSearch *s, const Mesh *mesh,
+                        int64_t microbatches, unsigned zeros) {
   const SearchInput *input = s->space->input;
-  int before = s->proposals.list.n;
-  unsigned left = 0;
   ProposeRequest request = {.units = s->units,
                             .slice = input->slice,
                             .model = input->model,
                             .mesh = mesh,
                             .microbatches = microbatches,
+                            .batch_axes = ANY_AXES,
                             .zeros = zeros,
                             .may_recompute = s->space->n_remats > 0,
                             .is_wide = s->space->n_remats == 0,
-                            .memory = input->memory,
+                            .memory = s->memory,
                             .worth = s->best + s->best / 20};
-  propose(s->arena, &request, &s->proposals);
-  *out_fits = false;
-  for (int i = before; i < s->proposals.list.n; i++) {
+  int last = microbatches > 1 ? (1 << mesh->n_axes) - 1 : 0;
+  for (int axes = 0; axes <= last; axes++) {
+    if (microbatches > 1) request.batch_axes = axes;
+    propose(s->arena, &request, &s->proposals);
+  }
+}
+
+/* Returns the levels of ZeRO under which the parameters fit. */
+static unsigned note_proposals(EliminationSearch *s, int first) {
+  unsigned left = 0;
+  for (int i = first; i < s->proposals.list.n; i++) {
     const Proposal *p = &s->proposals.list.data[i];
-    if (p->state <= input->memory) left |= 1u << p->zero;
-    if (!p->fits) continue;
-    *out_fits = true;
-    if (p->step < s->best) s->best = p->step;
+    if (p->state <= s->memory) left |= 1u << p->zero;
+    if (p->fits && p->step < s->best) s->best = p->step;
   }
   return left;
 }
@@ -77,19 +78,16 @@ static void walk_microbatches(EliminationSearch *s, const Mesh *mesh) {
   const Pins *pins = input->pins;
   int64_t batch = pins ? pins->batch : 1;
   unsigned zeros = zeros_of(s);
-  int left = -1;
-  bool fits;
   if (pins && pins->microbatches.is_set) {
-    propose_for(s, mesh, pins->microbatches.value, zeros, &fits);
+    propose_for(s, mesh, pins->microbatches.value, zeros);
+    note_proposals(s, 0);
     return;
   }
-  for (int64_t m = 1; m <= batch && batch % m == 0 && left != 0; m *= 2) {
-    if (input->host->is_stopped(input->host->user) || zeros == 0) return;
-    zeros = propose_for(s, mesh, m, zeros, &fits);
-    if (left > 0)
-      left--;
-    else if (fits)
-      left = DOUBLED_AFTER_FIT;
+  for (int64_t m = 1; m <= batch && batch % m == 0 && zeros; m *= 2) {
+    int before = s->proposals.list.n;
+    if (input->host->is_stopped(input->host->user)) return;
+    propose_for(s, mesh, m, zeros);
+    zeros &= note_proposals(s, before);
   }
 }
 
@@ -141,10 +139,26 @@ static Candidate candidate_of(const EliminationSearch *s, const Proposal *p) {
   return c;
 }
 
-EliminationResult eliminate_plans(const Space *space, int most) {
+/* Returns whether a proposal before it has the same estimates: it is the same
+ * plan on another mesh. */
+static bool is_known(const EliminationSearch *s, int at) {
+  const Proposal *p = &s->proposals.list.data[at];
+  for (int i = 0; i < at; i++) {
+    const Proposal *other = &s->proposals.list.data[i];
+    if (other->step == p->step && other->peak == p->peak &&
+        other->zero == p->zero && other->microbatches == p->microbatches &&
+        other->recomputes == p->recomputes)
+      return true;
+  }
+  return false;
+}
+
+EliminationResult eliminate_plans(const Space *space, Bytes memory, int most) {
   const SearchInput *input = space->input;
-  EliminationSearch s = {
-      .space = space, .arena = input->arena, .best = INT64_MAX / 2};
+  EliminationSearch s = {.space = space,
+                         .arena = input->arena,
+                         .memory = memory,
+                         .best = INT64_MAX / 2};
   EliminationResult out = {0};
   if (!input->kernels) {
     out.reason = "there is no graph of kernels";
@@ -160,12 +174,8 @@ EliminationResult eliminate_plans(const Space *space, int most) {
   order(&s.proposals);
   Candidate *candidates = ARENA_ARRAY(s.arena, Candidate, most);
   for (int i = 0; i < s.proposals.list.n && out.n < most; i++) {
-    Candidate made = candidate_of(&s, &s.proposals.list.data[i]);
-    bool is_new = true;
-    for (int k = 0; k < out.n; k++)
-      is_new &= strcmp(candidate_text(space, &candidates[k]),
-                       candidate_text(space, &made)) != 0;
-    if (is_new) candidates[out.n++] = made;
+    if (is_known(&s, i)) continue;
+    candidates[out.n++] = candidate_of(&s, &s.proposals.list.data[i]);
   }
   out.candidates = candidates;
   if (out.n == 0) out.reason = "a table would be too large";

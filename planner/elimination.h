@@ -13,6 +13,7 @@ typedef struct EliminationResult {
   const Candidate *candidates; /* by their estimates, the best first */
 } EliminationResult;
 
-EliminationResult eliminate_plans(const Space *space, int most);
+/* Returns plans that are estimated to fit into `memory`. */
+EliminationResult eliminate_plans(const Space *space, Bytes memory, int most);
 
 #endif

@@ -313,12 +313,39 @@ static bool has_batch(const PlanUnit *u, const UnitKernel *k) {
   return false;
 }
 
+/* Operands and results of a kernel, as if no other unit held them. */
+static Bytes kernel_bytes(const Loads *l, const PlanUnit *u,
+                          const UnitKernel *k, Assignment assignment) {
+  const Graph *graph = l->r.units->graph;
+  const Node *node = graph->nodes.data[k->id];
+  Bytes sum = 0;
+  for (int i = 0; i < node->n_inputs + node->n_results; i++) {
+    bool is_input = i < node->n_inputs;
+    const Type *type = is_input ? graph_type(graph, node->inputs[i])
+                                : node->types[i - node->n_inputs];
+    const DimMap *own =
+        is_input ? &k->dims->inputs[i] : &k->dims->results[i - node->n_inputs];
+    int64_t n = 1;
+    for (int d = 0; d < type->rank; d++) {
+      int loop = own->at[d] < 0 ? NO_LOOP : k->loop[own->at[d]];
+      int64_t shards = shards_of(l, assignment, loop);
+      if (loop >= 0 && u->batch >> loop & 1) shards *= l->r.microbatches;
+      n *= (type->dims[d].size + shards - 1) / shards;
+    }
+    sum += n * dtype_size_bytes(type->dtype);
+  }
+  return sum;
+}
+
 static void add_kernel(Loads *l, const PlanUnit *u, const UnitKernel *k,
                        Assignment assignment, Load *out) {
   const Graph *graph = l->r.units->graph;
   const Node *node = graph->nodes.data[k->id];
   int64_t runs = has_batch(u, k) ? l->r.microbatches : 1;
   Ps time = 0;
+  Bytes bytes = kernel_bytes(l, u, k, assignment);
+  if (node->phase != PHASE_forward && bytes > out->transient)
+    out->transient = bytes;
   if (node_is_launched(graph, k->id))
     time = runs * launch_time(l, u, k, assignment);
   if (node->phase == PHASE_forward) {
@@ -370,7 +397,7 @@ static const Type *placed_type(Loads *l, const Type *type, const DimMap *map,
   return placed;
 }
 
-/* As plan_tables_reshard has it: a sum that only ends is one all-reduce. */
+/* A sum that only ends is one all-reduce, as in plan_tables_reshard. */
 static Ps chain_time(Loads *l, const Type *from, const Type *to, int64_t m) {
   ReshardStep steps[MAX_RESHARD_STEPS];
   const char *reason;

@@ -19,7 +19,7 @@ typedef struct Assignment {
 
 enum { N_ZERO_LEVELS = 4 };
 
-/* What depends on the level of ZeRO. */
+/* Loads that depend on the level of ZeRO. */
 typedef struct ZeroLoad {
   Ps bulk; /* transfers that nobody waits for before the update */
   Ps update;
@@ -33,6 +33,7 @@ typedef struct Load {
   ZeroLoad zero[N_ZERO_LEVELS];
   /* In one micro-batch; where blocks are computed again, what blocks leave. */
   Bytes saved, left;
+  Bytes transient; /* the largest kernel: its operands and results */
 } Load;
 
 typedef struct LoadRequest {

@@ -101,12 +101,24 @@ typedef struct ValueList {
   VEC(Assignment) values;
 } ValueList;
 
+static bool has_batch_axes(const PlanUnit *u, const Mesh *mesh,
+                           Assignment assignment, int axes) {
+  int own = 0;
+  if (axes == ANY_AXES || !u->batch) return true;
+  for (int a = 0; a < mesh->n_axes; a++)
+    if (assignment.loop[a] >= 0 && u->batch >> assignment.loop[a] & 1)
+      own |= 1 << a;
+  return own == axes;
+}
+
 static void add_values(Proposer *p, int unit, int axis, Assignment at,
                        ValueList *out) {
   const PlanUnit *u = p->r->units->units.data[unit];
   if (out->values.n >= MOST_VALUES) return;
   if (axis == p->r->mesh->n_axes) {
-    if (loads_allow(p->loads, unit, at)) vec_push(p->arena, &out->values, at);
+    if (has_batch_axes(u, p->r->mesh, at, p->r->batch_axes) &&
+        loads_allow(p->loads, unit, at))
+      vec_push(p->arena, &out->values, at);
     return;
   }
   at.loop[axis] = NO_LOOP;
@@ -296,6 +308,8 @@ static bool solve(Proposer *p, const Aim *aim, int *values) {
 typedef struct Total {
   Load load;
   Ps again, again_wait; /* of blocks, computed twice */
+  Bytes transient;      /* the most of one unit, or of a block that is computed
+                           again */
 } Total;
 
 static void add_load(Total *total, const Load *load, bool is_in_block) {
@@ -318,12 +332,30 @@ static void add_load(Total *total, const Load *load, bool is_in_block) {
   total->again_wait += load->wait[0];
 }
 
-static Total total_of(const Proposer *p, const int *values) {
+/* The unit with the most bytes, beside the saved values of a block that is
+ * computed again. */
+static Bytes most_transient(const Proposer *p, const int *values,
+                            bool recomputes) {
+  const Units *units = p->r->units;
+  Bytes most = 0, block = 0, most_block = 0;
+  for (int u = 0; u < units->units.n; u++) {
+    const PlanUnit *unit = units->units.data[u];
+    const Load *load = &p->unit[u]->loads[values[u]];
+    if (u > 0 && unit->block != units->units.data[u - 1]->block) block = 0;
+    if (unit->block >= 0) block += (load->saved - load->left) / unit->times;
+    if (block > most_block) most_block = block;
+    if (load->transient > most) most = load->transient;
+  }
+  return most + (recomputes ? most_block : 0);
+}
+
+static Total total_of(const Proposer *p, const int *values, bool recomputes) {
   const Units *units = p->r->units;
   Total total = {0};
   for (int u = 0; u < units->units.n; u++)
     add_load(&total, &p->unit[u]->loads[values[u]],
              units->units.data[u]->block >= 0);
+  total.transient = most_transient(p, values, recomputes);
   for (int i = 0; i < units->edges.n; i++) {
     const UnitEdge *edge = &units->edges.data[i];
     Ps time =
@@ -352,15 +384,16 @@ static Ps step_of(const Total *total, const Aim *aim) {
 static Bytes peak_of(const Proposer *p, const Total *total, const Aim *aim) {
   const ZeroLoad *zero = &total->load.zero[aim->zero];
   Bytes saved = aim->recomputes ? total->load.left : total->load.saved;
-  return zero->state + (p->r->microbatches > 1 ? zero->gradient + saved
-                                               : larger(zero->gradient, saved));
+  Bytes turn = saved + total->transient;
+  return zero->state + (p->r->microbatches > 1 ? zero->gradient + turn
+                                               : larger(zero->gradient, turn));
 }
 
 /* Returns the number of the proposal; there may have been an equal one. */
 static int add_proposal(Arena *arena, Proposer *p, const int *values,
                         const Aim *aim, Proposals *out) {
   const Units *units = p->r->units;
-  Total total = total_of(p, values);
+  Total total = total_of(p, values, aim->recomputes);
   Proposal made = {.mesh = p->r->mesh,
                    .microbatches = p->r->microbatches,
                    .zero = aim->zero,

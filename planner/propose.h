@@ -7,12 +7,17 @@
 
 #include "planner/loads.h"
 
+enum { ANY_AXES = -1 };
+
 typedef struct ProposeRequest {
   const Units *units;
   const ClusterSlice *slice;
   const CostModel *model;
   const Mesh *mesh;
   int64_t microbatches;
+  /* The axes that shard the batch of every unit; ANY_AXES: each may differ.
+   * Micro-batches of other shards would wait for each other. */
+  int batch_axes;
   unsigned zeros;     /* a bit for each level that may be taken */
   bool may_recompute; /* all blocks of repeats */
   bool is_wide;       /* try all weightings, not the few that mostly win */

@@ -1,0 +1,150 @@
+// links: planner driver codegen frontend passes price runtime ir support
+/*
+ * units.c -- tests that units hold every kernel of a training step once, that
+ * their loads add up to what its list runs, and that equal blocks count as
+ * often as the program has them.
+ */
+#include "driver/trial.h"
+#include "ir/list/instructions.h"
+#include "planner/loads.h"
+#include "tests/unit/values.h"
+
+TestSuite(units, .fini = modules_destroy);
+
+typedef struct Subject {
+  const char *path;
+  Override overrides[6];
+  int n_overrides;
+} Subject;
+
+static const Subject subjects[] = {
+    {TEST_ROOT "/models/mlp.dnn", {{0}}, 0},
+    {TEST_ROOT "/models/lenet.dnn", {{0}}, 0},
+    {TEST_ROOT "/models/resnet50.dnn", {{0}}, 0},
+    {TEST_ROOT "/models/vit.dnn", {{"L", "3"}}, 1},
+    {TEST_ROOT "/models/gpt2.dnn", {{"L", "3"}}, 1},
+    {TEST_ROOT "/models/moe.dnn", {{"L", "2"}}, 1},
+};
+
+typedef struct Program {
+  Module *module;
+  Compilation loaded;
+  Trial trial; /* on one rank */
+  const Units *units;
+} Program;
+
+static void load(const Subject *subject, int blocks, Program *out) {
+  static const char cluster[] = TEST_ROOT "/models/h100x256.cluster";
+  out->module = module_create();
+  Arena *arena = out->module->arena;
+  CompileOptions *options = ARENA_NEW(arena, CompileOptions);
+  *options = (CompileOptions){.path = subject->path,
+                              .overrides = subject->overrides,
+                              .n_overrides = subject->n_overrides,
+                              .cluster = cluster,
+                              .level = 2};
+  cr_assert_eq(driver_load(out->module, options, &out->loaded), COMPILE_done);
+  TrialPlan plan = {.pins = ARENA_NEW(arena, Pins),
+                    .blocks = blocks,
+                    .is_training_only = true};
+  PriceRequest *request = ARENA_NEW(arena, PriceRequest);
+  cr_assert(driver_try(&out->loaded, out->module->memory, &plan, request,
+                       &out->trial));
+  UnitRepeats *repeats = ARENA_NEW(arena, UnitRepeats);
+  Repeat *list = ARENA_ARRAY(arena, Repeat, MOST_REPEATS);
+  int n = graph_repeats(out->loaded.model->train, NULL, list);
+  *repeats = (UnitRepeats){n, KEPT_BLOCKS, list};
+  const char *reason;
+  out->units = units_of(arena, out->trial.c.trained,
+                        name_intern(out->module->names, "B"), repeats, &reason);
+  cr_assert(out->units, "%s: %s", subject->path, reason);
+}
+
+static Load sum_of(const Program *program) {
+  const Units *units = program->units;
+  Arena *arena = program->module->arena;
+  const Mesh mesh = {0};
+  Loads *loads = loads_create(
+      arena, &(LoadRequest){.units = units,
+                            .mesh = arena_copy(arena, &mesh, sizeof mesh),
+                            .slice = &program->trial.priced.slice,
+                            .model = &program->trial.priced.model,
+                            .microbatches = 1});
+  Load sum = {0};
+  for (int u = 0; u < units->units.n; u++) {
+    Load load = loads_of_unit(loads, u, (Assignment){{-1, -1, -1}});
+    int64_t times = units->units.data[u]->times;
+    sum.forward += times * load.forward;
+    sum.input_gradient += times * load.input_gradient;
+    sum.weight_gradient += times * load.weight_gradient;
+    sum.zero[0].state += times * load.zero[0].state;
+  }
+  return sum;
+}
+
+Test(units, every_kernel_is_in_one_unit) {
+  for (int s = 0; s < ARRAY_LENGTH(subjects); s++) {
+    Program program;
+    load(&subjects[s], 0, &program);
+    const Graph *graph = program.units->graph;
+    int *n = ARENA_ARRAY(program.module->arena, int, graph->nodes.n);
+    for (int u = 0; u < program.units->units.n; u++) {
+      const PlanUnit *unit = program.units->units.data[u];
+      for (int k = 0; k < unit->kernels.n; k++) n[unit->kernels.data[k].id]++;
+    }
+    for (int id = 0; id < graph->nodes.n; id++) {
+      const Node *node = graph->nodes.data[id];
+      if (node->phase == PHASE_update || !node_is_launched(graph, id)) continue;
+      cr_expect_eq(n[id], 1, "%s: '%s' is in %d units", subjects[s].path,
+                   node->path, n[id]);
+    }
+    driver_end_trial(&program.trial);
+  }
+}
+
+/* The time of all launches but those of the update, which is an estimate. */
+static double launches(const Program *program) {
+  const Graph *graph = program->units->graph;
+  double sum = 0;
+  for (int id = 0; id < graph->nodes.n; id++) {
+    if (graph->nodes.data[id]->phase == PHASE_update ||
+        !node_is_launched(graph, id))
+      continue;
+    LaunchCost cost = cost_launch(&program->trial.priced.model, graph, id);
+    sum += (double)(cost.launch + cost.time);
+  }
+  return sum;
+}
+
+Test(units, loads_of_one_rank_are_those_of_its_list) {
+  for (int s = 0; s < ARRAY_LENGTH(subjects); s++) {
+    Program program;
+    load(&subjects[s], 0, &program);
+    Load sum = sum_of(&program);
+    double found =
+        (double)(sum.forward + sum.input_gradient + sum.weight_gradient);
+    double listed = launches(&program);
+    cr_expect(found > 0.99 * listed && found < 1.01 * listed,
+              "%s: %.0f of %.0f us", subjects[s].path, found / 1e6,
+              listed / 1e6);
+    driver_end_trial(&program.trial);
+  }
+}
+
+Test(units, blocks_count_as_often_as_the_program_has_them) {
+  static const Subject deep = {TEST_ROOT "/models/gpt2.dnn", {{"L", "12"}}, 1};
+  Program whole, folded;
+  load(&deep, 0, &whole);
+  load(&deep, KEPT_BLOCKS, &folded);
+  /* All blocks of the whole program are there. */
+  for (int u = 0; u < whole.units->units.n; u++)
+    whole.units->units.data[u]->times = 1;
+  Load a = sum_of(&whole), b = sum_of(&folded);
+  cr_expect_lt(folded.units->units.n, whole.units->units.n);
+  cr_expect_eq(a.forward, b.forward);
+  cr_expect_eq(a.input_gradient, b.input_gradient);
+  cr_expect_eq(a.weight_gradient, b.weight_gradient);
+  cr_expect_eq(a.zero[0].state, b.zero[0].state);
+  driver_end_trial(&whole.trial);
+  driver_end_trial(&folded.trial);
+}
