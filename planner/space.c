@@ -203,6 +203,10 @@ Space space_of(const SearchInput *input) {
 
 const char *space_words(const Space *space) {
   Text text = text_create(space->input->arena);
+  if (space->input->kernels)
+    text_add(&text,
+             "operators and values over meshes of up to 2 axes on all ranks, "
+             "with shards of windows whole and kernels not split; ");
   text_add(&text, "lines about the names");
   for (int i = 0; i < space->n_dims; i++)
     text_printf(&text, "%s %s", i ? "," : "", space->dims[i].name);
