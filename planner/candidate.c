@@ -135,6 +135,20 @@ static void add_size(Text *out, const char *name, const PinNumber *pin,
     text_printf(out, "  %s = %s\n", name, sizes[size]);
 }
 
+/* Units may copy a parameter over any axis, so their plans shard it over all;
+ * by default it is sharded over those of the batch. */
+static void add_zero(Text *out, const Space *space, const Candidate *c) {
+  text_printf(out, "  zero = %d", c->zero);
+  for (int a = 0; a < c->n_axes && c->lines; a++)
+    text_printf(out, "%s%s%s",
+                a               ? ", "
+                : c->n_axes > 1 ? " over ("
+                                : " over ",
+                axis_name(space, c, a),
+                a + 1 == c->n_axes && c->n_axes > 1 ? ")" : "");
+  text_add(out, "\n");
+}
+
 static void add_settings(Text *out, const Space *space, const Candidate *c) {
   static const char *const attention[] = {[ATTENTION_gather] = "gather",
                                           [ATTENTION_ring] = "ring",
@@ -145,7 +159,7 @@ static void add_settings(Text *out, const Space *space, const Candidate *c) {
   if (pins && pins->zero_over.n_axes > 0)
     text_printf(out, "  %s\n", span_text(space->input->arena, pins->zero.span));
   else if (c->zero > 0)
-    text_printf(out, "  zero = %d\n", c->zero);
+    add_zero(out, space, c);
   if (c->attention != ATTENTION_open)
     text_printf(out, "  attention = %s\n", attention[c->attention]);
   if (pins && pins->reduces_bf16) text_add(out, "  reduce = bf16\n");
