@@ -471,10 +471,12 @@ static const Scored *price_whole(Descent *d, const Candidate *candidate) {
 /* Prices what elimination finds in so much memory as whole programs.  Returns
  * whether one fits. */
 static bool price_eliminated(Descent *d, Bytes memory) {
-  enum { MOST_FOUND = 24, ENOUGH = 8 };
+  enum { MOST_FOUND = 48, ENOUGH = 8, ENOUGH_OF_SMALL = 24, SMALL = 1000 };
+  /* Large programs take long to price. */
+  int enough = d->input->kernels->nodes.n < SMALL ? ENOUGH_OF_SMALL : ENOUGH;
   EliminationResult found = eliminate_plans(&d->space, memory, MOST_FOUND);
   int n_fit = 0;
-  for (int i = 0; i < found.n && n_fit < ENOUGH && !is_over(d); i++) {
+  for (int i = 0; i < found.n && n_fit < enough && !is_over(d); i++) {
     const Scored *scored = price_whole(d, &found.candidates[i]);
     if (!scored) continue;
     n_fit += missing(&scored->price) == 0;

@@ -109,15 +109,16 @@ static int compare(const void *a, const void *b) {
   return x->zero - y->zero;
 }
 
-/* The best of each mesh first, then the others: the best of one mesh are often
- * alike. */
+/* The best of each mesh and level of ZeRO first, then the others: the best of
+ * one mesh are often alike. */
 static void order(Proposals *proposals) {
   int n = 0;
   for (int i = 0; i < proposals->list.n; i++) {
     Proposal p = proposals->list.data[i];
     bool is_first = p.fits;
     for (int k = 0; k < n && is_first; k++)
-      is_first = proposals->list.data[k].mesh != p.mesh;
+      is_first = proposals->list.data[k].mesh != p.mesh ||
+                 proposals->list.data[k].zero != p.zero;
     if (!is_first) continue;
     for (int k = i; k > n; k--)
       proposals->list.data[k] = proposals->list.data[k - 1];

@@ -24,7 +24,6 @@ struct Loads {
   Map *launches; /* of times */
   Map *messages; /* of times */
   Map *reshardings;
-  Map *allowed;
 };
 
 Loads *loads_create(Arena *arena, const LoadRequest *request) {

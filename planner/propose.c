@@ -254,18 +254,24 @@ static bool is_repeated(const Proposer *p, const UnitEdge *edge) {
          p->r->units->units.data[edge->to]->block >= 0;
 }
 
-static const int64_t *edge_costs(Arena *arena, Proposer *p, Map *known, int i,
-                                 const Aim *aim) {
-  static const char kinds[3];
+typedef enum EdgeWeight {
+  EDGE_forward,
+  EDGE_forward_twice,
+  EDGE_backward,
+  N_EDGE_WEIGHTS
+} EdgeWeight;
+
+static const int64_t *edge_costs(Arena *arena, Proposer *p, Map *const *known,
+                                 int i, const Aim *aim) {
   const UnitEdge *edge = &p->r->units->edges.data[i];
   int again = aim->recomputes && is_repeated(p, edge);
   int weight = edge->is_backward ? aim->weights.wait
                                  : WEIGHT_ONE + again * aim->weights.wait;
   const EdgeTable *table = p->edge[i];
-  const void *key = key_of(
-      hash_mix(hash_mix(53, (uint64_t)(uintptr_t)table),
-               (uint64_t)(uintptr_t)&kinds[edge->is_backward ? 2 : again]));
-  int64_t *costs = map_get(known, key);
+  Map *of = known[edge->is_backward ? EDGE_backward
+                  : again           ? EDGE_forward_twice
+                                    : EDGE_forward];
+  int64_t *costs = map_get(of, table);
   if (costs) return costs;
   int n = p->unit[edge->from]->n_values * p->unit[edge->to]->n_values;
   costs = ARENA_ARRAY(arena, int64_t, n);
@@ -273,13 +279,14 @@ static const int64_t *edge_costs(Arena *arena, Proposer *p, Map *known, int i,
     costs[k] = table->times[k] >= ELIMINATE_MOST / WEIGHT_ONE
                    ? ELIMINATE_MOST
                    : table->times[k] * weight;
-  map_put(known, key, costs);
+  map_put(of, table, costs);
   return costs;
 }
 
 static bool solve_in(Arena *arena, Proposer *p, const Aim *aim, int *values) {
   const Units *units = p->r->units;
-  Map *known = map_create(arena), *known_edges = map_create(arena);
+  Map *known = map_create(arena), *known_edges[N_EDGE_WEIGHTS];
+  for (int i = 0; i < N_EDGE_WEIGHTS; i++) known_edges[i] = map_create(arena);
   int *n_values = ARENA_ARRAY(arena, int, units->units.n);
   const int64_t **costs = ARENA_ARRAY(arena, const int64_t *, units->units.n);
   PairCosts *pairs = ARENA_ARRAY(arena, PairCosts, units->edges.n + 1);

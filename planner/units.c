@@ -144,13 +144,6 @@ static const UnitValue *find_value(const PlanUnit *unit, Value value) {
   return NULL;
 }
 
-int unit_find_dim(const PlanUnit *unit, Name name) {
-  int found = -1;
-  for (int i = 0; i < unit->n_dims; i++)
-    if (unit->dims[i].name == name) found = found < 0 ? i : found;
-  return found;
-}
-
 /* A dim of a value that the unit has already. */
 static void claim(UnitKernel *k, const DimMap *own, const UnitValue *known,
                   int rank) {

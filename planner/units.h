@@ -104,7 +104,4 @@ Units *units_of(Arena *arena, const Graph *kernels, Name batch_dim,
 PathRange unit_blocks(const UnitRepeats *repeats, const Repeat *repeat,
                       int64_t index);
 
-/* The loop dim of a value's dim, or of an iteration dim of an operator; -1. */
-int unit_find_dim(const PlanUnit *unit, Name name);
-
 #endif
