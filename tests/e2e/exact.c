@@ -105,7 +105,7 @@ static Status make_plan(const Made *made, uint64_t n, const char *path) {
                          .most_ranks = 6};
   Choices *choices = choices_random(arena, made->text.seed * PLANS_OF_SEED + n);
   int64_t samples;
-  const char *text = plan_make(choices, &subject, NULL, &samples);
+  const char *text = plan_draw(choices, &subject, NULL, &samples);
   return file_replace(path, text, strlen(text));
 }
 
