@@ -10,7 +10,9 @@ grep -q 'count = [2-9]' here.cluster || skip "one core"
 # ---- the machines: this one, $DNNC_CLUSTER, --cluster ----
 has_mesh() { # SIZE MESSAGE COMMAND...
   "${@:3}" >out 2>message || { cat message; fail "$2"; }
-  head -n 1 out | grep -q "mesh([a-z0-9]* = $1[,)]" || { head -n 1 out; cat message; fail "$2"; }
+  ranks=1
+  for size in $(head -n 1 out | grep -o '= [0-9]*' | tr -d '= '); do ranks=$((ranks * size)); done
+  [ "$ranks" = "$1" ] || { head -n 1 out; cat message; fail "$2"; }
   grep -q '^plan: .* ms a step (estimate), data parallelism [0-9.]* ms$' message || { cat message; fail "$2: no line"; }
 }
 has_mesh "$(sed -n 's/.*level node { count = \([0-9]*\);.*/\1/p' here.cluster)" "this machine" "$dnnc" ir "$mlp" --plan auto --after=partition

@@ -132,7 +132,7 @@ wrong "error: --paced and --resume exclude each other" --paced one.profile --res
 wrong "error: --paced and --load exclude each other" --paced one.profile --load x
 wrong "error: --paced and --profile exclude each other" --paced one.profile --profile x
 wrong "error: --paced and --transfers exclude each other" --paced one.profile --transfers x
-wrong "'dnnc run' takes --cluster with --paced only" --cluster one.cluster
+wrong "'dnnc run' takes --cluster with --paced or --plan auto only" --cluster one.cluster
 head -n 20 one.profile >part.profile
 wrong "has no time for [0-9]* of the [0-9]* launches of a step" --paced part.profile
 wrong "help: measure them with 'dnnc run --profile FILE'" --paced part.profile
