@@ -15,7 +15,7 @@
 #include "planner/eliminate.h"
 
 enum { MOST_VALUES = 512, WEIGHT_ONE = 16 };
-#define MOST_ENTRIES ((int64_t)1 << 21)
+#define MOST_ENTRIES ((int64_t)1 << 15)
 
 /* Parts of WEIGHT_ONE of weight gradients, waits and bulk in the backward
  * pass. */
