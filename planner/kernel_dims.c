@@ -158,7 +158,7 @@ static FoundValue *operands(DimFinder *f, const Graph *graph,
   FoundValue *found = ARENA_ARRAY(f->arena, FoundValue, node->n_inputs + 1);
   for (int i = 0; i < node->n_inputs; i++) {
     const Type *type = graph_type(graph, node->inputs[i]);
-    for (int d = 0; d < type->rank; d++)
+    for (int d = 0; d < type->rank && d < MAX_RANK; d++)
       found[i].dims.at[d] =
           (int8_t)add(f, type->dims[d].name, type->dims[d].size);
   }

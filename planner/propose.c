@@ -115,7 +115,7 @@ static void add_values(Proposer *p, int unit, int axis, Assignment at,
                        ValueList *out) {
   const PlanUnit *u = p->r->units->units.data[unit];
   if (out->values.n >= MOST_VALUES) return;
-  if (axis == p->r->mesh->n_axes) {
+  if (axis == p->r->mesh->n_axes || axis == MOST_MESH_AXES) {
     if (has_batch_axes(u, p->r->mesh, at, p->r->batch_axes) &&
         loads_allow(p->loads, unit, at))
       vec_push(p->arena, &out->values, at);
