@@ -358,8 +358,7 @@ static void show_progress(const SoundRows *rows, int64_t cases) {
   if (rows->n == cases) fprintf(stderr, "\r%40s\r", "");
 }
 
-static int run_cases(const Settings *settings) {
-  Arena *arena = arena_create(memory_create(no_memory, NULL));
+static int run_cases(const Settings *settings, Arena *arena) {
   SoundRows rows = {0};
   Text out = text_create(arena);
   int failed = 0;
@@ -474,8 +473,7 @@ static int run_full(const Settings *settings, Arena *arena) {
   return code;
 }
 
-int main(int argc, char **argv) {
-  Arena *arena = arena_create(memory_create(no_memory, NULL));
+static int run(Arena *arena, int argc, char **argv) {
   Settings settings = {.out = "failed",
                        .from = 1,
                        .only = -1,
@@ -493,5 +491,12 @@ int main(int argc, char **argv) {
     return 2;
   }
   return settings.full.model ? run_full(&settings, arena)
-                             : run_cases(&settings);
+                             : run_cases(&settings, arena);
+}
+
+int main(int argc, char **argv) {
+  Memory *memory = memory_create(no_memory, NULL);
+  int code = run(arena_create(memory), argc, argv);
+  memory_destroy(memory);
+  return code;
 }

@@ -170,8 +170,9 @@ EliminationResult eliminate_plans(const Space *space, Bytes memory, int most) {
                      &input->repeats, &out.reason);
   if (!s.units) return out;
   walk_meshes(&s);
-  qsort(s.proposals.list.data, (size_t)s.proposals.list.n,
-        sizeof *s.proposals.list.data, compare);
+  if (s.proposals.list.n > 0)
+    qsort(s.proposals.list.data, (size_t)s.proposals.list.n,
+          sizeof *s.proposals.list.data, compare);
   order(&s.proposals);
   Candidate *candidates = ARENA_ARRAY(s.arena, Candidate, most);
   for (int i = 0; i < s.proposals.list.n && out.n < most; i++) {
