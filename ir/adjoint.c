@@ -65,8 +65,8 @@ static bool pin_says_same(const Node *pin, const Node *other) {
 }
 
 /* Pins the cotangent as the value is, unless that is a partial sum, whose terms
- * have one gradient.  A sum hands one cotangent on to all of
- * its terms: where another value pins it in another way, those who read this
+ * have one gradient.  All terms of a sum get the same
+ * cotangent: where another value pins it in another way, readers of this
  * value's gradient read the constraint. */
 static void adjoint_pin(Adjoint *adjoint, int pin) {
   Graph *graph = adjoint->graph;

@@ -43,6 +43,7 @@ typedef struct Descent {
   VEC(Scored *) scored; /* in the order in which they were priced */
   const Scored *best;
   int n_priced, most;
+  const char *units; /* words about the plans that place unit by unit */
 } Descent;
 
 /* ---- order ---- */
@@ -476,6 +477,12 @@ static bool price_eliminated(Descent *d, Bytes memory) {
   int enough = d->input->kernels->nodes.n < SMALL ? ENOUGH_OF_SMALL : ENOUGH;
   EliminationResult found = eliminate_plans(&d->space, memory, MOST_FOUND);
   int n_fit = 0;
+  d->units = found.reason
+                 ? arena_printf(d->arena, "no operator placed by itself (%s)",
+                                found.reason)
+                 : "operators and values over meshes of up to 2 axes on all "
+                   "ranks where tables stay small, under some weightings, "
+                   "with shards of windows whole and kernels not split";
   for (int i = 0; i < found.n && n_fit < enough && !is_over(d); i++) {
     const Scored *scored = price_whole(d, &found.candidates[i]);
     if (!scored) continue;
@@ -560,7 +567,7 @@ static SearchResult search_all(const SearchInput *input, bool eliminates) {
                .space = space_of(input),
                .texts = names_create(input->arena),
                .known = map_create(input->arena)};
-  SearchResult out = {.space = space_words(&d.space)};
+  SearchResult out = {0};
   Candidates starts = {0};
   add_starts(&d, &starts);
   if (eliminates) try_elimination(&d, &starts);
@@ -569,6 +576,7 @@ static SearchResult search_all(const SearchInput *input, bool eliminates) {
   judge(&d, &out);
   if (starts.n > 0) judge_plain(&d, &starts.data[0], &out);
   out.is_stopped = input->host->is_stopped(input->host->user);
+  out.space = space_words(&d.space, d.units);
   count(&d, &out);
   return out;
 }

@@ -201,12 +201,9 @@ Space space_of(const SearchInput *input) {
   return space;
 }
 
-const char *space_words(const Space *space) {
+const char *space_words(const Space *space, const char *units) {
   Text text = text_create(space->input->arena);
-  if (space->input->kernels)
-    text_add(&text,
-             "operators and values over meshes of up to 2 axes on all ranks, "
-             "with shards of windows whole and kernels not split; ");
+  if (units) text_printf(&text, "%s; ", units);
   text_add(&text, "lines about the names");
   for (int i = 0; i < space->n_dims; i++)
     text_printf(&text, "%s %s", i ? "," : "", space->dims[i].name);

@@ -43,6 +43,7 @@ typedef struct Space {
 
 Space space_of(const SearchInput *input);
 /* The restrictions in words. */
-const char *space_words(const Space *space);
+/* `units`: of the plans that place unit by unit; NULL: there are none. */
+const char *space_words(const Space *space, const char *units);
 
 #endif

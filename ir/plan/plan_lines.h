@@ -16,7 +16,8 @@ typedef enum LineKind {
   N_LINE_KINDS
 } LineKind;
 
-/* One dim with its axes, or "partial" with those of an outstanding sum. */
+/* One dim with the axes that shard it, or "partial" with the axes over which
+ * the value is a partial sum. */
 typedef struct LinePlace {
   Name dim;
   int n_axes;

@@ -69,6 +69,11 @@ cmp a.plan b.plan || fail "other bytes on one processor"
 [ "$(field step_s simulated.json)" = "$(field step_s out.json)" ] || fail "another step than simulate"
 [ "$(field candidates out.json)" -le 60 ] || fail "more plans than --effort"
 
+# The space says whether operators were placed one by one: those of a loop are not.
+grep -q '^  space   = "operators and values over meshes' alexnet.plan || { cat alexnet.plan; fail "the space of units"; }
+"$dnnc" plan "$root/models/gnmt8.dnn" --cluster "$root/models/h100x256.cluster" --ranks 2 --effort 4 --quiet >loop.plan || fail "a loop"
+grep -q '^  space   = "no operator placed by itself (.*(scan)' loop.plan || { cat loop.plan; fail "the space of a loop"; }
+
 # Searches have names.
 for search in elimination descent; do
   "$dnnc" plan $small --cluster "$cluster" --ranks 4 --effort 60 --search $search --quiet >b.plan || fail "--search $search"
