@@ -133,13 +133,22 @@ const char *plan_attention_name(PlanAttention attention) {
   return names[attention];
 }
 
+/* Without axes ZeRO is over those of the batch. */
+static bool has_own_zero_axes(const Plan *plan) {
+  const PlanShard *zero = &plan->zero_over, *batch = plan_batch_shard(plan);
+  bool is_alike = batch && batch->n_axes == zero->n_axes;
+  for (int a = 0; a < zero->n_axes && is_alike; a++)
+    is_alike = batch->axes[a] == zero->axes[a];
+  return zero->n_axes > 0 && !is_alike;
+}
+
 void plan_print(Text *out, const Plan *plan) {
   print_mesh(out, plan_mesh(plan));
   text_printf(out, "\nplan %s {\n", plan->name);
   if (plan->schedule) text_printf(out, "  schedule     = %s\n", plan->schedule);
   text_printf(out, "  microbatches = %lld\n", (long long)plan->microbatches);
   text_printf(out, "  zero         = %d", plan->zero);
-  if (plan->zero_over.n_axes) print_over(out, &plan->zero_over);
+  if (has_own_zero_axes(plan)) print_over(out, &plan->zero_over);
   text_add(out, "\n");
   if (plan->bucket_bytes > 0) print_setting(out, "bucket", plan->bucket_bytes);
   if (plan->prefetch_bytes > 0)
