@@ -8,7 +8,7 @@
 #ifndef PLANNER_LOADS_H
 #define PLANNER_LOADS_H
 
-#include "planner/units.h"
+#include "price/units/units.h"
 #include "price/price_list.h"
 
 enum { MOST_MESH_AXES = 3, NO_LOOP = -1 };

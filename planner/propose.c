@@ -10,11 +10,9 @@
  */
 #include "planner/propose.h"
 
-#include <string.h>
-
 #include "planner/eliminate.h"
 
-enum { MOST_VALUES = 512, WEIGHT_ONE = 16 };
+enum { WEIGHT_ONE = 16 };
 #define MOST_ENTRIES ((int64_t)1 << 15)
 
 /* Parts of WEIGHT_ONE of weight gradients, waits and bulk in the backward
@@ -29,17 +27,6 @@ static const Weighting weightings[] = {{8, 8, 4}, {16, 16, 16}, {16, 0, 0},
                                        {8, 8, 0}, {4, 12, 0},   {0, 16, 0},
                                        {8, 0, 8}, {4, 0, 12},   {2, 7, 7}};
 
-/* Units that are equal but for their paths. */
-typedef struct UnitShape {
-  int n_values;
-  const Assignment *values;
-  const Load *loads;
-} UnitShape;
-
-typedef struct EdgeTable {
-  const Ps *times;
-} EdgeTable;
-
 /* The sum that is minimised. */
 typedef struct Aim {
   Weighting weights;
@@ -51,168 +38,8 @@ typedef struct Aim {
 typedef struct Proposer {
   Arena *arena; /* of this mesh */
   const ProposeRequest *r;
-  Loads *loads;
-  Map *shapes;            /* hash -> UnitShape */
-  Map *tables;            /* hash -> EdgeTable */
-  const UnitShape **unit; /* by unit */
-  uint64_t *hashes;       /* by unit */
-  const EdgeTable **edge; /* by edge */
+  const UnitTables *tables;
 } Proposer;
-
-static const void *key_of(uint64_t hash) {
-  return (const void *)(uintptr_t)(hash ? hash : 1);
-}
-
-/* ---- shapes ---- */
-
-static uint64_t hash_unit(const Units *units, int unit) {
-  const PlanUnit *u = units->units.data[unit];
-  uint64_t hash = hash_mix(hash_mix(41, (uint64_t)u->times),
-                           (uint64_t)u->n_dims * 2 + (u->block >= 0));
-  for (int d = 0; d < u->n_dims; d++)
-    hash =
-        hash_mix(hash_mix(hash, (uint64_t)u->dims[d].size),
-                 (uint64_t)u->dims[d].even * 4 +
-                     (uint64_t)u->dims[d].is_whole * 2 + (u->batch >> d & 1));
-  for (int i = 0; i < u->kernels.n; i++) {
-    const UnitKernel *k = &u->kernels.data[i];
-    hash = hash_mix(hash, kernel_key(units->graph, k->id));
-    for (int d = 0; d < k->dims->n; d++)
-      hash = hash_mix(hash, (uint64_t)k->loop[d]);
-  }
-  for (int i = 0; i < u->saved.n; i++) {
-    const UnitSaved *saved = &u->saved.data[i];
-    bool stays = u->block < 0 || saved->leaves_block;
-    hash = hash_mix(hash, type_hash(saved->type) * 2 + stays);
-    for (int d = 0; d < saved->type->rank; d++)
-      hash = hash_mix(hash, (uint64_t)saved->dims.at[d]);
-  }
-  for (int i = 0; i < units->params.n; i++) {
-    const UnitParam *p = &units->params.data[i];
-    if (p->unit != unit) continue;
-    hash = hash_mix(hash_mix(hash, (uint64_t)p->state), (uint64_t)p->updated);
-    for (int d = 0; d < p->type->rank; d++)
-      hash = hash_mix(hash, (uint64_t)p->dims.at[d]);
-  }
-  return hash;
-}
-
-typedef struct ValueList {
-  VEC(Assignment) values;
-} ValueList;
-
-static bool has_batch_axes(const PlanUnit *u, const Mesh *mesh,
-                           Assignment assignment, int axes) {
-  int own = 0;
-  if (axes == ANY_AXES || !u->batch) return true;
-  for (int a = 0; a < mesh->n_axes; a++)
-    if (assignment.loop[a] >= 0 && u->batch >> assignment.loop[a] & 1)
-      own |= 1 << a;
-  return own == axes;
-}
-
-static void add_values(Proposer *p, int unit, int axis, Assignment at,
-                       ValueList *out) {
-  const PlanUnit *u = p->r->units->units.data[unit];
-  if (out->values.n >= MOST_VALUES) return;
-  if (axis == p->r->mesh->n_axes || axis == MOST_MESH_AXES) {
-    if (has_batch_axes(u, p->r->mesh, at, p->r->batch_axes) &&
-        loads_allow(p->loads, unit, at))
-      vec_push(p->arena, &out->values, at);
-    return;
-  }
-  at.loop[axis] = NO_LOOP;
-  add_values(p, unit, axis + 1, at, out);
-  for (int d = 0; d < u->n_dims; d++) {
-    if (u->dims[d].is_whole || u->dims[d].size < 2) continue;
-    at.loop[axis] = (int8_t)d;
-    add_values(p, unit, axis + 1, at, out);
-  }
-}
-
-static void multiply(Load *load, int64_t times) {
-  load->forward *= times;
-  load->input_gradient *= times;
-  load->weight_gradient *= times;
-  load->wait[0] *= times;
-  load->wait[1] *= times;
-  load->saved *= times;
-  load->left *= times;
-  for (int zero = 0; zero < N_ZERO_LEVELS; zero++) {
-    load->zero[zero].bulk *= times;
-    load->zero[zero].update *= times;
-    load->zero[zero].state *= times;
-    load->zero[zero].gradient *= times;
-  }
-}
-
-static const UnitShape *shape_of(Proposer *p, int unit) {
-  UnitShape *shape = map_get(p->shapes, key_of(p->hashes[unit]));
-  if (shape) return shape;
-  ValueList list = {0};
-  Assignment none;
-  memset(none.loop, NO_LOOP, sizeof none.loop);
-  add_values(p, unit, 0, none, &list);
-  if (list.values.n == 0) return NULL;
-  Load *loads = ARENA_ARRAY(p->arena, Load, list.values.n);
-  int64_t times = p->r->units->units.data[unit]->times;
-  for (int i = 0; i < list.values.n; i++) {
-    loads[i] = loads_of_unit(p->loads, unit, list.values.data[i]);
-    multiply(&loads[i], times);
-  }
-  shape = ARENA_NEW(p->arena, UnitShape);
-  *shape = (UnitShape){list.values.n, list.values.data, loads};
-  map_put(p->shapes, key_of(p->hashes[unit]), shape);
-  return shape;
-}
-
-/* ---- edges ---- */
-
-static uint64_t hash_edge(const Proposer *p, const UnitEdge *edge) {
-  uint64_t hash =
-      hash_mix(hash_mix(43, p->hashes[edge->from]), p->hashes[edge->to]);
-  hash = hash_mix(hash_mix(hash, (uint64_t)edge->times), edge->partial);
-  hash = hash_mix(hash,
-                  (uint64_t)edge->readers * 64 + (uint64_t)edge->type->dtype);
-  for (int d = 0; d < edge->type->rank; d++)
-    hash = hash_mix(hash_mix(hash, (uint64_t)edge->type->dims[d].size),
-                    (uint64_t)(edge->from_dims.at[d] + 1) * 64 +
-                        (uint64_t)(edge->to_dims.at[d] + 1));
-  return hash;
-}
-
-static const EdgeTable *table_of(Proposer *p, const UnitEdge *edge) {
-  uint64_t hash = hash_edge(p, edge);
-  EdgeTable *table = map_get(p->tables, key_of(hash));
-  if (table) return table;
-  const UnitShape *from = p->unit[edge->from], *to = p->unit[edge->to];
-  Ps *times = ARENA_ARRAY(p->arena, Ps, from->n_values * to->n_values);
-  for (int i = 0; i < from->n_values; i++)
-    for (int k = 0; k < to->n_values; k++)
-      times[i * to->n_values + k] =
-          edge->times *
-          loads_of_edge(p->loads, edge, from->values[i], to->values[k]);
-  table = ARENA_NEW(p->arena, EdgeTable);
-  table->times = times;
-  map_put(p->tables, key_of(hash), table);
-  return table;
-}
-
-/* Returns false if some unit cannot be assigned. */
-static bool make_tables(Proposer *p) {
-  const Units *units = p->r->units;
-  p->hashes = ARENA_ARRAY(p->arena, uint64_t, units->units.n);
-  p->unit = ARENA_ARRAY(p->arena, const UnitShape *, units->units.n);
-  p->edge = ARENA_ARRAY(p->arena, const EdgeTable *, units->edges.n + 1);
-  for (int u = 0; u < units->units.n; u++) {
-    p->hashes[u] = hash_unit(units, u);
-    p->unit[u] = shape_of(p, u);
-    if (!p->unit[u]) return false;
-  }
-  for (int i = 0; i < units->edges.n; i++)
-    p->edge[i] = table_of(p, &units->edges.data[i]);
-  return true;
-}
 
 /* ---- one elimination ---- */
 
@@ -236,7 +63,7 @@ static int64_t weighted(const Load *load, const Aim *aim, bool is_in_block) {
 
 static const int64_t *unit_costs(Arena *arena, Proposer *p, Map *known,
                                  int unit, const Aim *aim) {
-  const UnitShape *shape = p->unit[unit];
+  const UnitShape *shape = p->tables->unit[unit];
   int64_t *costs = map_get(known, shape);
   if (costs) return costs;
   bool is_in_block = p->r->units->units.data[unit]->block >= 0;
@@ -267,13 +94,14 @@ static const int64_t *edge_costs(Arena *arena, Proposer *p, Map *const *known,
   int again = aim->recomputes && is_repeated(p, edge);
   int weight = edge->is_backward ? aim->weights.wait
                                  : WEIGHT_ONE + again * aim->weights.wait;
-  const EdgeTable *table = p->edge[i];
+  const EdgeTable *table = p->tables->edge[i];
   Map *of = known[edge->is_backward ? EDGE_backward
                   : again           ? EDGE_forward_twice
                                     : EDGE_forward];
   int64_t *costs = map_get(of, table);
   if (costs) return costs;
-  int n = p->unit[edge->from]->n_values * p->unit[edge->to]->n_values;
+  int n = p->tables->unit[edge->from]->n_values *
+          p->tables->unit[edge->to]->n_values;
   costs = ARENA_ARRAY(arena, int64_t, n);
   for (int k = 0; k < n; k++)
     costs[k] = table->times[k] >= ELIMINATE_MOST / WEIGHT_ONE
@@ -291,7 +119,7 @@ static bool solve_in(Arena *arena, Proposer *p, const Aim *aim, int *values) {
   const int64_t **costs = ARENA_ARRAY(arena, const int64_t *, units->units.n);
   PairCosts *pairs = ARENA_ARRAY(arena, PairCosts, units->edges.n + 1);
   for (int u = 0; u < units->units.n; u++) {
-    n_values[u] = p->unit[u]->n_values;
+    n_values[u] = p->tables->unit[u]->n_values;
     costs[u] = unit_costs(arena, p, known, u, aim);
   }
   for (int i = 0; i < units->edges.n; i++)
@@ -347,7 +175,7 @@ static Bytes most_transient(const Proposer *p, const int *values,
   Bytes most = 0, block = 0, most_block = 0;
   for (int u = 0; u < units->units.n; u++) {
     const PlanUnit *unit = units->units.data[u];
-    const Load *load = &p->unit[u]->loads[values[u]];
+    const Load *load = &p->tables->unit[u]->loads[values[u]];
     if (u > 0 && unit->block != units->units.data[u - 1]->block) block = 0;
     if (unit->block >= 0) block += (load->saved - load->left) / unit->times;
     if (block > most_block) most_block = block;
@@ -360,14 +188,15 @@ static Total total_of(const Proposer *p, const int *values, bool recomputes) {
   const Units *units = p->r->units;
   Total total = {0};
   for (int u = 0; u < units->units.n; u++)
-    add_load(&total, &p->unit[u]->loads[values[u]],
+    add_load(&total, &p->tables->unit[u]->loads[values[u]],
              units->units.data[u]->block >= 0);
   total.transient = most_transient(p, values, recomputes);
   for (int i = 0; i < units->edges.n; i++) {
     const UnitEdge *edge = &units->edges.data[i];
     Ps time =
-        p->edge[i]->times[values[edge->from] * p->unit[edge->to]->n_values +
-                          values[edge->to]];
+        p->tables->edge[i]
+            ->times[values[edge->from] * p->tables->unit[edge->to]->n_values +
+                    values[edge->to]];
     total.load.wait[edge->is_backward] += time;
     if (is_repeated(p, edge)) total.again_wait += time;
   }
@@ -419,7 +248,7 @@ static int add_proposal(Arena *arena, Proposer *p, const int *values,
   }
   Assignment *assignments = ARENA_ARRAY(arena, Assignment, units->units.n);
   for (int u = 0; u < units->units.n; u++)
-    assignments[u] = p->unit[u]->values[values[u]];
+    assignments[u] = p->tables->unit[u]->values[values[u]];
   made.assignments = assignments;
   vec_push(arena, &out->list, made);
   return out->list.n - 1;
@@ -456,14 +285,13 @@ static void propose_all(Arena *arena, Proposer *p, Proposals *out) {
 
 void propose(Arena *arena, const ProposeRequest *request, Proposals *out) {
   Proposer p = {.arena = arena_beside(arena), .r = request};
-  LoadRequest loads = {.units = request->units,
-                       .mesh = request->mesh,
-                       .slice = request->slice,
-                       .model = request->model,
-                       .microbatches = request->microbatches};
-  p.loads = loads_create(p.arena, &loads);
-  p.shapes = map_create(p.arena);
-  p.tables = map_create(p.arena);
-  if (make_tables(&p)) propose_all(arena, &p, out);
+  TableRequest tables = {.loads = {.units = request->units,
+                                   .mesh = request->mesh,
+                                   .slice = request->slice,
+                                   .model = request->model,
+                                   .microbatches = request->microbatches},
+                         .batch_axes = request->batch_axes};
+  p.tables = unit_tables(p.arena, &tables);
+  if (p.tables) propose_all(arena, &p, out);
   arena_destroy(p.arena);
 }

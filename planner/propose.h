@@ -5,9 +5,7 @@
 #ifndef PLANNER_PROPOSE_H
 #define PLANNER_PROPOSE_H
 
-#include "planner/loads.h"
-
-enum { ANY_AXES = -1 };
+#include "planner/unit_tables.h"
 
 typedef struct ProposeRequest {
   const Units *units;
@@ -15,9 +13,7 @@ typedef struct ProposeRequest {
   const CostModel *model;
   const Mesh *mesh;
   int64_t microbatches;
-  /* The axes that shard the batch of every unit; ANY_AXES: each may differ.
-   * Micro-batches of other shards would wait for each other. */
-  int batch_axes;
+  int batch_axes;     /* as in TableRequest */
   unsigned zeros;     /* a bit for each level that may be taken */
   bool may_recompute; /* all blocks of repeats */
   bool is_wide;       /* try all weightings, not the few that mostly win */

@@ -12,7 +12,7 @@
 
 #include "ir/cluster/cluster.h"
 #include "ir/plan/pins.h"
-#include "planner/units.h"
+#include "price/units/units.h"
 #include "price/cost.h"
 
 /* The cost of a candidate.  The price of a program with fewer equal blocks

@@ -7,7 +7,7 @@
  * node.  A sum over a sharded dim leaves a partial result if nothing else reads
  * it; else the ranks must add it up inside of the kernel.
  */
-#include "planner/kernel_dims.h"
+#include "price/units/kernel_dims.h"
 
 #include <string.h>
 

@@ -6,8 +6,8 @@
  *       add, rename, sum over C ...    operands   [B, F] = 0 1, [C] = 1
  *     }                                sums       [B] over 1, inside
  */
-#ifndef PLANNER_KERNEL_DIMS_H
-#define PLANNER_KERNEL_DIMS_H
+#ifndef PRICE_UNITS_KERNEL_DIMS_H
+#define PRICE_UNITS_KERNEL_DIMS_H
 
 #include "ir/place/shardrule.h"
 

@@ -9,12 +9,12 @@
  *
  * The graph is the final one of a single rank, whose nodes are kernels.
  */
-#ifndef PLANNER_UNITS_H
-#define PLANNER_UNITS_H
+#ifndef PRICE_UNITS_UNITS_H
+#define PRICE_UNITS_UNITS_H
 
 #include "ir/model/repeat.h"
 #include "ir/plan/graph_paths.h"
-#include "planner/kernel_dims.h"
+#include "price/units/kernel_dims.h"
 
 typedef struct UnitKernel {
   int id; /* of the graph */

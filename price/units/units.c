@@ -7,7 +7,7 @@
  * their readers.  Loop dims of kernels are one loop dim of the unit if they are
  * a dim of the same value, or have a name that only one dim of the unit has.
  */
-#include "planner/units.h"
+#include "price/units/units.h"
 
 #include <string.h>
 

@@ -1,0 +1,184 @@
+/*
+ * unit_tables.c -- lists the assignments of each unit and asks for their loads.
+ */
+#include "planner/unit_tables.h"
+
+#include <string.h>
+
+enum { MOST_VALUES = 512 };
+
+typedef struct Tabling {
+  Arena *arena;
+  const TableRequest *r;
+  Loads *loads;
+  Map *shapes;      /* hash -> UnitShape */
+  Map *tables;      /* hash -> EdgeTable */
+  uint64_t *hashes; /* by unit */
+  UnitTables *out;
+} Tabling;
+
+static const void *key_of(uint64_t hash) {
+  return (const void *)(uintptr_t)(hash ? hash : 1);
+}
+
+/* ---- shapes ---- */
+
+static uint64_t hash_unit(const Units *units, int unit) {
+  const PlanUnit *u = units->units.data[unit];
+  uint64_t hash = hash_mix(hash_mix(41, (uint64_t)u->times),
+                           (uint64_t)u->n_dims * 2 + (u->block >= 0));
+  for (int d = 0; d < u->n_dims; d++)
+    hash =
+        hash_mix(hash_mix(hash, (uint64_t)u->dims[d].size),
+                 (uint64_t)u->dims[d].even * 4 +
+                     (uint64_t)u->dims[d].is_whole * 2 + (u->batch >> d & 1));
+  for (int i = 0; i < u->kernels.n; i++) {
+    const UnitKernel *k = &u->kernels.data[i];
+    hash = hash_mix(hash, kernel_key(units->graph, k->id));
+    for (int d = 0; d < k->dims->n; d++)
+      hash = hash_mix(hash, (uint64_t)k->loop[d]);
+  }
+  for (int i = 0; i < u->saved.n; i++) {
+    const UnitSaved *saved = &u->saved.data[i];
+    bool stays = u->block < 0 || saved->leaves_block;
+    hash = hash_mix(hash, type_hash(saved->type) * 2 + stays);
+    for (int d = 0; d < saved->type->rank; d++)
+      hash = hash_mix(hash, (uint64_t)saved->dims.at[d]);
+  }
+  for (int i = 0; i < units->params.n; i++) {
+    const UnitParam *p = &units->params.data[i];
+    if (p->unit != unit) continue;
+    hash = hash_mix(hash_mix(hash, (uint64_t)p->state), (uint64_t)p->updated);
+    for (int d = 0; d < p->type->rank; d++)
+      hash = hash_mix(hash, (uint64_t)p->dims.at[d]);
+  }
+  return hash;
+}
+
+typedef struct ValueList {
+  VEC(Assignment) values;
+} ValueList;
+
+static bool has_batch_axes(const PlanUnit *u, const Mesh *mesh,
+                           Assignment assignment, int axes) {
+  int own = 0;
+  if (axes == ANY_AXES || !u->batch) return true;
+  for (int a = 0; a < mesh->n_axes; a++)
+    if (assignment.loop[a] >= 0 && u->batch >> assignment.loop[a] & 1)
+      own |= 1 << a;
+  return own == axes;
+}
+
+static void add_values(Tabling *t, int unit, int axis, Assignment at,
+                       ValueList *out) {
+  const PlanUnit *u = t->r->loads.units->units.data[unit];
+  if (out->values.n >= MOST_VALUES) return;
+  if (axis == t->r->loads.mesh->n_axes || axis == MOST_MESH_AXES) {
+    if (has_batch_axes(u, t->r->loads.mesh, at, t->r->batch_axes) &&
+        loads_allow(t->loads, unit, at))
+      vec_push(t->arena, &out->values, at);
+    return;
+  }
+  at.loop[axis] = NO_LOOP;
+  add_values(t, unit, axis + 1, at, out);
+  for (int d = 0; d < u->n_dims; d++) {
+    if (u->dims[d].is_whole || u->dims[d].size < 2) continue;
+    at.loop[axis] = (int8_t)d;
+    add_values(t, unit, axis + 1, at, out);
+  }
+}
+
+static void multiply(Load *load, int64_t times) {
+  load->forward *= times;
+  load->input_gradient *= times;
+  load->weight_gradient *= times;
+  load->wait[0] *= times;
+  load->wait[1] *= times;
+  load->saved *= times;
+  load->left *= times;
+  for (int zero = 0; zero < N_ZERO_LEVELS; zero++) {
+    load->zero[zero].bulk *= times;
+    load->zero[zero].update *= times;
+    load->zero[zero].state *= times;
+    load->zero[zero].gradient *= times;
+  }
+}
+
+static const UnitShape *shape_of(Tabling *t, int unit) {
+  UnitShape *shape = map_get(t->shapes, key_of(t->hashes[unit]));
+  if (shape) return shape;
+  ValueList list = {0};
+  Assignment none;
+  memset(none.loop, NO_LOOP, sizeof none.loop);
+  add_values(t, unit, 0, none, &list);
+  if (list.values.n == 0) return NULL;
+  Load *loads = ARENA_ARRAY(t->arena, Load, list.values.n);
+  int64_t times = t->r->loads.units->units.data[unit]->times;
+  for (int i = 0; i < list.values.n; i++) {
+    loads[i] = loads_of_unit(t->loads, unit, list.values.data[i]);
+    multiply(&loads[i], times);
+  }
+  shape = ARENA_NEW(t->arena, UnitShape);
+  *shape = (UnitShape){list.values.n, list.values.data, loads};
+  map_put(t->shapes, key_of(t->hashes[unit]), shape);
+  return shape;
+}
+
+/* ---- edges ---- */
+
+static uint64_t hash_edge(const Tabling *t, const UnitEdge *edge) {
+  uint64_t hash =
+      hash_mix(hash_mix(43, t->hashes[edge->from]), t->hashes[edge->to]);
+  hash = hash_mix(hash_mix(hash, (uint64_t)edge->times), edge->partial);
+  hash = hash_mix(hash,
+                  (uint64_t)edge->readers * 64 + (uint64_t)edge->type->dtype);
+  for (int d = 0; d < edge->type->rank; d++)
+    hash = hash_mix(hash_mix(hash, (uint64_t)edge->type->dims[d].size),
+                    (uint64_t)(edge->from_dims.at[d] + 1) * 64 +
+                        (uint64_t)(edge->to_dims.at[d] + 1));
+  return hash;
+}
+
+static const EdgeTable *table_of(Tabling *t, const UnitEdge *edge) {
+  uint64_t hash = hash_edge(t, edge);
+  EdgeTable *table = map_get(t->tables, key_of(hash));
+  if (table) return table;
+  const UnitShape *from = t->out->unit[edge->from],
+                  *to = t->out->unit[edge->to];
+  Ps *times = ARENA_ARRAY(t->arena, Ps, from->n_values * to->n_values);
+  for (int i = 0; i < from->n_values; i++)
+    for (int k = 0; k < to->n_values; k++)
+      times[i * to->n_values + k] =
+          edge->times *
+          loads_of_edge(t->loads, edge, from->values[i], to->values[k]);
+  table = ARENA_NEW(t->arena, EdgeTable);
+  table->times = times;
+  map_put(t->tables, key_of(hash), table);
+  return table;
+}
+
+/* Returns false if some unit cannot be assigned. */
+static bool make_tables(Tabling *t) {
+  const Units *units = t->r->loads.units;
+  t->hashes = ARENA_ARRAY(t->arena, uint64_t, units->units.n);
+  t->out->unit = ARENA_ARRAY(t->arena, const UnitShape *, units->units.n);
+  t->out->edge = ARENA_ARRAY(t->arena, const EdgeTable *, units->edges.n + 1);
+  for (int u = 0; u < units->units.n; u++) {
+    t->hashes[u] = hash_unit(units, u);
+    t->out->unit[u] = shape_of(t, u);
+    if (!t->out->unit[u]) return false;
+  }
+  for (int i = 0; i < units->edges.n; i++)
+    t->out->edge[i] = table_of(t, &units->edges.data[i]);
+  return true;
+}
+
+const UnitTables *unit_tables(Arena *arena, const TableRequest *request) {
+  Tabling t = {.arena = arena,
+               .r = request,
+               .loads = loads_create(arena, &request->loads),
+               .shapes = map_create(arena),
+               .tables = map_create(arena),
+               .out = ARENA_NEW(arena, UnitTables)};
+  return make_tables(&t) ? t.out : NULL;
+}

@@ -1,0 +1,38 @@
+/*
+ * unit_tables.h -- declares the loads of all units and edges of a program on
+ * one mesh as tables over the assignments that each unit may have.
+ */
+#ifndef PLANNER_UNIT_TABLES_H
+#define PLANNER_UNIT_TABLES_H
+
+#include "planner/loads.h"
+
+enum { ANY_AXES = -1 };
+
+typedef struct TableRequest {
+  LoadRequest loads;
+  /* The axes that shard the batch of every unit; ANY_AXES: each may differ.
+   * Micro-batches of other shards would wait for each other. */
+  int batch_axes;
+} TableRequest;
+
+/* Units that are equal but for their paths share one. */
+typedef struct UnitShape {
+  int n_values;
+  const Assignment *values;
+  const Load *loads; /* by value, of all units that the unit stands for */
+} UnitShape;
+
+typedef struct EdgeTable {
+  const Ps *times; /* [value of `from` * n_values of `to` + value of `to`] */
+} EdgeTable;
+
+typedef struct UnitTables {
+  const UnitShape **unit; /* by unit */
+  const EdgeTable **edge; /* by edge */
+} UnitTables;
+
+/* Returns NULL if some unit cannot be assigned. */
+const UnitTables *unit_tables(Arena *arena, const TableRequest *request);
+
+#endif
