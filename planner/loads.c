@@ -21,9 +21,8 @@ struct Loads {
   Arena *arena;
   LoadRequest r;
   Resharding *chains;
-  Map *launches; /* of times */
-  Map *messages; /* of times */
-  Map *reshardings;
+  Map *launches;               /* of times */
+  Map *messages, *reshardings; /* of Sent */
 };
 
 Loads *loads_create(Arena *arena, const LoadRequest *request) {
@@ -37,7 +36,7 @@ Loads *loads_create(Arena *arena, const LoadRequest *request) {
   return loads;
 }
 
-/* ---- remembered times ---- */
+/* ---- remembered costs ---- */
 
 static const void *key_of(uint64_t hash) {
   return (const void *)(uintptr_t)(hash ? hash : 1);
@@ -54,6 +53,30 @@ static Ps keep_time(Loads *l, Map *map, uint64_t hash, Ps time) {
   *known = time;
   map_put(map, key_of(hash), known);
   return time;
+}
+
+/* A message, or several. */
+typedef struct Sent {
+  Ps wait; /* until a reader has the bytes */
+  Ps bulk; /* the part of the link that is busy longest */
+  LinkLoad links;
+} Sent;
+
+static const Sent *keep_sent(Loads *l, Map *map, uint64_t hash, Sent sent) {
+  Sent *known = ARENA_NEW(l->arena, Sent);
+  *known = sent;
+  map_put(map, key_of(hash), known);
+  return known;
+}
+
+static void add_links(LinkLoad *to, const LinkLoad *more, int64_t times) {
+  for (int i = 0; i < N_LOAD_LINKS; i++) to->busy[i] += times * more->busy[i];
+}
+
+static void add_sent(Sent *to, const Sent *more, int64_t times) {
+  to->wait += times * more->wait;
+  to->bulk += times * more->bulk;
+  add_links(&to->links, &more->links, times);
 }
 
 /* ---- assignments ---- */
@@ -162,34 +185,35 @@ static int64_t group_size(const Mesh *mesh, AxisSet axes) {
   return n;
 }
 
-static Ps busiest(const SimTransfer *transfer) {
-  Ps most = 0;
-  for (int i = 0; i < transfer->n_loads; i++)
-    if (transfer->loads[i].busy > most) most = transfer->loads[i].busy;
-  return most;
+static Sent sent_of(const SimTransfer *transfer) {
+  Sent out = {0};
+  for (int i = 0; i < transfer->n_loads; i++) {
+    const SimLoad *load = &transfer->loads[i];
+    if (load->busy > out.bulk) out.bulk = load->busy;
+    if (load->link < N_LOAD_LINKS) out.links.busy[load->link] = load->busy;
+  }
+  out.wait = transfer->latency + out.bulk;
+  return out;
 }
 
-/* Until a reader has the bytes. */
-static Ps message_time(Loads *l, Op op, AxisSet axes, Bytes sent) {
+static const Sent *message(Loads *l, Op op, AxisSet axes, Bytes sent) {
   uint64_t hash =
       hash_mix(hash_mix(hash_mix(29, (uint64_t)op), axes), (uint64_t)sent);
-  Ps time;
-  if (find_time(l->messages, hash, &time)) return time;
+  const Sent *known = map_get(l->messages, key_of(hash));
+  if (known) return known;
   SimTransfer t = price_message(l->arena, l->r.model, l->r.slice, l->r.mesh, op,
                                 axes, sent);
-  return keep_time(l, l->messages, hash, t.latency + busiest(&t));
+  return keep_sent(l, l->messages, hash, sent_of(&t));
 }
 
 /* The part of a message of many bytes. */
-static Ps bulk_time(Loads *l, Op op, AxisSet axes, Bytes sent) {
-  uint64_t hash = hash_mix(hash_mix(31, (uint64_t)op), axes);
-  Ps time;
-  if (!find_time(l->messages, hash, &time)) {
-    SimTransfer t = price_message(l->arena, l->r.model, l->r.slice, l->r.mesh,
-                                  op, axes, MANY_BYTES);
-    time = keep_time(l, l->messages, hash, busiest(&t));
-  }
-  return (Ps)((double)time * (double)sent / (double)MANY_BYTES);
+static Sent bulk_message(Loads *l, Op op, AxisSet axes, Bytes sent) {
+  const Sent *many = message(l, op, axes, MANY_BYTES);
+  double part = (double)sent / (double)MANY_BYTES;
+  Sent out = {.bulk = (Ps)((double)many->bulk * part)};
+  for (int i = 0; i < N_LOAD_LINKS; i++)
+    out.links.busy[i] = (Ps)((double)many->links.busy[i] * part);
+  return out;
 }
 
 static Bytes sent_bytes(const Loads *l, Op op, AxisSet axes, int64_t from,
@@ -219,18 +243,21 @@ static AxisSet axes_of(const Loads *l, Assignment assignment, LoopSet loops) {
 }
 
 /* A sum over the batch is one of all micro-batches. */
-static Ps sum_time(Loads *l, const PlanUnit *u, const UnitSum *sum,
-                   Assignment assignment) {
+static void add_sum(Loads *l, const PlanUnit *u, const UnitSum *sum,
+                    Assignment assignment, Load *out) {
   AxisSet axes = axes_of(l, assignment, sum->over);
   bool is_repeated = false;
-  if (!axes) return 0;
+  if (!axes) return;
   for (int d = 0; d < sum->type->rank; d++)
     is_repeated |= sum->dims.at[d] >= 0 && u->batch >> sum->dims.at[d] & 1;
   int64_t m = is_repeated ? l->r.microbatches : 1;
   int64_t n = local_elements(l, sum->type, &sum->dims, assignment) / m;
-  return m * message_time(
-                 l, OP_all_reduce, axes,
-                 sent_bytes(l, OP_all_reduce, axes, n, n, sum->type->dtype));
+  const Sent *sent =
+      message(l, OP_all_reduce, axes,
+              sent_bytes(l, OP_all_reduce, axes, n, n, sum->type->dtype));
+  out->wait[sum->is_backward] += m * sent->wait;
+  if (sum->is_cut) out->cut[sum->is_backward] += m * sent->wait;
+  add_links(&out->links[sum->is_backward], &sent->links, m);
 }
 
 /* ---- parameters ---- */
@@ -260,31 +287,36 @@ static ParamPlace place_of(const Loads *l, const PlanUnit *u,
       .copies = group_size(l->r.mesh, copied)};
 }
 
-/* Sums of gradients, and gathers of what a step computes with.  Levels 2 and 3
- * sum for each micro-batch, level 3 gathers twice for each. */
-static Ps param_bulk(Loads *l, const UnitParam *param, const ParamPlace *place,
-                     int zero) {
+/* Gathers of what a step computes with: level 3 gathers twice for each
+ * micro-batch. */
+static Sent param_gathers(Loads *l, const UnitParam *param,
+                          const ParamPlace *place, int zero) {
+  int64_t shard = (place->elements + place->copies - 1) / place->copies;
+  Sent out = {0};
+  if (zero == 0 || !place->copied) return out;
+  Sent once = bulk_message(l, OP_all_gather, place->copied,
+                           sent_bytes(l, OP_all_gather, place->copied, shard,
+                                      place->elements, param->read_as));
+  add_sent(&out, &once, zero == 3 ? 2 * l->r.microbatches : 1);
+  return out;
+}
+
+/* Sums of gradients: levels 2 and 3 sum for each micro-batch. */
+static Sent param_sums(Loads *l, const UnitParam *param,
+                       const ParamPlace *place, int zero) {
   int64_t n = place->elements, m = l->r.microbatches;
   int64_t shard = (n + place->copies - 1) / place->copies;
   int64_t part = shard * place->copies /
                  group_size(l->r.mesh, place->summed); /* of the sum */
-  Ps time = 0;
-  if (zero == 0)
-    return place->summed ? bulk_time(l, OP_all_reduce, place->summed,
-                                     sent_bytes(l, OP_all_reduce, place->summed,
-                                                n, n, param->type->dtype))
-                         : 0;
-  if (place->summed)
-    time += (zero >= 2 ? m : 1) *
-            bulk_time(l, OP_reduce_scatter, place->summed,
-                      sent_bytes(l, OP_reduce_scatter, place->summed, n, part,
-                                 param->type->dtype));
-  if (place->copied)
-    time += (zero == 3 ? 2 * m : 1) *
-            bulk_time(l, OP_all_gather, place->copied,
-                      sent_bytes(l, OP_all_gather, place->copied, shard, n,
-                                 param->read_as));
-  return time;
+  Sent out = {0};
+  if (!place->summed) return out;
+  Op op = zero == 0 ? OP_all_reduce : OP_reduce_scatter;
+  Sent once =
+      bulk_message(l, op, place->summed,
+                   sent_bytes(l, op, place->summed, n, zero == 0 ? n : part,
+                              param->type->dtype));
+  add_sent(&out, &once, zero >= 2 ? m : 1);
+  return out;
 }
 
 static void add_param(Loads *l, const PlanUnit *u, const UnitParam *param,
@@ -295,7 +327,12 @@ static void add_param(Loads *l, const PlanUnit *u, const UnitParam *param,
     int64_t copies = zero > 0 ? place.copies : 1;
     int64_t shards = place.own * copies;
     Bytes whole = place.elements * dtype_size_bytes(param->type->dtype);
-    to->bulk += param_bulk(l, param, &place, zero);
+    Sent gathers = param_gathers(l, param, &place, zero);
+    Sent sums = param_sums(l, param, &place, zero);
+    to->bulk += gathers.bulk + sums.bulk;
+    to->summed += sums.bulk;
+    add_links(&to->gathers, &gathers.links, 1);
+    add_links(&to->sums, &sums.links, 1);
     to->update +=
         cost_bytes(l->r.model, (double)param->updated / (double)shards);
     to->state += param->state / shards;
@@ -372,8 +409,7 @@ Load loads_of_unit(Loads *l, int unit, Assignment assignment) {
   for (int i = 0; i < u->kernels.n; i++)
     add_kernel(l, u, &u->kernels.data[i], assignment, &load);
   for (int i = 0; i < u->sums.n; i++)
-    load.wait[u->sums.data[i].is_backward] +=
-        sum_time(l, u, &u->sums.data[i], assignment);
+    add_sum(l, u, &u->sums.data[i], assignment, &load);
   for (int i = 0; i < u->saved.n; i++) {
     Bytes bytes = saved_bytes(l, u, &u->saved.data[i], assignment);
     load.saved += bytes;
@@ -397,20 +433,23 @@ static const Type *placed_type(Loads *l, const Type *type, const DimMap *map,
 }
 
 /* A sum that only ends is one all-reduce, as in plan_tables_reshard. */
-static Ps chain_time(Loads *l, const Type *from, const Type *to, int64_t m) {
+static Sent chain_of(Loads *l, const Type *from, const Type *to, int64_t m) {
   ReshardStep steps[MAX_RESHARD_STEPS];
   const char *reason;
   bool is_alike = true;
+  Sent out = {0};
   for (int d = 0; d < from->rank; d++)
     is_alike &= from->dims[d].split == to->dims[d].split;
   if (is_alike && from->partial) {
     int64_t n = type_local_elements(from, l->r.mesh) / m;
-    return m * message_time(l, OP_all_reduce, from->partial,
-                            sent_bytes(l, OP_all_reduce, from->partial, n, n,
-                                       from->dtype));
+    add_sent(
+        &out,
+        message(l, OP_all_reduce, from->partial,
+                sent_bytes(l, OP_all_reduce, from->partial, n, n, from->dtype)),
+        m);
+    return out;
   }
   int n = reshard_steps(l->chains, from, to, steps, &reason);
-  Ps time = 0;
   for (int i = 0; i < n; i++) {
     Op op;
     switch (steps[i].kind) {
@@ -421,13 +460,14 @@ static Ps chain_time(Loads *l, const Type *from, const Type *to, int64_t m) {
     case RESHARD_permute: op = OP_permute; break;
     default: continue;
     }
-    time += m * message_time(l, op, steps[i].group, steps[i].bytes / m);
+    add_sent(&out, message(l, op, steps[i].group, steps[i].bytes / m), m);
   }
-  return n < 0 ? (Ps)1 << 55 : time;
+  if (n < 0) out.wait = (Ps)1 << 55;
+  return out;
 }
 
-Ps loads_of_edge(Loads *l, const UnitEdge *edge, Assignment from,
-                 Assignment to) {
+EdgeLoad loads_of_edge(Loads *l, const UnitEdge *edge, Assignment from,
+                       Assignment to) {
   const Units *units = l->r.units;
   AxisSet partial = axes_of(l, from, edge->partial);
   uint64_t hash = hash_mix(37, partial);
@@ -441,16 +481,20 @@ Ps loads_of_edge(Loads *l, const UnitEdge *edge, Assignment from,
     int loop = edge->from_dims.at[d];
     has_batch |= loop >= 0 && units->units.data[edge->from]->batch >> loop & 1;
   }
-  if (is_equal) return 0;
+  EdgeLoad out = {0};
+  if (is_equal) return out;
   hash = hash_mix(hash, (uint64_t)edge->type->dtype * 2 + has_batch);
-  Ps time;
-  if (!find_time(l->reshardings, hash, &time)) {
+  const Sent *sent = map_get(l->reshardings, key_of(hash));
+  if (!sent) {
     const Type *have =
         placed_type(l, edge->type, &edge->from_dims, from, partial);
     const Type *want = placed_type(l, edge->type, &edge->to_dims, to, 0);
-    time =
-        keep_time(l, l->reshardings, hash,
-                  chain_time(l, have, want, has_batch ? l->r.microbatches : 1));
+    sent =
+        keep_sent(l, l->reshardings, hash,
+                  chain_of(l, have, want, has_batch ? l->r.microbatches : 1));
   }
-  return time / edge->readers;
+  out.wait = sent->wait / edge->readers;
+  for (int i = 0; i < N_LOAD_LINKS; i++)
+    out.links.busy[i] = sent->links.busy[i] / edge->readers;
+  return out;
 }

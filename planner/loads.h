@@ -17,11 +17,20 @@ typedef struct Assignment {
   int8_t loop[MOST_MESH_AXES]; /* by axis of the mesh, outermost first */
 } Assignment;
 
-enum { N_ZERO_LEVELS = 4 };
+enum { N_ZERO_LEVELS = 4, N_LOAD_LINKS = 4 };
+
+/* Time that bytes take of each link of a rank, as cost_links counts them; links
+ * behind these are left out. */
+typedef struct LinkLoad {
+  Ps busy[N_LOAD_LINKS];
+} LinkLoad;
 
 /* Loads that depend on the level of ZeRO. */
 typedef struct ZeroLoad {
-  Ps bulk; /* transfers that nobody waits for before the update */
+  /* Transfers that nobody waits for before the update, and those of them that
+   * sum gradients. */
+  Ps bulk, summed;
+  LinkLoad sums, gathers; /* of gradients, of parameters */
   Ps update;
   Bytes state, gradient; /* gradient: at the end of the backward pass */
 } ZeroLoad;
@@ -30,6 +39,8 @@ typedef struct ZeroLoad {
 typedef struct Load {
   Ps forward, input_gradient, weight_gradient; /* of the stream */
   Ps wait[2]; /* transfers that a reader waits for: forward, backward */
+  Ps cut[2];  /* part of it: no kernel can hide them */
+  LinkLoad links[2];
   ZeroLoad zero[N_ZERO_LEVELS];
   /* In one micro-batch; where blocks are computed again, what blocks leave. */
   Bytes saved, left;
@@ -51,10 +62,14 @@ Loads *loads_create(Arena *arena, const LoadRequest *request);
 /* Returns false if the sizes do not allow it. */
 bool loads_allow(const Loads *loads, int unit, Assignment assignment);
 Load loads_of_unit(Loads *loads, int unit, Assignment assignment);
-/* Returns the time of bringing the value of an edge where its reader wants it;
+/* Loads it takes to bring the value of an edge where its reader wants it,
  * divided by the readers of the value, which may share it. */
-Ps loads_of_edge(Loads *loads, const UnitEdge *edge, Assignment from,
-                 Assignment to);
+typedef struct EdgeLoad {
+  Ps wait;
+  LinkLoad links;
+} EdgeLoad;
+EdgeLoad loads_of_edge(Loads *loads, const UnitEdge *edge, Assignment from,
+                       Assignment to);
 /* The axes that shard a loop dim. */
 AxisList assignment_axes(const Mesh *mesh, Assignment assignment, int loop);
 

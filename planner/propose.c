@@ -104,9 +104,9 @@ static const int64_t *edge_costs(Arena *arena, Proposer *p, Map *const *known,
           p->tables->unit[edge->to]->n_values;
   costs = ARENA_ARRAY(arena, int64_t, n);
   for (int k = 0; k < n; k++)
-    costs[k] = table->times[k] >= ELIMINATE_MOST / WEIGHT_ONE
+    costs[k] = table->loads[k].wait >= ELIMINATE_MOST / WEIGHT_ONE
                    ? ELIMINATE_MOST
-                   : table->times[k] * weight;
+                   : table->loads[k].wait * weight;
   map_put(of, table, costs);
   return costs;
 }
@@ -193,10 +193,9 @@ static Total total_of(const Proposer *p, const int *values, bool recomputes) {
   total.transient = most_transient(p, values, recomputes);
   for (int i = 0; i < units->edges.n; i++) {
     const UnitEdge *edge = &units->edges.data[i];
-    Ps time =
-        p->tables->edge[i]
-            ->times[values[edge->from] * p->tables->unit[edge->to]->n_values +
-                    values[edge->to]];
+    int n_values = p->tables->unit[edge->to]->n_values;
+    int at = values[edge->from] * n_values + values[edge->to];
+    Ps time = p->tables->edge[i]->loads[at].wait;
     total.load.wait[edge->is_backward] += time;
     if (is_repeated(p, edge)) total.again_wait += time;
   }

@@ -213,6 +213,6 @@ const char *space_words(const Space *space, const char *units) {
               MOST_OPEN_AXES, (long long)space->input->ranks);
   for (int i = 0; i < space->n_remats; i++)
     text_printf(&text, "%s %s", i ? "," : "", space->remats[i]);
-  text_add(&text, ", sizes of buckets and prefetch; no bound");
+  text_add(&text, ", sizes of buckets and prefetch");
   return text_string(&text);
 }

@@ -38,6 +38,8 @@ static uint64_t hash_unit(const Units *units, int unit) {
     for (int d = 0; d < k->dims->n; d++)
       hash = hash_mix(hash, (uint64_t)k->loop[d]);
   }
+  for (int i = 0; i < u->sums.n; i++)
+    hash = hash_mix(hash, u->sums.data[i].is_cut);
   for (int i = 0; i < u->saved.n; i++) {
     const UnitSaved *saved = &u->saved.data[i];
     bool stays = u->block < 0 || saved->leaves_block;
@@ -72,7 +74,10 @@ static bool has_batch_axes(const PlanUnit *u, const Mesh *mesh,
 static void add_values(Tabling *t, int unit, int axis, Assignment at,
                        ValueList *out) {
   const PlanUnit *u = t->r->loads.units->units.data[unit];
-  if (out->values.n >= MOST_VALUES) return;
+  if (out->values.n >= MOST_VALUES) {
+    t->out->is_partial = true;
+    return;
+  }
   if (axis == t->r->loads.mesh->n_axes || axis == MOST_MESH_AXES) {
     if (has_batch_axes(u, t->r->loads.mesh, at, t->r->batch_axes) &&
         loads_allow(t->loads, unit, at))
@@ -88,16 +93,27 @@ static void add_values(Tabling *t, int unit, int axis, Assignment at,
   }
 }
 
+static void multiply_links(LinkLoad *links, int64_t times) {
+  for (int l = 0; l < N_LOAD_LINKS; l++) links->busy[l] *= times;
+}
+
 static void multiply(Load *load, int64_t times) {
   load->forward *= times;
   load->input_gradient *= times;
   load->weight_gradient *= times;
   load->wait[0] *= times;
   load->wait[1] *= times;
+  load->cut[0] *= times;
+  load->cut[1] *= times;
+  multiply_links(&load->links[0], times);
+  multiply_links(&load->links[1], times);
   load->saved *= times;
   load->left *= times;
   for (int zero = 0; zero < N_ZERO_LEVELS; zero++) {
     load->zero[zero].bulk *= times;
+    load->zero[zero].summed *= times;
+    multiply_links(&load->zero[zero].sums, times);
+    multiply_links(&load->zero[zero].gathers, times);
     load->zero[zero].update *= times;
     load->zero[zero].state *= times;
     load->zero[zero].gradient *= times;
@@ -145,14 +161,17 @@ static const EdgeTable *table_of(Tabling *t, const UnitEdge *edge) {
   if (table) return table;
   const UnitShape *from = t->out->unit[edge->from],
                   *to = t->out->unit[edge->to];
-  Ps *times = ARENA_ARRAY(t->arena, Ps, from->n_values * to->n_values);
+  EdgeLoad *loads =
+      ARENA_ARRAY(t->arena, EdgeLoad, from->n_values * to->n_values);
   for (int i = 0; i < from->n_values; i++)
-    for (int k = 0; k < to->n_values; k++)
-      times[i * to->n_values + k] =
-          edge->times *
-          loads_of_edge(t->loads, edge, from->values[i], to->values[k]);
+    for (int k = 0; k < to->n_values; k++) {
+      EdgeLoad *load = &loads[i * to->n_values + k];
+      *load = loads_of_edge(t->loads, edge, from->values[i], to->values[k]);
+      load->wait *= edge->times;
+      multiply_links(&load->links, edge->times);
+    }
   table = ARENA_NEW(t->arena, EdgeTable);
-  table->times = times;
+  table->loads = loads;
   map_put(t->tables, key_of(hash), table);
   return table;
 }

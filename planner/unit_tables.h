@@ -24,12 +24,14 @@ typedef struct UnitShape {
 } UnitShape;
 
 typedef struct EdgeTable {
-  const Ps *times; /* [value of `from` * n_values of `to` + value of `to`] */
+  /* [value of `from` * n_values of `to` + value of `to`] */
+  const EdgeLoad *loads;
 } EdgeTable;
 
 typedef struct UnitTables {
   const UnitShape **unit; /* by unit */
   const EdgeTable **edge; /* by edge */
+  bool is_partial;        /* some unit has more assignments */
 } UnitTables;
 
 /* Returns NULL if some unit cannot be assigned. */

@@ -214,10 +214,10 @@ static LoopSet unit_loops(const UnitKernel *k, LoopSet own) {
   return out;
 }
 
-static void add_sum(UnitFinder *f, PlanUnit *unit, int id, LoopSet over,
-                    const Type *type, DimMap dims) {
-  bool is_backward = f->graph->nodes.data[id]->phase != PHASE_forward;
-  vec_push(f->arena, &unit->sums, ((UnitSum){over, type, dims, is_backward}));
+static void add_sum(UnitFinder *f, PlanUnit *unit, int id, UnitSum sum) {
+  sum.kernel = id;
+  sum.is_backward = f->graph->nodes.data[id]->phase != PHASE_forward;
+  vec_push(f->arena, &unit->sums, sum);
 }
 
 /* Adds the sums inside of a kernel, and those of partial values of its own unit
@@ -228,15 +228,21 @@ static LoopSet add_sums(UnitFinder *f, PlanUnit *unit, const UnitKernel *k) {
   LoopSet viewed = 0;
   for (int i = 0; i < k->dims->n_sums; i++) {
     const InnerSum *sum = &k->dims->sums[i];
-    add_sum(f, unit, k->id, unit_loops(k, sum->over), sum->type,
-            unit_map(k, &sum->dims));
+    add_sum(f, unit, k->id,
+            (UnitSum){.over = unit_loops(k, sum->over),
+                      .type = sum->type,
+                      .dims = unit_map(k, &sum->dims),
+                      .before = k->id});
   }
   for (int i = 0; i < node->n_inputs; i++) {
     const UnitValue *value = find_value(unit, node->inputs[i]);
     if (!value || !value->partial) continue;
     if (node_is_launched(f->graph, k->id))
-      add_sum(f, unit, k->id, value->partial,
-              graph_type(f->graph, value->value), value->dims);
+      add_sum(f, unit, k->id,
+              (UnitSum){.over = value->partial,
+                        .type = graph_type(f->graph, value->value),
+                        .dims = value->dims,
+                        .before = value->value.node});
     else
       viewed |= value->partial;
   }
@@ -524,5 +530,6 @@ Units *units_of(Arena *arena, const Graph *kernels, Name batch_dim,
   find_blocks(&f);
   count_edges(&f);
   find_saved(&f);
+  units_find_cuts(arena, f.units);
   return f.units;
 }

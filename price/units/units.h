@@ -34,6 +34,9 @@ typedef struct UnitSum {
   const Type *type;
   DimMap dims; /* of the unit */
   bool is_backward;
+  int kernel, before; /* the sum is before or inside of `kernel`, and behind
+                         `before`, which may be the same */
+  bool is_cut;        /* no kernel of its phase can run meanwhile */
 } UnitSum;
 
 /* A value of the forward pass that the backward pass reads. */
@@ -74,9 +77,19 @@ typedef struct UnitEdge {
   DimMap from_dims, to_dims;
   LoopSet partial; /* of `from`: it is partial where these are sharded */
   bool is_backward;
+  bool is_cut;   /* no kernel of its phase can run while it is sent */
   int readers;   /* units that read the value */
   int64_t times; /* edges of the program that it stands for */
 } UnitEdge;
+
+/* A backward pass in two parts: what is in the head ends before the value of
+ * `edge` is sent, what is in the rest begins behind it. */
+typedef enum UnitSide { SIDE_head, SIDE_rest, SIDE_both } UnitSide;
+typedef struct UnitSplit {
+  int edge;
+  const UnitSide *units; /* by unit */
+  const bool *is_head;   /* by edge: its value is sent in the head */
+} UnitSplit;
 
 /* The runs of equal blocks of the program.  The graph has the first blocks of
  * each and the last, `kept` in all if there are more.  Block STANDS_FOR_MANY
@@ -94,12 +107,18 @@ typedef struct Units {
   VEC(PlanUnit *) units;
   VEC(UnitParam) params;
   VEC(UnitEdge) edges;
+  VEC(UnitSplit) splits;
 } Units;
 
 /* Returns NULL, with a reason, if the graph has a kernel that no unit can
  * have. */
 Units *units_of(Arena *arena, const Graph *kernels, Name batch_dim,
                 const UnitRepeats *repeats, const char **out_reason);
+/* ---- unit_cuts.c ---- */
+
+/* Fills in `is_cut` and `splits`. */
+void units_find_cuts(Arena *arena, Units *units);
+
 /* Returns which blocks of the program block `index` of a repeat stands for. */
 PathRange unit_blocks(const UnitRepeats *repeats, const Repeat *repeat,
                       int64_t index);

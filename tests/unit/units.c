@@ -1,11 +1,14 @@
 // links: planner driver codegen frontend passes price runtime ir support
 /*
  * units.c -- tests that units hold every kernel of a training step once, that
- * their loads add up to what its list runs, and that equal blocks count as
- * often as the program has them.
+ * their loads add up to what its list runs, that equal blocks count as often as
+ * the program has them, and that bounds hold for all of them.
  */
+#include <math.h>
+
 #include "driver/trial.h"
 #include "ir/list/instructions.h"
+#include "planner/bound.h"
 #include "planner/loads.h"
 #include "tests/unit/values.h"
 
@@ -131,14 +134,18 @@ Test(units, loads_of_one_rank_are_those_of_its_list) {
   }
 }
 
+/* All blocks of a whole program are there. */
+static void count_once(const Units *units) {
+  for (int u = 0; u < units->units.n; u++) units->units.data[u]->times = 1;
+  for (int i = 0; i < units->edges.n; i++) units->edges.data[i].times = 1;
+}
+
 Test(units, blocks_count_as_often_as_the_program_has_them) {
   static const Subject deep = {TEST_ROOT "/models/gpt2.dnn", {{"L", "12"}}, 1};
   Program whole, folded;
   load(&deep, 0, &whole);
   load(&deep, KEPT_BLOCKS, &folded);
-  /* All blocks of the whole program are there. */
-  for (int u = 0; u < whole.units->units.n; u++)
-    whole.units->units.data[u]->times = 1;
+  count_once(whole.units);
   Load a = sum_of(&whole), b = sum_of(&folded);
   cr_expect_lt(folded.units->units.n, whole.units->units.n);
   cr_expect_eq(a.forward, b.forward);
@@ -147,4 +154,93 @@ Test(units, blocks_count_as_often_as_the_program_has_them) {
   cr_expect_eq(a.zero[0].state, b.zero[0].state);
   driver_end_trial(&whole.trial);
   driver_end_trial(&folded.trial);
+}
+
+/* ---- bounds ---- */
+
+static Bound bound_of(Program *program, int64_t ranks, Bytes memory,
+                      unsigned zeros) {
+  Arena *arena = program->module->arena;
+  ClusterSlice slice =
+      cluster_slice(arena, program->trial.priced.cluster, 0, ranks);
+  BoundRequest request = {.units = program->units,
+                          .slice = &slice,
+                          .model = &program->trial.priced.model,
+                          .ranks = ranks,
+                          .batch = 8,
+                          .zeros = zeros,
+                          .may_recompute = true,
+                          .memory = memory,
+                          .step = INT64_MAX / 4};
+  return plan_bound(arena, &request);
+}
+
+/* Blocks that a program has once for many bound it as if all were there. */
+Test(units, a_bound_is_that_of_all_blocks) {
+  static const Subject deep = {TEST_ROOT "/models/gpt2.dnn", {{"L", "9"}}, 1};
+  Program whole, folded;
+  load(&deep, 0, &whole);
+  load(&deep, KEPT_BLOCKS, &folded);
+  cr_assert(folded.units->units.n < whole.units->units.n);
+  count_once(whole.units);
+  for (int64_t ranks = 1; ranks <= 2; ranks++) {
+    Bound a = bound_of(&whole, ranks, INT64_MAX / 4, 3);
+    Bound b = bound_of(&folded, ranks, INT64_MAX / 4, 3);
+    cr_assert(!a.reason && !b.reason, "%s %s", a.reason, b.reason);
+    double apart = (double)(a.time - b.time) / (double)a.time;
+    cr_expect(fabs(apart) < 0.001, "%lld ranks: %lld and %lld ps",
+              (long long)ranks, (long long)a.time, (long long)b.time);
+  }
+  driver_end_trial(&whole.trial);
+  driver_end_trial(&folded.trial);
+}
+
+/* Fewer plans are not faster. */
+Test(units, a_bound_rises_with_what_is_asked) {
+  static const Subject small = {TEST_ROOT "/models/gpt2.dnn", {{"L", "3"}}, 1};
+  Program program;
+  load(&small, 0, &program);
+  Bound free = bound_of(&program, 4, INT64_MAX / 4, 0xf);
+  cr_assert(!free.reason && free.time > 0);
+  Bound limited = bound_of(&program, 4, (Bytes)1 << 30, 0xf);
+  cr_expect(limited.reason || limited.time >= free.time);
+  for (int zero = 0; zero < N_ZERO_LEVELS; zero++)
+    cr_expect(bound_of(&program, 4, INT64_MAX / 4, 1u << zero).time + 64 >=
+              free.time);
+  Bound none = bound_of(&program, 4, 1, 0xf);
+  cr_expect_str_eq(none.reason, "no setting has a plan that fits");
+  driver_end_trial(&program.trial);
+}
+
+Test(units, weights_are_printed_and_read) {
+  BoundWeights weights = {.link = 2, .split = 3, .per_byte = 0.25};
+  weights.of[BOUND_forward_stream] = 30;
+  weights.of[BOUND_forward_link] = 2;
+  weights.of[BOUND_backward_chain] = 32;
+  weights.of[BOUND_all_link] = 32;
+  Module *module = module_create();
+  Text text = text_create(module->arena);
+  bound_weights_print(&text, &weights);
+  cr_expect_str_eq(text_string(&text),
+                   "forward_stream 30, forward_link 2, backward_chain 32, "
+                   "all_link 32, link 2, split 3, per_byte 0.25");
+  BoundWeights read;
+  const char *rest = bound_weights_read(text_string(&text), &read);
+  cr_assert(rest && *rest == 0);
+  cr_expect_arr_eq(&read, &weights, sizeof read);
+  static const char *const bad[] = {
+      "",
+      "forward_stream 64",
+      "forward_stream 64, backward_stream 63",
+      "forward_stream 65, backward_stream 65",
+      "forward 64, backward 64",
+      "forward_stream 64, backward_stream 64 and more",
+      "forward_stream -1, backward_stream 64",
+      "forward_stream 64, backward_stream 64, split x"};
+  for (int i = 0; i < ARRAY_LENGTH(bad); i++)
+    cr_expect_null(bound_weights_read(bad[i], &read), "%s", bad[i]);
+  unsigned set;
+  cr_expect(restrictions_read("two_axes all_ranks", &set));
+  cr_expect_eq(set, 1u << RESTRICTION_two_axes | 1u << RESTRICTION_all_ranks);
+  cr_expect(!restrictions_read("two_axes nothing", &set));
 }

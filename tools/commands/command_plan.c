@@ -46,9 +46,46 @@ static void set_subject(Certificate *out, Tool *tool) {
   set_words(out, CERTIFICATE_what_if, &what_if);
 }
 
+static double gap_of(const Chosen *chosen, const Bound *bound) {
+  return 1 - (double)bound->time / (double)chosen->trial.priced.price.step;
+}
+
+static const char *bound_limit(Arena *arena, const Bound *bound) {
+  Text out = text_create(arena);
+  bound_limit_print(&out, &bound->weights);
+  return text_string(&out);
+}
+
+static const char *bound_weights(Arena *arena, const Bound *bound) {
+  Text out = text_create(arena);
+  for (int i = 0; i < bound->n_weights; i++) {
+    if (i > 0) text_add(&out, "; ");
+    bound_weights_print(&out, &bound->all_weights[i]);
+  }
+  return text_string(&out);
+}
+
+static const char *bound_restrictions(Arena *arena) {
+  Text out = text_create(arena);
+  for (Restriction i = 0; i < N_RESTRICTIONS; i++)
+    text_printf(&out, "%s%s", i ? " " : "", restriction_name(i));
+  return text_string(&out);
+}
+
+static void set_bound(Certificate *out, Arena *arena, const Chosen *chosen,
+                      const Bound *bound) {
+  if (bound->reason) return;
+  certificate_set_amount(out, CERTIFICATE_bound, bound->time);
+  certificate_set_number(out, CERTIFICATE_gap, gap_of(chosen, bound));
+  certificate_set_text(out, CERTIFICATE_limit, bound_limit(arena, bound));
+  certificate_set_text(out, CERTIFICATE_weights, bound_weights(arena, bound));
+  certificate_set_text(out, CERTIFICATE_restrictions,
+                       bound_restrictions(arena));
+}
+
 static Certificate certificate_of(const Planning *planning,
                                   const SearchResult *result,
-                                  const Chosen *chosen) {
+                                  const Chosen *chosen, const Bound *bound) {
   const Compilation *loaded = &planning->loaded;
   Certificate out = {0};
   char program[33], lines[33];
@@ -64,6 +101,7 @@ static Certificate certificate_of(const Planning *planning,
                          chosen->trial.priced.price.step);
   if (chosen->floor > 0)
     certificate_set_amount(&out, CERTIFICATE_floor, chosen->floor);
+  set_bound(&out, planning->tool->arena, chosen, bound);
   certificate_set_text(&out, CERTIFICATE_space, result->space);
   return out;
 }
@@ -95,9 +133,23 @@ static void print_summary(const Planning *planning, const SearchResult *result,
   fputs(text_string(&out), stderr);
 }
 
+static void print_bound_json(Text *out, const Chosen *chosen,
+                             const Bound *bound) {
+  if (bound->reason) {
+    text_add(out, ",\"no_bound\":");
+    text_add_json(out, bound->reason);
+    return;
+  }
+  text_add(out, ",\"bound_s\":");
+  text_add_real(out, (double)bound->time * 1e-12);
+  text_add(out, ",\"gap\":");
+  text_add_real(out, gap_of(chosen, bound));
+}
+
 /* `page`: fields of the object of --html, or NULL. */
 static void print_json(Text *out, const SearchResult *result,
-                       const Chosen *chosen, const char *page) {
+                       const Chosen *chosen, const Bound *bound,
+                       const char *page) {
   text_add(out, "{\"plan\":");
   text_add_json(out, chosen->text);
   text_add(out, ",\"words\":");
@@ -107,6 +159,7 @@ static void print_json(Text *out, const SearchResult *result,
   inspect_print_rates_json(out, &chosen->rates);
   text_add(out, ",\"floor_s\":");
   text_add_real(out, (double)chosen->floor * 1e-12);
+  print_bound_json(out, chosen, bound);
   text_printf(out,
               ",\"peak_bytes\":%lld,\"candidates\":%d,\"legal\":%d,"
               "\"fitting\":%d,\"stopped\":%s,\"space\":",
@@ -119,11 +172,11 @@ static void print_json(Text *out, const SearchResult *result,
 }
 
 static int write_plan(Planning *planning, const SearchResult *result,
-                      const Chosen *chosen) {
+                      const Chosen *chosen, const Bound *bound) {
   const Options *options = &planning->tool->options;
   Text plan = text_create(planning->tool->arena);
   text_printf(&plan, "%s\n", chosen->text);
-  Certificate certificate = certificate_of(planning, result, chosen);
+  Certificate certificate = certificate_of(planning, result, chosen, bound);
   certificate_print(&plan, &certificate);
   const char *page = NULL;
   if (options->html) {
@@ -136,7 +189,7 @@ static int write_plan(Planning *planning, const SearchResult *result,
   }
   if (options->json) {
     Text json = text_create(planning->tool->arena);
-    print_json(&json, result, chosen, page);
+    print_json(&json, result, chosen, bound, page);
     tool_print(&json);
   } else if (!options->output) {
     tool_print(&plan);
@@ -168,7 +221,8 @@ int command_plan(Tool *tool) {
   bool is_chosen =
       planning_choose(&planning, result->best.text, &diags, &chosen);
   ASSERT(is_chosen); /* it was priced before */
-  code = write_plan(&planning, result, &chosen);
+  Bound bound = planning_bound(&planning, chosen.trial.priced.price.step);
+  code = write_plan(&planning, result, &chosen, &bound);
   fflush(stdout);
   tool_end_as_signalled();
   return code;

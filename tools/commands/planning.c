@@ -340,6 +340,7 @@ void planning_search(Planning *planning) {
   SearchInput input = planning_input(planning, &host);
   tool_hold_signals();
   add_kernels(planning, &input);
+  planning->input = input;
   planning->result = plan_search(&input);
   end_progress(planning);
   if (!planning->result.has_plan && !planning->result.is_stopped)

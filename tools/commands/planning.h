@@ -7,6 +7,7 @@
 #define TOOLS_COMMANDS_PLANNING_H
 
 #include "driver/trial.h"
+#include "planner/bound.h"
 #include "planner/priced_plans.h"
 #include "tools/show/inspect.h"
 
@@ -29,6 +30,7 @@ typedef struct Planning {
   int n_priced;
   VEC(StepFall) falls; /* each time that the best step was beaten */
   int64_t until_ms;    /* end of the search, by child_now_ms; 0: none */
+  SearchInput input;   /* of planning_search */
   SearchResult result;
 } Planning;
 
@@ -78,6 +80,12 @@ typedef struct Chosen {
  * which are in `diags`. */
 bool planning_choose(Planning *planning, const char *candidate, Diags **diags,
                      Chosen *out);
+
+/* ---- tools/plan/plan_bound.c ---- */
+
+/* Returns a time below the step of every plan that planning_search looked at
+ * and that fits; none is as long as `step`. */
+Bound planning_bound(const Planning *planning, Ps step);
 
 /* ---- tools/plan/plan_simplify.c ---- */
 

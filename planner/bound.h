@@ -1,0 +1,40 @@
+/*
+ * bound.h -- declares a time below the step of every plan of the searched space
+ * that fits.
+ */
+#ifndef PLANNER_BOUND_H
+#define PLANNER_BOUND_H
+
+#include "planner/unit_tables.h"
+#include "price/units/bound_weights.h"
+
+typedef struct BoundRequest {
+  const Units *units;
+  const ClusterSlice *slice;
+  const CostModel *model;
+  int64_t ranks, batch;
+  int64_t microbatches; /* 0: powers of two that divide the batch */
+  unsigned zeros;       /* a bit for each level */
+  bool may_recompute;   /* all blocks of repeats */
+  Bytes memory;         /* of a rank */
+  Ps step;              /* of a plan of the space; the bound is no higher */
+} BoundRequest;
+
+typedef struct Bound {
+  const char *reason; /* why there is none; or NULL */
+  Ps time;
+  /* The setting whose plans may be that fast. */
+  const Mesh *mesh;
+  int64_t microbatches;
+  int zero;
+  bool recomputes;
+  BoundWeights weights;
+  /* Different ones of all settings. */
+  int n_weights;
+  const BoundWeights *all_weights;
+  int n_settings, n_eliminations;
+} Bound;
+
+Bound plan_bound(Arena *arena, const BoundRequest *request);
+
+#endif

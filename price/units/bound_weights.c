@@ -1,0 +1,133 @@
+/*
+ * bound_weights.c -- prints and reads the weights of a bound.
+ */
+#include "price/units/bound_weights.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct NamedMeaning {
+  const char *name, *meaning;
+} NamedMeaning;
+
+static const NamedMeaning weights_info[] = {
+#define BOUND_WEIGHT(name, meaning) {#name, meaning},
+#include "price/units/bound_weights.def"
+};
+
+static const NamedMeaning restrictions_info[] = {
+#define RESTRICTION(name, meaning) {#name, meaning},
+#include "price/units/restrictions.def"
+};
+
+const char *bound_weight_name(BoundWeight weight) {
+  return weights_info[weight].name;
+}
+
+const char *bound_weight_meaning(BoundWeight weight) {
+  return weights_info[weight].meaning;
+}
+
+const char *restriction_name(Restriction restriction) {
+  return restrictions_info[restriction].name;
+}
+
+const char *restriction_meaning(Restriction restriction) {
+  return restrictions_info[restriction].meaning;
+}
+
+static bool has_link(const BoundWeights *w) {
+  return w->of[BOUND_forward_link] || w->of[BOUND_backward_link] ||
+         w->of[BOUND_all_link];
+}
+
+void bound_weights_print(Text *out, const BoundWeights *weights) {
+  const char *between = "";
+  for (BoundWeight i = 0; i < N_BOUND_WEIGHTS; i++) {
+    if (weights->of[i] == 0) continue;
+    text_printf(out, "%s%s %d", between, bound_weight_name(i), weights->of[i]);
+    between = ", ";
+  }
+  if (has_link(weights)) text_printf(out, ", link %d", weights->link);
+  if (weights->split >= 0) text_printf(out, ", split %d", weights->split);
+  if (weights->per_byte > 0) {
+    text_add(out, ", per_byte ");
+    text_add_real(out, weights->per_byte);
+  }
+}
+
+/* The forward pass mostly has one load: the others tell more. */
+void bound_limit_print(Text *out, const BoundWeights *weights) {
+  BoundWeight most = BOUND_all_link;
+  for (BoundWeight i = BOUND_backward_stream; i < N_BOUND_WEIGHTS; i++)
+    if (weights->of[i] > weights->of[most]) most = i;
+  text_add(out, bound_weight_meaning(most));
+  if (weights->per_byte > 0) text_add(out, "; the memory of a rank");
+}
+
+/* ---- reading ---- */
+
+/* Where the number of one setting goes. */
+static bool read_setting(const char *name, size_t n, double value,
+                         BoundWeights *out) {
+  const NamedMeaning *info = weights_info;
+  for (int i = 0; i < N_BOUND_WEIGHTS; i++)
+    if (strlen(info[i].name) == n && memcmp(info[i].name, name, n) == 0) {
+      out->of[i] = (int)value;
+      return value >= 0 && value <= BOUND_ONE;
+    }
+  if (n == 4 && memcmp(name, "link", n) == 0) {
+    out->link = (int)value;
+  } else if (n == 5 && memcmp(name, "split", n) == 0) {
+    out->split = (int)value;
+  } else if (n == 8 && memcmp(name, "per_byte", n) == 0) {
+    out->per_byte = value;
+    return value >= 0 && value < 1e12;
+  } else {
+    return false;
+  }
+  return value >= 0 && value < (1 << 20);
+}
+
+static bool adds_up(const BoundWeights *w) {
+  int forward = w->of[BOUND_forward_stream] + w->of[BOUND_forward_link];
+  int backward = w->of[BOUND_backward_stream] + w->of[BOUND_backward_chain] +
+                 w->of[BOUND_backward_link];
+  return forward == backward && forward + w->of[BOUND_all_link] == BOUND_ONE;
+}
+
+const char *bound_weights_read(const char *text, BoundWeights *out) {
+  *out = (BoundWeights){.split = -1};
+  for (;;) {
+    while (*text == ' ') text++;
+    size_t n = strcspn(text, " ,;");
+    char *end;
+    if (n == 0 || text[n] != ' ') return NULL;
+    double value = strtod(text + n + 1, &end);
+    if (end == text + n + 1 || !read_setting(text, n, value, out)) return NULL;
+    text = end;
+    if (*text != ',') break;
+    text++;
+  }
+  if (*text == ';')
+    text++;
+  else if (*text)
+    return NULL;
+  return adds_up(out) ? text : NULL;
+}
+
+bool restrictions_read(const char *text, unsigned *out) {
+  *out = 0;
+  while (*text) {
+    size_t n = strcspn(text, " ");
+    int i = 0;
+    while (i < N_RESTRICTIONS &&
+           (strlen(restrictions_info[i].name) != n ||
+            memcmp(restrictions_info[i].name, text, n) != 0))
+      i++;
+    if (i == N_RESTRICTIONS && n > 0) return false;
+    if (n > 0) *out |= 1u << i;
+    text += n + (text[n] == ' ');
+  }
+  return true;
+}

@@ -1,0 +1,54 @@
+/*
+ * bound_weights.h -- declares the weights of the loads whose mean bounds a step
+ * from below, and how a certificate spells them.
+ *
+ *     forward_stream 64, backward_stream 48, backward_link 16 of link 1
+ *     forward_stream 64, backward_stream 64 split at 3, 0.5 ps a byte
+ */
+#ifndef PRICE_UNITS_BOUND_WEIGHTS_H
+#define PRICE_UNITS_BOUND_WEIGHTS_H
+
+#include "support/support.h"
+
+typedef enum BoundWeight {
+#define BOUND_WEIGHT(name, meaning) BOUND_##name,
+#include "price/units/bound_weights.def"
+  N_BOUND_WEIGHTS
+} BoundWeight;
+
+enum { BOUND_ONE = 64 };
+
+typedef struct BoundWeights {
+  int of[N_BOUND_WEIGHTS]; /* parts of BOUND_ONE */
+  int link;                /* index of SimLoad.link */
+  int split; /* of the backward pass, as in Units; -1: none.  The stream is then
+                the chain of the head and the stream of the rest */
+  double per_byte; /* the price of memory: picoseconds for a byte more */
+} BoundWeights;
+
+const char *bound_weight_name(BoundWeight weight);
+const char *bound_weight_meaning(BoundWeight weight);
+
+/* Prints the meaning of the largest weight. */
+void bound_limit_print(Text *out, const BoundWeights *weights);
+void bound_weights_print(Text *out, const BoundWeights *weights);
+/* Reads what bound_weights_print wrote, up to the end or a ';'.  Returns NULL
+ * if it is anything else, or if the weights do not add up; else what follows.
+ */
+const char *bound_weights_read(const char *text, BoundWeights *out);
+
+/* ---- what all plans of the space have in common ---- */
+
+typedef enum Restriction {
+#define RESTRICTION(name, meaning) RESTRICTION_##name,
+#include "price/units/restrictions.def"
+  N_RESTRICTIONS
+} Restriction;
+
+const char *restriction_name(Restriction restriction);
+const char *restriction_meaning(Restriction restriction);
+/* Returns a bit for each name in the text, which are separated by spaces.
+ * Returns false if there is another one. */
+bool restrictions_read(const char *text, unsigned *out);
+
+#endif
