@@ -570,7 +570,7 @@ static void compare(Compilation *c) {
   CostModel model = {0};
   if (!driver_cost_model(c, &slice, &model))
     fail("no cost model for", c->options->cluster);
-  const InstructionList *list = entry->instructions;
+  const InstructionList *list = entry_point_stage(entry)->instructions;
   int n = list->graph->nodes.n;
   Loads l = {.arena = arena,
              .graph = list->graph,

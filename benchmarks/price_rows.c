@@ -108,7 +108,7 @@ static void set_share(DeviceRates *rates, const char *name, double value) {
 static const InstructionList *list_of(const Step *step) {
   const EntryPoint *entry = driver_training_step(&step->c);
   if (!entry) fail("no training in", step->c.options->path);
-  return entry->instructions;
+  return entry_point_stage(entry)->instructions;
 }
 
 static void print_price(const Step *step, char **words, int n) {

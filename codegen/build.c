@@ -151,10 +151,11 @@ void codegen_remove_tree(Arena *scratch, const char *path) {
 
 static Status select_all(Build *build, KernelSet *set, LaunchList *lists) {
   const BuildOptions *options = build->options;
-  for (int i = 0; i < build->program.n_entry_points; i++) {
+  const RankProgram *program = build->program.program;
+  for (int i = 0; i < program->n_entry_points; i++) {
     if (options->is_stopped && options->is_stopped(options->user))
       return status_make(STATUS_unavailable, "stopped");
-    const EntryPoint *entry_point = &build->program.entry_points[i];
+    const EntryPoint *entry_point = &program->entry_points[i];
     bool is_paced = entry_point->id == ENTRY_train;
     TRY(select_entry_point(set, entry_point, NULL,
                            is_paced ? options->pacer : NULL, &lists[i]));
@@ -321,7 +322,7 @@ static Status build_all(Build *build) {
   ProgramInput *program = &build->program;
   KernelSet *set = kernel_set_create(build->module, backend);
   LaunchList *lists =
-      ARENA_ARRAY(build->arena, LaunchList, program->n_entry_points);
+      ARENA_ARRAY(build->arena, LaunchList, program->program->n_entry_points);
   DeviceCode device = {0};
   const char *object;
   TRY(codegen_check_bundle(build->arena, build->options->out_dir));
@@ -358,9 +359,8 @@ static const char *model_folder(Arena *arena, const Model *model,
 }
 
 Status codegen_build(Module *module, const Model *model, const Plan *plan,
-                     const EntryPoint *entry_points, int n_entry_points,
-                     const PersistentBuffers *persistent,
-                     const BuildOptions *options, BuildReport *out) {
+                     const RankProgram *program, const BuildOptions *options,
+                     BuildReport *out) {
   (void)plan; /* its text comes with the options */
   double begin = clock_seconds();
   Build build = {.module = module,
@@ -373,14 +373,12 @@ Status codegen_build(Module *module, const Model *model, const Plan *plan,
     build.own.cache_dir = NULL;
   build.program =
       (ProgramInput){.model = model,
-                     .entry_points = entry_points,
-                     .n_entry_points = n_entry_points,
-                     .persistent = persistent,
+                     .program = program,
                      .options = &build.own,
                      .model_dir = model_folder(module->arena, model, options)};
   PlainInput plain = {0};
-  if (options->plain) {
-    plain.entry_point = *options->plain;
+  if (program->plain.stages.n > 0 && !options->pacer) {
+    plain.entry_point = program->plain;
     build.plain = &plain;
     build.program.plain = &plain;
   }

@@ -116,16 +116,6 @@ typedef struct BuildTarget {
  * names there are, where there is no such back end or architecture. */
 Status backend_read_target(Arena *arena, const char *text, BuildTarget *out);
 
-/* One final graph of the model, as it goes into the program. */
-typedef struct EntryPoint {
-  EntryPointId id;  /* of the plain program: that of training */
-  const char *name; /* for messages */
-  const Graph *graph;
-  const InstructionList *instructions; /* those of this graph */
-  const BufferAssignment *assignment;
-  int64_t batch;
-} EntryPoint;
-
 /* The source of times for a paced program, which sleeps for the time of each
  * node in place of computing it (DnnProgram.is_paced). */
 typedef struct Pacer {
@@ -148,8 +138,9 @@ struct BuildOptions {
   bool keep_source;
   bool is_quick; /* kernels are compiled quickly and run slowly */
   int jobs, ranks;
-  const EntryPoint *plain; /* DnnPlain of runtime/program.h, or NULL */
-  const Pacer *pacer;      /* NULL means that the program computes */
+  /* NULL means that the program computes; a paced one has no values that the
+   * plain program could explain. */
+  const Pacer *pacer;
   const char *plan_text, *model_hash, *plan_hash;
   /* Runtime library (an archive) as linked into this dnnc. */
   const void *runtime_archive;
@@ -177,9 +168,8 @@ typedef struct BuildReport {
  * bundle.json, source/ with keep_source.  Replaces an existing bundle
  * atomically; refuses a folder that is not one. */
 Status codegen_build(Module *module, const Model *model, const Plan *plan,
-                     const EntryPoint *entry_points, int n_entry_points,
-                     const PersistentBuffers *persistent,
-                     const BuildOptions *options, BuildReport *out);
+                     const RankProgram *program, const BuildOptions *options,
+                     BuildReport *out);
 
 /* ---- messages.c ---- */
 

@@ -71,7 +71,7 @@ static void collect_groups(ProgramPrinter *printer, const LaunchList *list) {
  */
 static void add_groups(ProgramPrinter *printer) {
   const ProgramInput *input = printer->input;
-  for (int i = 0; i < input->n_entry_points; i++)
+  for (int i = 0; i < input->program->n_entry_points; i++)
     collect_groups(printer, &input->launches[i]);
   if (input->plain) collect_groups(printer, &input->plain->launches);
   printer->groups_at = image_add(printer->image, printer->groups.data,
@@ -305,8 +305,10 @@ static Table add_tensor_rows(Image *image, const TensorRows *rows) {
 /* Persistent buffers have the placement of the first entry point; ranks are
  * those of its mesh. */
 static Table add_persistent(ProgramPrinter *printer) {
-  const PersistentBuffers *persistent = printer->input->persistent;
-  const Mesh *mesh = &printer->input->entry_points[0].graph->mesh;
+  const PersistentBuffers *persistent = &printer->input->program->persistent;
+  const Mesh *mesh =
+      &entry_point_stage(&printer->input->program->entry_points[0])
+           ->graph->mesh;
   TensorRows rows = {0};
   for (int i = 0; i < persistent->buffers.n; i++) {
     const PersistentBuffer *buffer = &persistent->buffers.data[i];
@@ -319,8 +321,9 @@ static Table add_persistent(ProgramPrinter *printer) {
 /* The inputs and outputs that no persistent buffer holds. */
 static Table add_entry_point_tensors(ProgramPrinter *printer,
                                      const EntryPoint *input) {
-  const Graph *graph = input->graph;
-  const BufferAssignment *assignment = input->assignment;
+  const ProgramStage *stage = entry_point_stage(input);
+  const Graph *graph = stage->graph;
+  const BufferAssignment *assignment = stage->assignment;
   TensorRows rows = {0};
   Init none = {.kind = INIT_zeros};
   for (int i = 0; i < graph->inputs.n; i++) {
@@ -384,14 +387,15 @@ static void add_entry_point(ProgramPrinter *printer,
               ", .arena_bytes = %" PRId64
               ", .n_tensors = %d, .tensors = AT(DnnTensor, %zu)},\n",
               instrs.n, instrs.at, entry_point->batch,
-              entry_point->assignment->arena_bytes, tensors.n, tensors.at);
+              entry_point_arena_bytes(entry_point), tensors.n, tensors.at);
 }
 
 static void add_entry_points(ProgramPrinter *printer) {
   const ProgramInput *input = printer->input;
   text_add(printer->out, "static const DnnEntryPoint entry_points[] = {\n");
-  for (int i = 0; i < input->n_entry_points; i++)
-    add_entry_point(printer, &input->entry_points[i], &input->launches[i]);
+  for (int i = 0; i < input->program->n_entry_points; i++)
+    add_entry_point(printer, &input->program->entry_points[i],
+                    &input->launches[i]);
   text_add(printer->out, "  {.name = 0}};\n");
 }
 
@@ -427,8 +431,9 @@ static Table add_values(ProgramPrinter *printer, const ValueTable *values) {
 }
 
 static int32_t output_row(const PlainInput *plain, const GraphOutput *output) {
-  const BufferAssignment *assignment = plain->entry_point.assignment;
-  int32_t *rows = value_table_rows(plain->values, plain->entry_point.graph);
+  const ProgramStage *stage = entry_point_stage(&plain->entry_point);
+  const BufferAssignment *assignment = stage->assignment;
+  int32_t *rows = value_table_rows(plain->values, stage->graph);
   return rows[assignment->first_value[output->value.node] +
               output->value.result] -
          1;
@@ -436,7 +441,7 @@ static int32_t output_row(const PlainInput *plain, const GraphOutput *output) {
 
 static void add_plain(ProgramPrinter *printer, Table persistent) {
   const PlainInput *plain = printer->input->plain;
-  const Graph *graph = plain->entry_point.graph;
+  const Graph *graph = entry_point_stage(&plain->entry_point)->graph;
   Text *out = printer->out;
   int32_t loss = -1;
   if (plain->device.modules_text) text_add(out, plain->device.modules_text);
@@ -463,9 +468,9 @@ static void add_plain(ProgramPrinter *printer, Table persistent) {
               "  .n_entry_points = 1, .entry_points = plain_entry_points,\n",
               printer->input->options->backend->device,
               printer->input->options->ranks,
-              plain->entry_point.assignment->arena_bytes,
-              printer->input->persistent->bytes, persistent.n, persistent.at,
-              plain->kernels->kernels.n);
+              entry_point_arena_bytes(&plain->entry_point),
+              printer->input->program->persistent.bytes, persistent.n,
+              persistent.at, plain->kernels->kernels.n);
   add_groups_member(printer);
   if (plain->device.modules_text)
     text_printf(out, "  .n_modules = %d, .modules = dnn_plain_modules,\n",
@@ -522,15 +527,15 @@ static void add_program(ProgramPrinter *printer, Table tensors,
   text_printf(out,
               "\n  .world = %d, .arena_bytes = %" PRId64
               ", .persistent_bytes = %" PRId64 ", .parameters = %" PRId64 ",\n",
-              options->ranks, arena_bytes, input->persistent->bytes,
-              count_parameters(input->persistent));
+              options->ranks, arena_bytes, input->program->persistent.bytes,
+              count_parameters(&input->program->persistent));
   text_printf(out,
               "  .n_tensors = %d, .tensors = AT(DnnTensor, %zu),\n"
               "  .n_kernels = %d, .kernels = kernels,\n"
               "  .n_entry_points = %d, .entry_points = entry_points,\n"
               "  .n_data = %d, .data = data,\n",
               tensors.n, tensors.at, input->kernels->kernels.n,
-              input->n_entry_points, input->model->n_data);
+              input->program->n_entry_points, input->model->n_data);
   add_groups_member(printer);
   if (input->device->modules_text)
     text_printf(out, "  .n_modules = %d, .modules = dnn_modules,\n",
@@ -544,12 +549,14 @@ static void add_program(ProgramPrinter *printer, Table tensors,
 /* A prediction has an arena of its own size, so that training does not pay for
  * it. */
 static int64_t program_arena_bytes(const ProgramInput *input) {
-  int64_t bytes = input->persistent->bytes;
-  for (int i = 0; i < input->n_entry_points; i++)
-    if ((input->n_entry_points == 1 ||
-         input->entry_points[i].id != ENTRY_predict) &&
-        input->entry_points[i].assignment->arena_bytes > bytes)
-      bytes = input->entry_points[i].assignment->arena_bytes;
+  const RankProgram *program = input->program;
+  int64_t bytes = program->persistent.bytes;
+  for (int i = 0; i < program->n_entry_points; i++) {
+    const EntryPoint *entry = &program->entry_points[i];
+    int64_t touched = entry_point_arena_bytes(entry);
+    bool counts = program->n_entry_points == 1 || entry->id != ENTRY_predict;
+    if (counts && touched > bytes) bytes = touched;
+  }
   return bytes;
 }
 

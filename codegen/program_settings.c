@@ -216,9 +216,10 @@ void program_add_settings(ProgramPrinter *printer) {
 
 static bool fills_caches_of(const ProgramPrinter *printer) {
   const ProgramInput *input = printer->input;
-  for (int i = 0; i < input->n_entry_points; i++) {
-    const Graph *graph = input->entry_points[i].graph;
-    if (input->entry_points[i].id != ENTRY_prefill) continue;
+  for (int i = 0; i < input->program->n_entry_points; i++) {
+    const EntryPoint *entry = &input->program->entry_points[i];
+    if (entry->id != ENTRY_prefill) continue;
+    const Graph *graph = entry_point_stage(entry)->graph;
     for (int k = 0; k < graph->outputs.n; k++)
       if (graph->outputs.data[k].role == ROLE_decode_cache) return true;
   }

@@ -754,12 +754,14 @@ static Status check_microbatched_inputs(const Select *select) {
 Status select_entry_point(KernelSet *set, const EntryPoint *entry_point,
                           ValueTable *values, const Pacer *pacer,
                           LaunchList *out) {
-  const Graph *graph = entry_point->graph;
-  const InstructionList *list = entry_point->instructions;
+  const ProgramStage *stage = entry_point_stage(entry_point);
+  const Graph *graph = stage->graph;
+  const InstructionList *list = stage->instructions;
   ASSERT(list->graph == graph && instructions_check(list, NULL));
+  ASSERT(entry_point_check(entry_point, NULL));
   Select select = {.set = set,
                    .graph = graph,
-                   .assignment = entry_point->assignment,
+                   .assignment = stage->assignment,
                    .list = list,
                    .arena = set->module->arena,
                    .values = values,

@@ -139,10 +139,8 @@ Status mesh_check_placements(const Graph *graph);
 /* Everything that becomes program.c. */
 typedef struct ProgramInput {
   const Model *model;
-  const EntryPoint *entry_points;
+  const RankProgram *program;
   const LaunchList *launches; /* one list for each entry point */
-  int n_entry_points;
-  const PersistentBuffers *persistent;
   const KernelSet *kernels;
   const DeviceCode *device;
   const BuildOptions *options;

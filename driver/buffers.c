@@ -13,29 +13,44 @@ static BufferAssignment *assign(const Compilation *c, const Plan *plan,
   return assignment;
 }
 
+static void add_stages(PersistentBuffers *persistent, Arena *arena,
+                       const EntryPoint *entry, const Target *target,
+                       void (*add)(PersistentBuffers *, Arena *, const Graph *,
+                                   const Target *)) {
+  for (int s = 0; s < entry->stages.n; s++)
+    add(persistent, arena, entry->stages.data[s].graph, target);
+}
+
 /* Decode caches come last: see PersistentBuffers.  A bundle that reads a
  * checkpoint has all buffers that training has, used or not. */
 static void add_persistent(Compilation *c) {
   Arena *arena = c->module->arena;
   const Target *target = &c->target.backend->target;
   bool reads_checkpoint = c->options->purpose != PURPOSE_train;
-  for (int i = 0; i < c->n_entry_points; i++)
-    persistent_buffers_add(&c->persistent, arena, c->entry_points[i].graph,
-                           target);
+  PersistentBuffers *persistent = &c->program.persistent;
+  for (int i = 0; i < c->program.n_entry_points; i++)
+    add_stages(persistent, arena, &c->program.entry_points[i], target,
+               persistent_buffers_add);
   if (reads_checkpoint && c->model->train)
-    persistent_buffers_add(&c->persistent, arena, c->model->train, target);
-  for (int i = 0; i < c->n_entry_points; i++)
-    persistent_buffers_add_caches(&c->persistent, arena,
-                                  c->entry_points[i].graph, target);
+    persistent_buffers_add(persistent, arena, c->model->train, target);
+  for (int i = 0; i < c->program.n_entry_points; i++)
+    add_stages(persistent, arena, &c->program.entry_points[i], target,
+               persistent_buffers_add_caches);
+}
+
+static void assign_stages(const Compilation *c, EntryPoint *entry) {
+  for (int s = 0; s < entry->stages.n; s++) {
+    ProgramStage *stage = &entry->stages.data[s];
+    stage->assignment =
+        assign(c, c->plan, stage->graph, &c->program.persistent);
+  }
 }
 
 void driver_assign_buffers(Compilation *c) {
   add_persistent(c);
-  for (int i = 0; i < c->n_entry_points; i++)
-    c->entry_points[i].assignment =
-        assign(c, c->plan, c->entry_points[i].graph, &c->persistent);
-  if (c->plain.graph)
-    c->plain.assignment = assign(c, c->plan, c->plain.graph, &c->persistent);
+  for (int i = 0; i < c->program.n_entry_points; i++)
+    assign_stages(c, &c->program.entry_points[i]);
+  assign_stages(c, &c->program.plain);
 }
 
 const BufferAssignment *
@@ -48,19 +63,17 @@ driver_assign_alone(const Compilation *c, EntryPointId id, const Graph *graph) {
 }
 
 const EntryPoint *driver_training_step(const Compilation *c) {
-  for (int i = 0; i < c->n_entry_points; i++)
-    if (c->entry_points[i].id == ENTRY_train) return &c->entry_points[i];
-  return NULL;
+  return rank_program_find(&c->program, ENTRY_train);
 }
 
 /* Prediction has an arena of its own, so it counts only where it is alone. */
 const EntryPoint *driver_largest(const Compilation *c) {
   const EntryPoint *largest = NULL;
-  for (int i = 0; i < c->n_entry_points; i++) {
-    const EntryPoint *entry = &c->entry_points[i];
-    if (c->n_entry_points > 1 && entry->id == ENTRY_predict) continue;
+  for (int i = 0; i < c->program.n_entry_points; i++) {
+    const EntryPoint *entry = &c->program.entry_points[i];
+    if (c->program.n_entry_points > 1 && entry->id == ENTRY_predict) continue;
     if (!largest ||
-        entry->assignment->arena_bytes > largest->assignment->arena_bytes)
+        entry_point_arena_bytes(entry) > entry_point_arena_bytes(largest))
       largest = entry;
   }
   return largest;
@@ -68,17 +81,17 @@ const EntryPoint *driver_largest(const Compilation *c) {
 
 int64_t driver_arena_bytes(const Compilation *c) {
   const EntryPoint *largest = driver_largest(c);
-  return largest ? largest->assignment->arena_bytes : 0;
+  return largest ? entry_point_arena_bytes(largest) : 0;
 }
 
 bool driver_fits_memory(const Compilation *c) {
   const Plan *plan = c->plan;
   const EntryPoint *largest = driver_largest(c);
   if (!plan || !plan->memory_bytes || !largest ||
-      largest->assignment->arena_bytes <= plan->memory_bytes)
+      entry_point_arena_bytes(largest) <= plan->memory_bytes)
     return true;
   Arena *arena = c->module->arena;
-  double most = (double)largest->assignment->arena_bytes;
+  double most = (double)entry_point_arena_bytes(largest);
   Diag *d = diag(c->module->diags, DIAG_memory_pin, plan->memory_span,
                  text_quantity(arena, most, "B"));
   const char *whole = driver_whole_batch(c, largest);

@@ -115,10 +115,7 @@ typedef struct Compilation {
   bool is_trial;          /* nobody reads its warnings */
   BuildTarget target;
   int ranks; /* ranks of the bundle */
-  int n_entry_points;
-  EntryPoint entry_points[N_ENTRY_POINTS];
-  EntryPoint plain; /* DnnPlain of runtime/program.h; without a graph: none */
-  PersistentBuffers persistent;
+  RankProgram program;
   const Graph *trained; /* final graph of training, once it is compiled */
   char model_hash[33];
 } Compilation;
@@ -221,6 +218,9 @@ Graph *driver_run_passes(const Compilation *c, EntryPointId id, Graph *graph,
 /* The instructions of a rank for a graph after all passes. */
 const InstructionList *driver_instructions(const Compilation *c,
                                            const Graph *graph);
+/* Returns an entry point of this final graph, not yet packed. */
+EntryPoint driver_entry_point(const Compilation *c, EntryPointId id,
+                              const Graph *graph);
 /* Returns the buffers of the final graph of this entry point alone. */
 const BufferAssignment *
 driver_assign_alone(const Compilation *c, EntryPointId id, const Graph *graph);

@@ -26,7 +26,7 @@ static bool check_model(const Compilation *c) {
 /* ---- nodes of instructions ---- */
 
 static void find_nodes(Arena *arena, Priced *p) {
-  const InstructionList *list = p->step->instructions;
+  const InstructionList *list = p->stage->instructions;
   VEC(PricedNode) around = {0};
   PricedNode top = {.graph = list->graph, .outer = -1};
   p->nodes = ARENA_ARRAY(arena, PricedNode, list->instructions.n);
@@ -83,7 +83,7 @@ static RawSpans price_with_spans(Arena *arena, const Priced *p,
   RawSpans spans = {.arena = arena};
   CostModel model = p->model;
   model.without |= without;
-  *out = price_list(arena, p->step->instructions, &model, &p->slice, note_span,
+  *out = price_list(arena, p->stage->instructions, &model, &p->slice, note_span,
                     &spans);
   return spans;
 }
@@ -180,7 +180,7 @@ static void follow_range(Follow *f, int from, int to) {
 static void follow_class(Arena *arena, Priced *p, const PriceClass *class,
                          const RawClass *raw, const RawClass *alone,
                          PricedClass *out) {
-  const InstructionList *list = p->step->instructions;
+  const InstructionList *list = p->stage->instructions;
   int n = list->instructions.n;
   Follow f = {.arena = arena,
               .p = p,
@@ -273,8 +273,8 @@ const char *priced_devices(Arena *arena, const Priced *p) {
 }
 
 const char *priced_queue_name(Arena *arena, const Priced *p, int queue) {
-  const InstructionQueue *of = &p->step->instructions->queues.data[queue];
-  const Mesh *mesh = &p->step->graph->mesh;
+  const InstructionQueue *of = &p->stage->instructions->queues.data[queue];
+  const Mesh *mesh = &p->stage->graph->mesh;
   Text name = text_create(arena);
   text_add(&name, queue_name(of->kind));
   AxisSet axes = axis_list_set(of->axes);
@@ -315,6 +315,7 @@ bool driver_price(const Compilation *c, const PriceRequest *request,
   out->model.without = request->without;
   out->model.curves = request->curves;
   if (!check_model(c)) return false;
+  out->stage = entry_point_stage(out->step);
   out->slice =
       cluster_slice(module->arena, out->cluster, request->first_rank, c->ranks);
   if (!driver_cost_model(c, &out->slice, &out->model)) return false;
@@ -322,8 +323,8 @@ bool driver_price(const Compilation *c, const PriceRequest *request,
   if (request->wants_spans)
     add_spans(module->arena, out);
   else
-    out->price = price_list(module->arena, out->step->instructions, &out->model,
-                            &out->slice, NULL, NULL);
+    out->price = price_list(module->arena, out->stage->instructions,
+                            &out->model, &out->slice, NULL, NULL);
   out->memory = least_memory(out);
   driver_end_station(c->options, "price", begin);
   if (out->model.profile) note_cores(out);

@@ -43,8 +43,9 @@ typedef struct Priced {
   const Cluster *cluster; /* the cluster after --what-if */
   ClusterSlice slice;     /* its ranks, as a part of the cluster */
   CostModel model;
-  const EntryPoint *step; /* the training step */
-  Bytes peak;             /* the arena of a rank */
+  const EntryPoint *step;    /* the training step */
+  const ProgramStage *stage; /* its stage */
+  Bytes peak;                /* the arena of a rank */
   Bytes pinned; /* memory that the plan allows; 0 means that it says nothing */
   Bytes memory; /* memory of the least device, or less if the plan says so */
   Price price;

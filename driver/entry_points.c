@@ -156,6 +156,14 @@ const InstructionList *driver_instructions(const Compilation *c,
   return instructions_of(c->module->arena, graph, &c->target.backend->target);
 }
 
+EntryPoint driver_entry_point(const Compilation *c, EntryPointId id,
+                              const Graph *graph) {
+  EntryPoint entry =
+      entry_point_of_list(c->module->arena, id, driver_instructions(c, graph));
+  entry.batch = entry_point_batch(c->model, id);
+  return entry;
+}
+
 bool driver_add_graph(Compilation *c, EntryPointId id, Graph *graph,
                       PassResult *out) {
   PassResult result = {0};
@@ -163,12 +171,8 @@ bool driver_add_graph(Compilation *c, EntryPointId id, Graph *graph,
   if (!driver_compile_graph(c, id, with_averages(c, graph), 0, &result))
     return false;
   if (id == ENTRY_train) c->trained = result.graph;
-  c->entry_points[c->n_entry_points++] =
-      (EntryPoint){.id = id,
-                   .name = entry_point_name(id),
-                   .graph = result.graph,
-                   .instructions = driver_instructions(c, result.graph),
-                   .batch = entry_point_batch(c->model, id)};
+  c->program.entry_points[c->program.n_entry_points++] =
+      driver_entry_point(c, id, result.graph);
   if (out) *out = result;
   return true;
 }
@@ -209,11 +213,7 @@ void driver_add_plain(Compilation *c) {
   PassRun run = {
       .name = "plain", .plan = c->plan, .is_training = true, .is_plain = true};
   PassResult result = driver_passes(c, module, &run, graph);
-  if (diags_errors(module->diags) == 0)
-    c->plain =
-        (EntryPoint){.id = ENTRY_train,
-                     .name = "plain",
-                     .graph = result.graph,
-                     .instructions = driver_instructions(c, result.graph),
-                     .batch = c->model->settings.batch};
+  if (diags_errors(module->diags) > 0) return;
+  c->program.plain = driver_entry_point(c, ENTRY_train, result.graph);
+  c->program.plain.name = "plain";
 }

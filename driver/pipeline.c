@@ -94,9 +94,12 @@ static bool add_entry_points(Compilation *c) {
 
 static void hash_model(Compilation *c) {
   Text text = text_create(c->module->arena);
-  for (int i = 0; i < c->n_entry_points; i++)
-    text_printf(&text, "%016llx\n",
-                (unsigned long long)graph_hash(c->entry_points[i].graph));
+  for (int i = 0; i < c->program.n_entry_points; i++) {
+    const EntryPoint *entry = &c->program.entry_points[i];
+    for (int s = 0; s < entry->stages.n; s++)
+      text_printf(&text, "%016llx\n",
+                  (unsigned long long)graph_hash(entry->stages.data[s].graph));
+  }
   hash_hex(text_string(&text), text.n, c->model_hash);
 }
 
@@ -145,12 +148,10 @@ Status driver_build(const Compilation *c, const BuildOptions *host,
   options.archs = c->target.archs;
   options.n_archs = c->target.n_archs;
   options.ranks = c->ranks;
-  /* A paced program has no values to explain. */
-  options.plain = c->plain.graph && !host->pacer ? &c->plain : NULL;
   options.plan_text = text_string(&plan);
   options.model_hash = c->model_hash;
   options.plan_hash = plan_hash;
   options.model_dir = c->model_folder;
-  return codegen_build(c->module, c->model, c->plan, c->entry_points,
-                       c->n_entry_points, &c->persistent, &options, out);
+  return codegen_build(c->module, c->model, c->plan, &c->program, &options,
+                       out);
 }

@@ -57,7 +57,8 @@ static PeakKind largest_kind(const MemoryPeak *peak) {
 
 void driver_check_remat(const Compilation *c) {
   const PlanPin *line = first_remat(c->plan);
-  const EntryPoint *step = driver_training_step(c);
+  const EntryPoint *entry = driver_training_step(c);
+  const ProgramStage *step = entry ? entry_point_stage(entry) : NULL;
   MemoryPeak without;
   if (!line || !step || !peak_without(c, &without)) return;
   MemoryPeak with =

@@ -51,7 +51,7 @@ const char *driver_whole_batch(const Compilation *c, const EntryPoint *entry) {
   bool is_evaluation = id == ENTRY_eval || id == ENTRY_eval_remainder;
   const Plan *plan = is_evaluation ? driver_entry_point_plan(c, id) : NULL;
   if (!plan || plan->microbatches <= 1 ||
-      mesh_microbatches(&entry->graph->mesh) > 1)
+      mesh_microbatches(&entry_point_stage(entry)->graph->mesh) > 1)
     return NULL;
   Compilation trial = *c;
   CompileOptions options = *c->options;

@@ -8,6 +8,7 @@
 #include "ir/model/model.h"
 #include "ir/place/mesh_place.h"
 #include "ir/plan/plan.h"
+#include "ir/program.h"
 #include "ir/target.h"
 
 typedef struct PassContext {
@@ -128,41 +129,6 @@ int *graph_count_uses(const Graph *graph, Arena *arena);
 bool matmul_can_add(const Graph *graph, int id, const int *n_uses);
 
 /* ---- buffers/buffer_assignment.c (the last step before codegen) ---- */
-
-/* The places of values of the final graph in a rank's arena. */
-typedef struct BufferAssignment {
-  /* [n_values]: bytes; values are numbered first_value[node] + result. */
-  int64_t *offset;
-  int64_t *bytes;
-  int *first_value;   /* [n_nodes] */
-  int64_t *workspace; /* offset of library scratch by node; -1 means none */
-  /* [n_nodes]: of a scan its body's, whose offsets count from the scan's
-   * workspace; else NULL. */
-  struct BufferAssignment **bodies;
-  /* [n_values]: in a body, the scan's input whose bytes the value has, or the
-   * number of inputs plus its result; else -1. */
-  int *outside;
-  int64_t persistent_bytes; /* bytes of the persistent buffers in use */
-  int64_t arena_bytes;      /* highest byte this graph touches */
-} BufferAssignment;
-
-/* Memory that survives a training step, shared by all graphs of a model:
- * parameters, states, optimizer state, decode caches, step, seed. */
-typedef struct PersistentBuffer {
-  Role role;
-  Name path;
-  const Type *type;
-  Init init;
-  int64_t offset, bytes;
-} PersistentBuffer;
-typedef struct PersistentBuffers {
-  VEC(PersistentBuffer) buffers;
-  int64_t bytes;
-  Map *by_path[N_ROLES]; /* index in buffers, plus 1; NULL means none */
-  /* Caches come last: a graph that reads and fills none has its transient bytes
-   * there. */
-  int64_t bytes_but_caches;
-} PersistentBuffers;
 
 void persistent_buffers_add(PersistentBuffers *layout, Arena *arena,
                             const Graph *graph, const Target *target);

@@ -157,12 +157,8 @@ static bool check_step(MessageCheck *check, const Compilation *c,
                        const VerifyStep *step, const PlayMessages *played,
                        int *at) {
   ProgramMessages messages;
-  EntryPoint entry = {.name = step->name,
-                      .graph = step->played,
-                      .instructions = driver_instructions(c, step->played),
-                      .assignment = step->assignment};
   Status status =
-      codegen_messages(c->module, c->target.backend, &entry, &messages);
+      codegen_messages(c->module, c->target.backend, &step->entry, &messages);
   if (status.code != STATUS_ok) return false;
   check_splits(check, step->played);
   if (messages.fault) {

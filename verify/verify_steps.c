@@ -81,9 +81,8 @@ static void make_references(const StepCompiler *s, bool is_resized) {
 /* NULL: the whole program is not compiled. */
 static const Graph *graph_of_entry(const StepCompiler *s, EntryPointId id) {
   const Compilation *c = s->c;
-  for (int i = 0; i < c->n_entry_points; i++)
-    if (c->entry_points[i].id == id) return c->entry_points[i].graph;
-  return NULL;
+  const EntryPoint *entry = rank_program_find(&c->program, id);
+  return entry ? entry_point_stage(entry)->graph : NULL;
 }
 
 /* Entry points of the bundle that are computed by each rank in full. */
@@ -101,8 +100,7 @@ static const char *list_not_played(const StepCompiler *s) {
 }
 
 static void forget_program(Compilation *c) {
-  c->n_entry_points = 0;
-  c->persistent = (PersistentBuffers){0};
+  c->program = (RankProgram){0};
   c->trained = NULL;
 }
 
@@ -287,7 +285,10 @@ static void assign_steps(const StepCompiler *s, StepList *steps) {
     const BufferAssignment *assignment =
         buffer_assign(&ctx, step->played, &persistent);
     arena_destroy(ctx.scratch);
-    step->assignment = assignment;
+    step->entry = entry_point_of_list(s->arena, ENTRY_train,
+                                      driver_instructions(s->c, step->played));
+    step->entry.name = step->name;
+    entry_point_stage(&step->entry)->assignment = assignment;
     step->batch_shards = shards_of_batch(step->played);
     step->program =
         play_program(s->arena, step->played,

@@ -20,7 +20,7 @@
 typedef struct VerifyStep {
   const char *name;
   const Graph *played, *reference;
-  const BufferAssignment *assignment; /* that of the played graph */
+  EntryPoint entry; /* the played graph as a stage of a program */
   const PlayProgram *program;
   int64_t batch_shards;
   bool has_gradients; /* gradients are compared, and nothing is updated */

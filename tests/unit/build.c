@@ -44,13 +44,13 @@ static Selected selected_create(const char *text) {
 }
 
 static EntryPoint entry_point_of(const Selected *selected) {
-  return (EntryPoint){
-      .name = "train",
-      .graph = selected->graph,
-      .instructions = instructions_of(selected->module->arena, selected->graph,
-                                      &selected->set->backend->target),
-      .assignment = selected->assignment,
-      .batch = 8};
+  Arena *arena = selected->module->arena;
+  EntryPoint entry = entry_point_of_list(
+      arena, ENTRY_train,
+      instructions_of(arena, selected->graph, &selected->set->backend->target));
+  entry_point_stage(&entry)->assignment = selected->assignment;
+  entry.batch = 8;
+  return entry;
 }
 
 static Status select_into(Selected *selected) {
@@ -343,11 +343,12 @@ static Site *site_create(void) {
 }
 
 static Status build_site(Site *site) {
-  EntryPoint input = entry_point_of(&site->selected);
+  RankProgram program = {.n_entry_points = 1,
+                         .entry_points = {entry_point_of(&site->selected)},
+                         .persistent = site->selected.persistent};
   site->report = (BuildReport){0};
-  return codegen_build(site->selected.module, &site->model, NULL, &input, 1,
-                       &site->selected.persistent, &site->options,
-                       &site->report);
+  return codegen_build(site->selected.module, &site->model, NULL, &program,
+                       &site->options, &site->report);
 }
 
 static void site_destroy(Site *site) {

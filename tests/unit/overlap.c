@@ -75,7 +75,7 @@ static Step compile_step(const char *model, const char *sizes,
   cr_assert_eq(driver_compile(&c, STATION_program), COMPILE_done, "%s", plan);
   LaunchList launches = {0};
   KernelSet *kernels = kernel_set_create(module, c.target.backend);
-  const EntryPoint *train = &c.entry_points[0];
+  const EntryPoint *train = &c.program.entry_points[0];
   cr_assert_str_eq(train->name, "train");
   cr_assert_eq(select_entry_point(kernels, train, NULL, NULL, &launches).code,
                STATUS_ok);
@@ -90,7 +90,7 @@ static Step compile_step(const char *model, const char *sizes,
   step.program = (DnnProgram){.world = c.ranks,
                               .entry_points = &step.entry,
                               .n_entry_points = 1,
-                              .arena_bytes = train->assignment->arena_bytes};
+                              .arena_bytes = entry_point_arena_bytes(train)};
   return step;
 }
 

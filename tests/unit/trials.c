@@ -107,7 +107,7 @@ static Result result_of(const Trial *trial, bool is_priced) {
   if (!is_priced) return (Result){0};
   const Priced *p = &trial->priced;
   return (Result){true,    p->price.step, p->price.exposed,
-                  p->peak, p->price.sent, graph_hash(p->step->graph)};
+                  p->peak, p->price.sent, graph_hash(p->stage->graph)};
 }
 
 /* Plans that can be read. */

@@ -54,7 +54,7 @@ const char *tool_kernels(Tool *tool, const Compilation *c) {
   Text out = text_create(tool->arena);
   KernelList list = {&out, map_create(tool->arena)};
   text_add(&out, "kernel,part,op,dtype,batch,m,n,k,flops,bytes\n");
-  add_instructions(&list, step->instructions);
+  add_instructions(&list, entry_point_stage(step)->instructions);
   return text_string(&out);
 }
 

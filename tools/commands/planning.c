@@ -40,8 +40,8 @@ typedef struct Parts {
 
 /* A hash of what a rank executes. */
 static uint64_t program_of(const Priced *priced) {
-  const InstructionList *list = priced->step->instructions;
-  uint64_t hash = graph_hash(priced->step->graph);
+  const InstructionList *list = priced->stage->instructions;
+  uint64_t hash = graph_hash(priced->stage->graph);
   for (int i = 0; i < list->instructions.n; i++) {
     const Instruction *of = &list->instructions.data[i];
     const int words[] = {(int)of->kind, of->node, of->collective, of->queue};

@@ -124,7 +124,8 @@ bool tool_make_pacer(Tool *tool, const Compilation *c, Pacer *out) {
   pacing->missing = text_create(tool->arena);
   pacing->model.profile = tool_read_profile(tool, tool->options.paced);
   if (!pacing->model.profile || !choose_model(tool, c, pacing)) return false;
-  note_missing(pacing, driver_training_step(c)->instructions);
+  note_missing(pacing,
+               entry_point_stage(driver_training_step(c))->instructions);
   *out = (Pacer){.pace = pace_of, .user = pacing};
   return check_missing(pacing, tool->options.paced);
 }

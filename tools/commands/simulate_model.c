@@ -75,9 +75,10 @@ static void print_memory(Text *out, const Priced *s, const PriceClass *class) {
 static void print_largest(Text *out, const Priced *s) {
   const EntryPoint *largest = driver_largest(s->c);
   if (largest == s->step) return;
-  text_printf(
-      out, "the entry point '%s' needs it, a training step %s\n", largest->name,
-      text_quantity(out->arena, (double)s->step->assignment->arena_bytes, "B"));
+  text_printf(out, "the entry point '%s' needs it, a training step %s\n",
+              largest->name,
+              text_quantity(out->arena,
+                            (double)s->stage->assignment->arena_bytes, "B"));
 }
 
 static void print_class(Text *out, const Priced *s, const PriceClass *class) {

@@ -88,14 +88,14 @@ static const char *stored_path(const PersistentBuffer *buffer) {
 }
 
 static void add_memory(PathSum *sum, const Priced *p) {
-  const Graph *graph = p->step->graph;
+  const Graph *graph = p->stage->graph;
   const Target *target = &p->c->target.backend->target;
-  MemoryPeak peak = memory_peak(graph, p->step->assignment, target);
+  MemoryPeak peak = memory_peak(graph, p->stage->assignment, target);
   int n;
   const MemoryValue *values =
-      memory_values(sum->arena, graph, p->step->assignment, target, &n);
-  for (int i = 0; i < p->c->persistent.buffers.n; i++) {
-    const PersistentBuffer *buffer = &p->c->persistent.buffers.data[i];
+      memory_values(sum->arena, graph, p->stage->assignment, target, &n);
+  for (int i = 0; i < p->c->program.persistent.buffers.n; i++) {
+    const PersistentBuffer *buffer = &p->c->program.persistent.buffers.data[i];
     path_row(sum, stored_path(buffer))->persistent += buffer->bytes;
   }
   for (int i = 0; i < n; i++)

@@ -195,7 +195,7 @@ static void print_edges(Text *out, Dot *d) {
 
 void dot_print(Text *out, const Inspection *in) {
   const Priced *p = in->priced;
-  const Graph *graph = p->step->graph;
+  const Graph *graph = p->stage->graph;
   Dot d = {.arena = out->arena,
            .p = p,
            .graph = graph,

@@ -50,9 +50,9 @@ bool inspect_rates(Inspection *out) {
 static void add_kinds(Arena *arena, Inspection *out) {
   const Priced *p = out->priced;
   Bytes bytes[N_ROLES] = {0};
-  for (int i = 0; i < p->c->persistent.buffers.n; i++)
-    bytes[p->c->persistent.buffers.data[i].role] +=
-        p->c->persistent.buffers.data[i].bytes;
+  for (int i = 0; i < p->c->program.persistent.buffers.n; i++)
+    bytes[p->c->program.persistent.buffers.data[i].role] +=
+        p->c->program.persistent.buffers.data[i].bytes;
   for (int role = 0; role < N_ROLES; role++)
     if (bytes[role] > 0)
       vec_push(arena, &out->kinds,
@@ -64,7 +64,7 @@ static void add_kinds(Arena *arena, Inspection *out) {
                (KindRow){peak_kind_name((PeakKind)k),
                          peak_kind_words((PeakKind)k), out->peak.bytes[k],
                          out->peak.most[k], false});
-  out->others = p->peak - p->step->assignment->arena_bytes;
+  out->others = p->peak - p->stage->assignment->arena_bytes;
   out->holes = p->peak - out->others;
   for (int i = 0; i < out->kinds.n; i++)
     out->holes -= out->kinds.data[i].at_peak;
@@ -108,7 +108,7 @@ static void keep_sharded_names(Inspection *out) {
 
 /* A fused kernel stores its results alone. */
 static void add_names(Arena *arena, Inspection *out) {
-  const Graph *graph = out->priced->step->graph;
+  const Graph *graph = out->priced->stage->graph;
   for (int id = 0; id < graph->nodes.n; id++) {
     const Node *node = graph->nodes.data[id];
     for (int r = 0; r < node->n_results; r++)
@@ -131,7 +131,7 @@ static void widen(PathRow *row, const PathRow *by) {
 
 static void add_parameter(Arena *arena, Inspection *out, Map *rows,
                           const GraphInput *input) {
-  const Graph *graph = out->priced->step->graph;
+  const Graph *graph = out->priced->stage->graph;
   const Type *type = graph_type(graph, input->value);
   PathRow fold = paths_fold(out->priced->c->module->names, arena, input->path);
   intptr_t at = (intptr_t)map_get(rows, fold.key);
@@ -146,7 +146,7 @@ static void add_parameter(Arena *arena, Inspection *out, Map *rows,
 }
 
 static void add_parameters(Arena *arena, Inspection *out) {
-  const Graph *graph = out->priced->step->graph;
+  const Graph *graph = out->priced->stage->graph;
   Map *rows = map_create(arena);
   for (int i = 0; i < graph->inputs.n; i++)
     if (graph->inputs.data[i].role == ROLE_param)
@@ -157,7 +157,7 @@ static void add_parameters(Arena *arena, Inspection *out) {
 
 Inspection inspect_memory(Arena *arena, const Priced *p) {
   Inspection out = {.priced = p};
-  out.peak = memory_peak(p->step->graph, p->step->assignment,
+  out.peak = memory_peak(p->stage->graph, p->stage->assignment,
                          &p->c->target.backend->target);
   add_kinds(arena, &out);
   return out;

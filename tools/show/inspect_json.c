@@ -109,7 +109,7 @@ static void add_kinds(Text *out, const Inspection *in) {
 }
 
 static void add_names(Text *out, const Inspection *in) {
-  const Mesh *mesh = &in->priced->step->graph->mesh;
+  const Mesh *mesh = &in->priced->stage->graph->mesh;
   text_add(out, ",\"mesh\":[");
   for (int a = 0; a < mesh->n_axes; a++) {
     text_add(out, a ? ",{\"axis\":" : "{\"axis\":");
@@ -130,7 +130,7 @@ static void add_names(Text *out, const Inspection *in) {
 }
 
 static void add_parameters(Text *out, const Inspection *in) {
-  const Mesh *mesh = &in->priced->step->graph->mesh;
+  const Mesh *mesh = &in->priced->stage->graph->mesh;
   text_add(out, ",\"parameters\":[");
   for (int i = 0; i < in->parameters.n; i++) {
     const ParameterRow *row = &in->parameters.data[i];

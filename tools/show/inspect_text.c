@@ -91,7 +91,7 @@ const char *inspect_axes(Arena *arena, const Mesh *mesh, AxisList axes) {
 }
 
 static void print_names(Text *out, const Inspection *in) {
-  const Mesh *mesh = &in->priced->step->graph->mesh;
+  const Mesh *mesh = &in->priced->stage->graph->mesh;
   if (in->names.n == 0) return;
   text_printf(out, "\n%-22s %-24s %8s\n", "sharding by name", "over", "values");
   for (int i = 0; i < in->names.n; i++) {

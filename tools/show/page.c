@@ -11,7 +11,7 @@
 
 static void add_title(Text *out, const Inspection *in) {
   const Priced *p = in->priced;
-  const Mesh *mesh = &p->step->graph->mesh;
+  const Mesh *mesh = &p->stage->graph->mesh;
   text_add(out, "<h1>");
   page_text(out, p->c->model->name);
   text_add(out, " under ");

@@ -183,7 +183,7 @@ static void add_parameters(Text *out, const Inspection *in, const Mesh *mesh) {
 
 void page_sharding(Text *out, const Inspection *in) {
   static const char *const heads[] = {"name", "over", ">values of a step"};
-  const Mesh *mesh = &in->priced->step->graph->mesh;
+  const Mesh *mesh = &in->priced->stage->graph->mesh;
   add_parameters(out, in, mesh);
   if (in->names.n == 0) return;
   text_add(out, "<h3>By name, over all values of a step</h3>\n");

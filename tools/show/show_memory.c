@@ -17,19 +17,19 @@
 static void add_roles(Text *out, const Compilation *c, bool is_json) {
   int64_t bytes[N_ROLES] = {0};
   const EntryPoint *step = driver_training_step(c);
-  for (int i = 0; i < c->persistent.buffers.n; i++)
-    bytes[c->persistent.buffers.data[i].role] +=
-        c->persistent.buffers.data[i].bytes;
+  for (int i = 0; i < c->program.persistent.buffers.n; i++)
+    bytes[c->program.persistent.buffers.data[i].role] +=
+        c->program.persistent.buffers.data[i].bytes;
   text_add(out, is_json ? "\"memory\":{" : "bytes on each rank\n");
   for (int role = 0; role < N_ROLES; role++)
     if (bytes[role] > 0)
       text_printf(out, is_json ? "\"%s\":%lld," : "  %-20s %14lld\n",
                   role_name((Role)role), (long long)bytes[role]);
   if (step)
-    text_printf(
-        out, is_json ? "\"%s\":%lld," : "  %-20s %14lld\n",
-        is_json ? "values" : "values of a step",
-        (long long)(step->assignment->arena_bytes - c->persistent.bytes));
+    text_printf(out, is_json ? "\"%s\":%lld," : "  %-20s %14lld\n",
+                is_json ? "values" : "values of a step",
+                (long long)(entry_point_arena_bytes(step) -
+                            c->program.persistent.bytes));
   text_printf(out, is_json ? "\"%s\":%lld" : "  %-20s %14lld\n", "arena",
               (long long)driver_arena_bytes(c));
 }
@@ -39,9 +39,9 @@ static void add_roles(Text *out, const Compilation *c, bool is_json) {
 static void add_entry_json(Text *out, const EntryPoint *entry,
                            const char *whole) {
   text_printf(out, "{\"name\":\"%s\",\"arena_bytes\":%lld", entry->name,
-              (long long)entry->assignment->arena_bytes);
+              (long long)entry_point_arena_bytes(entry));
   text_printf(out, ",\"microbatches\":%d,\"whole_batch_for\":",
-              mesh_microbatches(&entry->graph->mesh));
+              mesh_microbatches(&entry_point_stage(entry)->graph->mesh));
   if (whole)
     text_add_json(out, whole);
   else
@@ -51,17 +51,17 @@ static void add_entry_json(Text *out, const EntryPoint *entry,
 
 static void add_entry_row(Text *out, const EntryPoint *entry,
                           const char *whole) {
-  int n = mesh_microbatches(&entry->graph->mesh);
+  int n = mesh_microbatches(&entry_point_stage(entry)->graph->mesh);
   text_printf(out, "  %-20s %14lld  %d micro-batch%s", entry->name,
-              (long long)entry->assignment->arena_bytes, n, n == 1 ? "" : "es");
+              (long long)entry_point_arena_bytes(entry), n, n == 1 ? "" : "es");
   if (whole) text_printf(out, ": %s needs the batch at once", whole);
   text_add(out, "\n");
 }
 
 void show_entry_points(Text *out, const Compilation *c, bool is_json) {
   text_add(out, is_json ? "\"entry_points\":[" : "arena by entry point\n");
-  for (int i = 0; i < c->n_entry_points; i++) {
-    const EntryPoint *entry = &c->entry_points[i];
+  for (int i = 0; i < c->program.n_entry_points; i++) {
+    const EntryPoint *entry = &c->program.entry_points[i];
     if (is_json && i) text_add(out, ",");
     (is_json ? add_entry_json : add_entry_row)(out, entry,
                                                driver_whole_batch(c, entry));
@@ -71,13 +71,13 @@ void show_entry_points(Text *out, const Compilation *c, bool is_json) {
 
 /* ---- the training step at its peak ---- */
 
-static const char *peak_path(const EntryPoint *step, const MemoryPeak *peak) {
+static const char *peak_path(const ProgramStage *step, const MemoryPeak *peak) {
   const char *path =
       peak->node < 0 ? NULL : step->graph->nodes.data[peak->node]->path;
   return path ? path : "";
 }
 
-static void add_peak_json(Text *out, const EntryPoint *step,
+static void add_peak_json(Text *out, const ProgramStage *step,
                           const MemoryPeak *peak) {
   text_printf(out, ",\"peak\":{\"live\":%lld,\"packed\":%lld,\"at\":",
               (long long)peak->live, (long long)peak->packed);
@@ -89,7 +89,7 @@ static void add_peak_json(Text *out, const EntryPoint *step,
   text_add(out, "}");
 }
 
-static void add_peak_table(Text *out, const EntryPoint *step,
+static void add_peak_table(Text *out, const ProgramStage *step,
                            const MemoryPeak *peak) {
   text_printf(out, "%-22s %14s %14s\n", "values of a step", "at the peak",
               "at most");
@@ -105,9 +105,10 @@ static void add_peak_table(Text *out, const EntryPoint *step,
 }
 
 void show_memory(Text *out, const Compilation *c, bool is_json) {
-  const EntryPoint *step = driver_training_step(c);
+  const EntryPoint *entry = driver_training_step(c);
   add_roles(out, c, is_json);
-  if (step) {
+  if (entry) {
+    const ProgramStage *step = entry_point_stage(entry);
     MemoryPeak peak =
         memory_peak(step->graph, step->assignment, &c->target.backend->target);
     if (is_json)

@@ -98,7 +98,7 @@ static void fill_queue(BarMaker *m, const Priced *p, const Timeline *of,
 
 static Timeline make_timeline(Arena *arena, const Priced *p, int class,
                               Ps begin, Ps end, const char *title) {
-  int n_queues = p->step->instructions->queues.n;
+  int n_queues = p->stage->instructions->queues.n;
   Timeline out = {.title = title,
                   .class = class,
                   .begin = begin,
@@ -196,7 +196,7 @@ static bool is_in_block(const Priced *p, const StreamSpan *span, Name block,
 /* A launch of the block in this pass. */
 static bool is_work_of(const Priced *p, const StreamSpan *span, Name block,
                        int64_t index, bool is_forward) {
-  const InstructionList *list = p->step->instructions;
+  const InstructionList *list = p->stage->instructions;
   return !span->is_wait &&
          list->instructions.data[span->instruction].kind == INSTRUCTION_run &&
          is_in_block(p, span, block, index, is_forward);
@@ -278,10 +278,10 @@ typedef struct LiveBytes {
 
 /* By node: what is alive while it runs. */
 static LiveBytes *live_bytes(Arena *arena, const Priced *p) {
-  const Graph *graph = p->step->graph;
+  const Graph *graph = p->stage->graph;
   int n = graph->nodes.n, n_values;
   const MemoryValue *values =
-      memory_values(arena, graph, p->step->assignment,
+      memory_values(arena, graph, p->stage->assignment,
                     &p->c->target.backend->target, &n_values);
   LiveBytes *live = ARENA_ARRAY(arena, LiveBytes, n + 2);
   for (int i = 0; i < n_values; i++) {
@@ -318,7 +318,7 @@ MemoryMoment *memory_over_time(Arena *arena, const Priced *p, int *out_n) {
   Ps begin = p->price.classes[p->price.slowest].begin;
   Ps column = p->price.step / TIMELINE_COLUMNS + 1;
   int64_t at = -1; /* the column of the last moment */
-  int last = p->step->graph->nodes.n;
+  int last = p->stage->graph->nodes.n;
   for (int i = 0; i < class->stream.n; i++) {
     const StreamSpan *span = &class->stream.data[i];
     int node = p->nodes[span->instruction].outer;

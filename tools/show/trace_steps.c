@@ -78,7 +78,7 @@ static void add_queues(Text *out, const Priced *p, int class) {
 
 Status trace_step(Arena *arena, const Priced *p, const char *path) {
   Text out = text_create(arena);
-  const InstructionList *list = p->step->instructions;
+  const InstructionList *list = p->stage->instructions;
   for (int class = 0; class < p->n_classes; class ++) {
     text_printf(&out,
                 "%s\n{\"ph\":\"M\",\"pid\":%d,\"name\":\"process_name\","
