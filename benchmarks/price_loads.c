@@ -577,7 +577,8 @@ static void compare(Compilation *c) {
              .list = list,
              .model = &model,
              .slice = &slice,
-             .step = price_list(arena, list, &model, &slice, NULL, NULL).step,
+             .step =
+                 price_program(arena, entry, &model, &slice, NULL, NULL).step,
              .n = n,
              .jobs = ARENA_ARRAY(arena, Job, n),
              .is_inside = ARENA_ARRAY(arena, bool, n),

@@ -105,10 +105,10 @@ static void set_share(DeviceRates *rates, const char *name, double value) {
   fail("no share", name);
 }
 
-static const InstructionList *list_of(const Step *step) {
+static const EntryPoint *entry_of(const Step *step) {
   const EntryPoint *entry = driver_training_step(&step->c);
   if (!entry) fail("no training in", step->c.options->path);
-  return entry_point_stage(entry)->instructions;
+  return entry;
 }
 
 static void print_price(const Step *step, char **words, int n) {
@@ -122,7 +122,8 @@ static void print_price(const Step *step, char **words, int n) {
   Arena *scratch = arena_beside(step->module->arena);
   ClusterSlice slice =
       cluster_slice(scratch, step->c.cluster, 0, step->c.ranks);
-  Price price = price_list(scratch, list_of(step), &model, &slice, NULL, NULL);
+  Price price =
+      price_program(scratch, entry_of(step), &model, &slice, NULL, NULL);
   arena_destroy(scratch);
   printf("%.9f\n", (double)price.step * 1e-12);
 }

@@ -8,9 +8,9 @@
  *     wait %4                98 .. 103 us waits for all_reduce
  *
  * The simulator tells of launches and transfers alone.  A wait lies between
- * two of them: the list is followed once more, and a wait ends with the last
+ * two of them: the program is followed once more, and a wait ends with the last
  * transfer that its collective has started.  A launch takes longer beside a
- * transfer; the same list priced without interference tells by how much.
+ * transfer; the same program priced without interference tells by how much.
  */
 #include "driver/driver_price.h"
 
@@ -83,12 +83,11 @@ static RawSpans price_with_spans(Arena *arena, const Priced *p,
   RawSpans spans = {.arena = arena};
   CostModel model = p->model;
   model.without |= without;
-  *out = price_list(arena, p->stage->instructions, &model, &p->slice, note_span,
-                    &spans);
+  *out = price_program(arena, p->step, &model, &p->slice, note_span, &spans);
   return spans;
 }
 
-/* ---- the list, followed once more ---- */
+/* ---- the program, followed once more ---- */
 
 typedef struct Ends {
   VEC(Ps) data;
@@ -206,7 +205,11 @@ static void follow_class(Arena *arena, Priced *p, const PriceClass *class,
     if (kind == INSTRUCTION_clear)
       f.launches[i] = cost_clear(class->model, at->graph, at->id);
   }
-  follow_range(&f, 0, n);
+  for (int i = 0; i < p->step->timeline.n; i++) {
+    const ProgramSegment *segment =
+        entry_point_segment(p->step, &p->step->timeline.data[i]);
+    follow_range(&f, segment->begin, segment->end);
+  }
   ASSERT(f.next == raw->stream.n && f.now == class->begin + class->step);
 }
 
@@ -323,8 +326,8 @@ bool driver_price(const Compilation *c, const PriceRequest *request,
   if (request->wants_spans)
     add_spans(module->arena, out);
   else
-    out->price = price_list(module->arena, out->stage->instructions,
-                            &out->model, &out->slice, NULL, NULL);
+    out->price = price_program(module->arena, out->step, &out->model,
+                               &out->slice, NULL, NULL);
   out->memory = least_memory(out);
   driver_end_station(c->options, "price", begin);
   if (out->model.profile) note_cores(out);

@@ -1,14 +1,16 @@
 /*
- * price_list.c -- makes a program of the simulator of an instruction list: each
- * launch with its time, each collective with its latency and loads.
+ * price_list.c -- makes a program of the simulator of an entry point: each
+ * launch with its time, each collective with its latency and loads, in the
+ * order in which the timeline calls segments.
  *
  *     run %3 dot                     run 3 us (launch), run 80 us (product)
  *     start %4 all_reduce on 0  =>   start 0 on queue 0
  *     run %5 fused                   run 3 us (launch), run 20 us (fused)
  *     wait %4 before %6              wait 0
  *
- * All ranks execute one list.  The ranks of each group of the cluster are a
- * class: their launches take the time of their device.
+ * Calls of one segment that follow each other are a loop.  All ranks execute
+ * one program.  The ranks of each group of the cluster are a class: their
+ * launches take the time of their device.
  *
  * A rank waits at the end of a step for all that it has started, so nothing is
  * under way when it begins the next one: with one class every step takes as
@@ -159,12 +161,9 @@ static void price_wait(Pricing *p, const Instruction *instruction) {
 
 /* ---- loops ---- */
 
-static void enter_loop(Pricing *p, const Instruction *instruction) {
-  const Graph *graph = graph_here(p);
-  vec_push(p->arena, &p->graphs,
-           instruction->node < 0 ? graph
-                                 : graph->nodes.data[instruction->node]->body);
-  LoopAround loop = {.trips = instruction->trips};
+static void enter_loop(Pricing *p, const Graph *graph, int64_t trips) {
+  vec_push(p->arena, &p->graphs, graph);
+  LoopAround loop = {.trips = trips};
   for (int k = 0; k < p->collectives.kinds.n; k++)
     vec_push(p->arena, &loop.starts, p->collectives.kinds.data[k].n_starts);
   vec_push(p->arena, &p->loops, loop);
@@ -187,9 +186,10 @@ static void leave_loop(Pricing *p) {
     add_action(p, c, (SimAction){.kind = SIM_end});
 }
 
-static void price_instructions(Pricing *p) {
-  for (int i = 0; i < p->list->instructions.n; i++) {
+static void price_segment(Pricing *p, const ProgramSegment *segment) {
+  for (int i = segment->begin; i < segment->end; i++) {
     const Instruction *instruction = &p->list->instructions.data[i];
+    const Graph *graph = graph_here(p);
     switch (instruction->kind) {
     case INSTRUCTION_run:
       price_run(p, cost_launch, instruction->node, i);
@@ -199,10 +199,24 @@ static void price_instructions(Pricing *p) {
     case INSTRUCTION_clear:
       price_run(p, cost_clear, instruction->node, i);
       break;
-    case INSTRUCTION_loop: enter_loop(p, instruction); break;
+    case INSTRUCTION_loop:
+      enter_loop(p, graph->nodes.data[instruction->node]->body,
+                 instruction->trips);
+      break;
     case INSTRUCTION_end: leave_loop(p); break;
     case N_INSTRUCTIONS: UNREACHABLE();
     }
+  }
+}
+
+static void price_timeline(Pricing *p, const EntryPoint *entry) {
+  for (int at = 0; at < entry->timeline.n;) {
+    const ProgramCall *call = &entry->timeline.data[at];
+    int n = entry_point_repeats(entry, at);
+    if (n > 1) enter_loop(p, p->list->graph, n);
+    price_segment(p, entry_point_segment(entry, call));
+    if (n > 1) leave_loop(p);
+    at += n;
   }
 }
 
@@ -327,9 +341,10 @@ static void run_program(Pricing *p, SimSpan *span, void *user) {
   if (span) tell_spans(&spans, &result, price, n_steps, span, user);
 }
 
-Price price_list(Arena *arena, const InstructionList *list,
-                 const CostModel *model, const ClusterSlice *slice,
-                 SimSpan *span, void *user) {
+Price price_program(Arena *arena, const EntryPoint *entry,
+                    const CostModel *model, const ClusterSlice *slice,
+                    SimSpan *span, void *user) {
+  const InstructionList *list = entry_point_stage(entry)->instructions;
   Price price = {0};
   Pricing p = {.arena = arena,
                .list = list,
@@ -343,7 +358,7 @@ Price price_list(Arena *arena, const InstructionList *list,
                                 .models = p.models,
                                 .n_classes = price.n_classes};
   vec_push(arena, &p.graphs, list->graph);
-  price_instructions(&p);
+  price_timeline(&p, entry);
   run_program(&p, span, user);
   return price;
 }

@@ -6,7 +6,7 @@
 #ifndef PRICE_PRICE_LIST_H
 #define PRICE_PRICE_LIST_H
 
-#include "ir/list/instructions.h"
+#include "ir/program.h"
 #include "price/cost.h"
 
 /* The ranks of one group of the cluster.  The parts add up to a step of
@@ -50,14 +50,14 @@ SimTransfer price_transfer(Arena *arena, const CostModel *model,
                            const ClusterSlice *slice, const Graph *graph,
                            int id);
 
-/* Returns the price of a list.  Rank r of the list's mesh is rank r of the
+/* Returns the price of an entry point.  Rank r of its mesh is rank r of the
  * slice, which has as many.  `model` is that of the devices of its first group;
  * those of the others leave the same terms out.  A part that they leave out
- * costs nothing.  Equal segments of the list are folded, unless there is a
+ * costs nothing.  Equal parts of the program are folded, unless there is a
  * `span`, which gets each launch and transfer of the last step with the number
  * of its instruction.  The price is the same. */
-Price price_list(Arena *arena, const InstructionList *list,
-                 const CostModel *model, const ClusterSlice *slice,
-                 SimSpan *span, void *user);
+Price price_program(Arena *arena, const EntryPoint *entry,
+                    const CostModel *model, const ClusterSlice *slice,
+                    SimSpan *span, void *user);
 
 #endif

@@ -240,7 +240,8 @@ static Price price_of(const InstructionList *list, const CostModel *model,
   Arena *arena = list->graph->module->arena;
   ClusterSlice first =
       cluster_slice(arena, cluster, 0, mesh_ranks(&list->graph->mesh));
-  return price_list(arena, list, model, &first, NULL, NULL);
+  EntryPoint entry = entry_point_of_list(arena, ENTRY_train, list);
+  return price_program(arena, &entry, model, &first, NULL, NULL);
 }
 
 typedef struct TransferCase {

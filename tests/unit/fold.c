@@ -195,11 +195,11 @@ static bool prices_are_equal(const ModelCase *one, Price *out) {
   cr_assert_not_null(graph, "%s", one->model);
   CostModel model = {0};
   cost_model_of(c.cluster->groups[0].device, &model);
-  const InstructionList *list = driver_instructions(&c, graph);
+  EntryPoint step = driver_entry_point(&c, ENTRY_train, graph);
   int64_t n_spans = 0;
   ClusterSlice slice = cluster_slice(arena, c.cluster, 0, c.ranks);
-  *out = price_list(arena, list, &model, &slice, NULL, NULL);
-  Price full = price_list(arena, list, &model, &slice, no_span, &n_spans);
+  *out = price_program(arena, &step, &model, &slice, NULL, NULL);
+  Price full = price_program(arena, &step, &model, &slice, no_span, &n_spans);
   const char *plan = one->plan ? one->plan : "no plan";
   cr_expect_eq(full.n_folded, full.n_actions);
   cr_expect(out->step > 0 && n_spans > 0, "%s", one->model);
