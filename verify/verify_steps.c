@@ -291,7 +291,7 @@ static void assign_steps(const StepCompiler *s, StepList *steps) {
     entry_point_stage(&step->entry)->assignment = assignment;
     step->batch_shards = shards_of_batch(step->played);
     step->program =
-        play_program(s->arena, step->played,
+        play_program(s->arena, &step->entry,
                      play_layout(s->arena, step->played, assignment, target));
     if (assignment->arena_bytes > steps->arena_bytes)
       steps->arena_bytes = assignment->arena_bytes;

@@ -29,8 +29,10 @@ static inline Player *play_graph(PassContext *ctx, const Graph *graph,
                          .arena_bytes = layout->arena_bytes,
                          .seed = seed};
   Player *player = player_create(arena, &options);
+  EntryPoint entry = entry_point_of_list(
+      arena, ENTRY_train, instructions_of(arena, graph, ctx->target));
   player_begin(player,
-               play_program(arena, graph,
+               play_program(arena, &entry,
                             play_layout(arena, graph, layout, ctx->target)));
   for (int i = 0; i < graph->inputs.n; i++) player_write(player, i, &inputs[i]);
   player_run(player);

@@ -129,6 +129,14 @@ static PlayLayout *own_places(Arena *arena, const Graph *graph) {
   return layout;
 }
 
+static const PlayProgram *program_of(const Graph *graph,
+                                     const PlayLayout *layout) {
+  Arena *arena = graph->module->arena;
+  EntryPoint entry = entry_point_of_list(arena, ENTRY_train,
+                                         instructions_of(arena, graph, NULL));
+  return play_program(arena, &entry, layout);
+}
+
 typedef struct Played {
   Player *player;
   Graph *graph;
@@ -155,7 +163,7 @@ static Played play_one(Module *module, const Mesh *mesh, const Type *from,
                          .arena_bytes = layout->arena_bytes,
                          .seed = seed};
   played.player = player_create(arena, &options);
-  player_begin(played.player, play_program(arena, played.graph, layout));
+  player_begin(played.player, program_of(played.graph, layout));
   played.input = tensor_random(arena, type_logical(arena, from), seed, -1, 1);
   player_write(played.player, 0, &played.input);
   player_run(played.player);
@@ -324,6 +332,47 @@ Test(play, what_is_saved_is_loaded_into_other_memory) {
   }
 }
 
+/* ---- calls ---- */
+
+/* The sum of 1, 2, 4, ..., 128 over four micro-batches of two numbers, of which
+ * call `at` has another micro-batch; a call of -1 changes nothing. */
+static double sum_with_call(int at, int microbatch) {
+  static const char text[] =
+      "graph g mesh(time = 4~) {\n"
+      "  %0 = input {index = 0} : f64[B:8@time] data \"x\"\n"
+      "  %1 = sum %0 {over = [B]} : f64[; sum@time]\n"
+      "  %2 = accumulate %1 {axes = [time], reduce = sum} : f64[]\n"
+      "  output result \"y\" %2\n"
+      "}\n";
+  static Numbers numbers = {.number = INTERP_f64};
+  Module *module = module_create();
+  Source source = {.path = "test", .text = text, .n = strlen(text)};
+  Graph *graph = graph_parse(module, &source);
+  cr_assert_not_null(graph);
+  const PlayLayout *layout = own_places(module->arena, graph);
+  EntryPoint entry = entry_point_of_list(
+      module->arena, ENTRY_train, instructions_of(module->arena, graph, NULL));
+  for (int i = 0, n = 0; i < entry.timeline.n; i++)
+    if (entry.timeline.data[i].segment == 1 && n++ == at)
+      entry.timeline.data[i].registers[REGISTER_microbatch] = microbatch;
+  PlayOptions options = {
+      .numbers = &numbers, .ranks = 1, .arena_bytes = layout->arena_bytes};
+  Player *player = player_create(module->arena, &options);
+  player_begin(player, play_program(module->arena, &entry, layout));
+  Tensor x = numbers_create(&numbers, module->arena,
+                            graph_type(graph, graph->inputs.data[0].value));
+  for (int i = 0; i < 8; i++) x.data[i] = 1 << i;
+  player_write(player, 0, &x);
+  player_run(player);
+  return player_read(player, 0, 0, module->arena).data[0];
+}
+
+Test(play, micro_batches_are_those_that_the_timeline_calls) {
+  cr_expect_eq(sum_with_call(-1, 0), 255);
+  cr_expect_eq(sum_with_call(2, 1), 255 - 48 + 12);
+  cr_expect_eq(sum_with_call(0, 3), 255 - 3 + 192);
+}
+
 /* ---- memory ---- */
 
 /* y = exp x + tanh exp x; `where` is the value whose bytes tanh gets. */
@@ -338,7 +387,7 @@ static const char *fault_of_layout(Module *module, int where) {
                          .ranks = 1,
                          .arena_bytes = layout->arena_bytes};
   Player *player = player_create(module->arena, &options);
-  player_begin(player, play_program(module->arena, graph, layout));
+  player_begin(player, program_of(graph, layout));
   Tensor input = tensor_random(module->arena, graph_type(graph, x), 1, -1, 1);
   player_write(player, 0, &input);
   player_run(player);

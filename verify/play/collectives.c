@@ -59,7 +59,7 @@ static void reduce_group(const Exchange *exchange, int rank, Tensor *out) {
 
 /* The reduction over micro-batches so far, and this one. */
 static void accumulate(const Exchange *exchange, int rank, Tensor *out) {
-  bool is_first = exchange->player->microbatch == 0;
+  bool is_first = exchange->player->is_first;
   (is_first ? copy_tensor : add_tensor)(exchange, out,
                                         operand_of(exchange, rank));
 }

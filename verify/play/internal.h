@@ -48,11 +48,12 @@ typedef struct Extent {
 } Extent;
 
 struct PlayProgram {
-  const Graph *graph;
+  EntryPoint entry;   /* whose timeline says which nodes run, and when */
+  const Graph *graph; /* that of its stage */
   const Graph *local; /* the same nodes with the types of type_local */
   const PlayLayout *layout;
   const MeshPlace *places; /* [microbatch * n_ranks + rank] */
-  int n_ranks, n_microbatches;
+  int n_ranks;
 };
 
 /* A graph that is being played: of a program, or the body of a scan in it. */
@@ -97,6 +98,7 @@ struct Player {
   const RankClasses **of_axes;
   Frame frame;
   int microbatch;
+  bool is_first; /* the call at hand is the first of its segment */
   VEC(Pending) pending;
 };
 

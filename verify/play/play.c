@@ -1,6 +1,6 @@
 /*
- * play.c -- runs a program on all ranks, node by node: first what runs once,
- * then the micro-batches one after the other, scans iteration by iteration.
+ * play.c -- runs a program on all ranks, node by node: the nodes of a segment
+ * with each call of the timeline, scans iteration by iteration.
  *
  * A collective takes effect at its start or at its wait, as the seed says; in
  * between its bytes belong to it.  A wait stands before the first node that
@@ -31,16 +31,17 @@ static const Graph *local_graph(Arena *arena, const Graph *graph,
   return local;
 }
 
-PlayProgram *play_program(Arena *arena, const Graph *graph,
+PlayProgram *play_program(Arena *arena, const EntryPoint *entry,
                           const PlayLayout *layout) {
   PlayProgram *program = ARENA_NEW(arena, PlayProgram);
+  const Graph *graph = entry_point_stage(entry)->graph;
   const Mesh *mesh = &graph->mesh;
-  *program = (PlayProgram){.graph = graph,
+  *program = (PlayProgram){.entry = *entry,
+                           .graph = graph,
                            .local = local_graph(arena, graph, mesh),
                            .layout = layout,
-                           .n_ranks = mesh_ranks(mesh),
-                           .n_microbatches = mesh_microbatches(mesh)};
-  int n = program->n_ranks * program->n_microbatches;
+                           .n_ranks = mesh_ranks(mesh)};
+  int n = program->n_ranks * mesh_microbatches(mesh);
   MeshPlace *places = ARENA_ARRAY(arena, MeshPlace, n);
   for (int i = 0; i < n; i++)
     places[i] = mesh_place(mesh, i % program->n_ranks, i / program->n_ranks);
@@ -279,7 +280,7 @@ static void compute_node(Player *player, const Frame *frame, int id) {
     call.in[i] = play_read(player, frame, node->inputs[i]);
     classes = classes_join(player, classes, call.in[i].shards->classes);
   }
-  bool adds = node_joins_microbatches(node) && player->microbatch > 0;
+  bool adds = node_joins_microbatches(node) && !player->is_first;
   ShardView before = {0};
   if (adds) {
     before = play_read(player, frame, (Value){id, 0});
@@ -406,12 +407,12 @@ static void play_scan(Player *player, const Frame *frame, int id) {
   arena_destroy(scratch);
 }
 
-/* ---- micro-batches ---- */
+/* ---- calls ---- */
 
 /* The first micro-batch writes, the others add or write beside it. */
-static void begin_joins(Player *player, int begin, int end) {
+static void begin_joins(Player *player, const ProgramSegment *segment) {
   const Frame *frame = &player->frame;
-  for (int id = begin; id < end; id++) {
+  for (int id = segment->first_node; id < segment->end_node; id++) {
     const Node *node = frame->graph->nodes.data[id];
     if (!node_joins_microbatches(node)) continue;
     for (int r = 0; r < node->n_results; r++) {
@@ -421,13 +422,15 @@ static void begin_joins(Player *player, int begin, int end) {
   }
 }
 
-static void play_microbatches(Player *player, int begin, int end) {
-  begin_joins(player, begin, end);
-  for (player->microbatch = 0;
-       player->microbatch < player->program->n_microbatches;
-       player->microbatch++)
-    for (int id = begin; id < end; id++) play_node(player, &player->frame, id);
-  player->microbatch = 0;
+static void play_call(Player *player, const ProgramCall *call) {
+  const ProgramSegment *segment =
+      entry_point_segment(&player->program->entry, call);
+  player->microbatch = call->registers[REGISTER_microbatch];
+  player->is_first = call->is_first;
+  if (call->is_first && segment->n_registers > REGISTER_microbatch)
+    begin_joins(player, segment);
+  for (int id = segment->first_node; id < segment->end_node; id++)
+    play_node(player, &player->frame, id);
 }
 
 /* A persistent buffer without a new value has still the old one. */
@@ -446,17 +449,10 @@ static void check_kept(Player *player) {
 }
 
 void player_run(Player *player) {
-  int n = player->program->graph->nodes.n;
-  for (int id = 0; id < n;) {
-    int end = id;
-    while (end < n && node_is_per_microbatch(player->program->graph, end))
-      end++;
-    if (end > id)
-      play_microbatches(player, id, end);
-    else
-      play_node(player, &player->frame, end++);
-    id = end;
-  }
+  const EntryPoint *entry = &player->program->entry;
+  for (int i = 0; i < entry->timeline.n; i++)
+    play_call(player, &entry->timeline.data[i]);
+  player->microbatch = 0;
   wait_for_rest(player, &player->frame);
   check_kept(player);
 }

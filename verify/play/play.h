@@ -1,6 +1,6 @@
 /*
  * play.h -- plays the programs of all ranks in one process: what a final graph
- * with its packed memory computes on every rank in every micro-batch.
+ * with its packed memory computes on every rank in every call of the timeline.
  *
  * Every rank has an arena of numbers in place of bytes.  Each node reads its
  * operands from the arena, runs in the interpreter on local tensors and writes
@@ -13,6 +13,7 @@
 #define VERIFY_PLAY_PLAY_H
 
 #include "interp/numbers.h"
+#include "ir/program.h"
 
 /* The places of the values of a graph, in bytes of a rank's arena; a body's
  * offsets count from the workspace of its scan.  All arrays are the caller's.
@@ -34,9 +35,9 @@ typedef struct PlayLayout {
   int64_t persistent_bytes, arena_bytes;
 } PlayLayout;
 
-/* A graph after the last pass, prepared to be played; in the arena. */
+/* An entry point of one stage, prepared to be played; in the arena. */
 typedef struct PlayProgram PlayProgram;
-PlayProgram *play_program(Arena *arena, const Graph *graph,
+PlayProgram *play_program(Arena *arena, const EntryPoint *entry,
                           const PlayLayout *layout);
 
 /* A collective that was played, between ranks of which groups have several. */

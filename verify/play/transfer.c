@@ -54,9 +54,9 @@ static void write_shards(Player *player, Value value, const Type *type,
 void player_write(Player *player, int input, const Tensor *logical) {
   Value value = player->program->graph->inputs.data[input].value;
   const Type *type = graph_type(player->program->graph, value);
-  bool is_timed =
-      type_uses_axes(type, mesh_sequential(&player->program->graph->mesh));
-  int times = is_timed ? player->program->n_microbatches : 1;
+  const Mesh *mesh = &player->program->graph->mesh;
+  bool is_timed = type_uses_axes(type, mesh_sequential(mesh));
+  int times = is_timed ? mesh_microbatches(mesh) : 1;
   ASSERT(type_elements(type) == type_elements(logical->type));
   for (player->microbatch = 0; player->microbatch < times; player->microbatch++)
     write_shards(player, value, type, logical);
