@@ -3,10 +3,10 @@
  * runtime executes.
  *
  * It is the one header that codegen and runtime share.  A copy is written
- * beside the emitted sources, in which the members of support/model_facts.def
- * stand in place of its rows, so it includes nothing else but <stdint.h>.  All
- * of it is constant data: a rank executable is the runtime library, the emitted
- * kernels and one `const DnnProgram dnn_program`.
+ * beside the emitted sources, with program_settings.h in its place, so it
+ * includes nothing else but <stdint.h>.  All of it is constant data: a rank
+ * executable is the runtime library, the emitted kernels and one `const
+ * DnnProgram dnn_program`.
  *
  * Memory: one arena per rank.  Every tensor lives at a byte offset in it that
  * was chosen at compile time: first the persistent buffers (parameters,
@@ -18,15 +18,11 @@
 #ifndef RUNTIME_PROGRAM_H
 #define RUNTIME_PROGRAM_H
 
-#include <stdint.h>
+#include "runtime/program_settings.h"
 
 #define DNN_ABI        13
-#define DNN_MAX_RANK   12
 #define DNN_MAX_LOOPS  8 /* one inside the other */
 #define DNN_MAX_DIGITS 4
-
-/* Values of dtype.def, in its order. */
-typedef uint8_t DnnDtype;
 
 typedef enum DnnRole {
   DNN_PARAM, /* trained; in checkpoints under its path */
@@ -257,73 +253,6 @@ typedef struct DnnEntryPoint {
   /* Data, loss, norm, rate, metrics, result: those that are not persistent. */
   const DnnTensor *tensors;
 } DnnEntryPoint;
-
-#define DNN_MEMBER_TEXT(name)         const char *name;
-#define DNN_MEMBER_WORDS(name)        const char *const *name;
-#define DNN_MEMBER_INT(name)          int64_t name;
-#define DNN_MEMBER_COUNT(name)        int32_t name;
-#define DNN_MEMBER_SEED(name)         uint64_t name;
-#define DNN_MEMBER_REAL(name)         double name;
-#define DNN_MEMBER_FLAG(name)         uint8_t name;
-#define DNN_MEMBER_PROGRAM_FLAG(name) uint8_t name;
-#define DNN_MEMBER_SIZES(name)        int64_t name[DNN_MAX_RANK];
-#define DNN_MEMBER_SOURCE(name)       uint8_t name;
-#define DNN_MEMBER_FORMULA(name)      uint8_t name;
-#define DNN_MEMBER_AVERAGE(name)      uint8_t name;
-
-/* A use of an integer field allows 0 <= value < below, or `ignored`, for these
- * elements of a sample. */
-typedef struct DnnLimit {
-#define LIMIT_FACT(kind, name, meaning) DNN_MEMBER_##kind(name)
-#include "support/model_facts.def"
-} DnnLimit;
-
-/* A field `block.name` of a data block.  A sample fills dims 1.. of the
- * tensors of that path; element value = (raw * scale + shift). */
-typedef struct DnnField {
-#define FIELD_FACT(kind, name, meaning) DNN_MEMBER_##kind(name)
-#include "support/model_facts.def"
-  DnnDtype dtype;
-  uint8_t rank; /* with the batch dim */
-  int64_t size[DNN_MAX_RANK];
-  int32_t n_limits;
-  const DnnLimit *limits;
-} DnnField;
-
-typedef struct DnnData {
-  const char *name;
-  int32_t n_fields;
-  const DnnField *fields;
-#define DATA_FACT(kind, name, meaning) DNN_MEMBER_##kind(name)
-#include "support/model_facts.def"
-} DnnData;
-
-typedef struct DnnMetricPart {
-#define PART_FACT(kind, name, meaning) DNN_MEMBER_##kind(name)
-#include "support/model_facts.def"
-} DnnMetricPart;
-
-/* A figure that is computed once, from sums over the entire evaluation. */
-typedef struct DnnMetric {
-#define METRIC_FACT(kind, name, meaning) DNN_MEMBER_##kind(name)
-#include "support/model_facts.def"
-  const DnnMetricPart *parts;
-} DnnMetric;
-
-typedef struct DnnSettings {
-#define TRAIN_FACT(kind, name, meaning) DNN_MEMBER_##kind(name)
-#include "support/model_facts.def"
-  const char *items; /* what a sample counts as: "tok" or "samples" */
-  int64_t items_per_sample;
-  DnnMetric validation; /* the loss; no name: the program has none */
-  int32_t n_metrics;
-  const DnnMetric *metrics;
-} DnnSettings;
-
-typedef struct DnnSample {
-#define SAMPLE_FACT(kind, name, meaning) DNN_MEMBER_##kind(name)
-#include "support/model_facts.def"
-} DnnSample;
 
 typedef enum DnnValueKind {
   DNN_VALUE_LEAF,     /* a parameter, state or input */

@@ -1,10 +1,14 @@
 # expand-header.awk -- writes the copy of runtime/program.h that bundles have:
-# one file, with a member in place of each row of support/model_facts.def.
+# one file, with program_settings.h in the place where it is included and with a
+# member in place of each row of support/model_facts.def.
 #
-#   awk -f tools/expand-header.awk support/model_facts.def runtime/program.h
+#   awk -f tools/expand-header.awk support/model_facts.def \
+#     runtime/program_settings.h runtime/program.h
+
+FNR == 1 { file++ }
 
 # A row: macro, kind, name, meaning.
-FNR == NR {
+file == 1 {
   if (match($0, /^[A-Z]+_FACT\(/)) {
     macro = substr($0, 1, RLENGTH - 1)
     rest = substr($0, RLENGTH + 1)
@@ -34,14 +38,21 @@ FNR == NR {
     if (!(kinds[macro, row] in members)) fail("no member of kind " kinds[macro, row])
     member = members[kinds[macro, row]]
     sub(/name/, names[macro, row], member)
-    print "  " member (meanings[macro, row] == "" ? "" : " /* " meanings[macro, row] " */")
+    emit("  " member (meanings[macro, row] == "" ? "" : " /* " meanings[macro, row] " */"))
   }
   next
 }
 
+/^#include "runtime\/program_settings.h"/ && file == 3 { printf "%s", settings; next }
+
 /^#include "/ { fail("one file cannot include " $2) }
 
-{ print }
+{ emit($0) }
+
+function emit(line) {
+  if (file == 2) settings = settings line "\n"
+  else print line
+}
 
 function fail(what) {
   print "expand-header.awk: " FILENAME ":" FNR ": " what > "/dev/stderr"

@@ -314,9 +314,10 @@ static Site *site_create(void) {
   site.arena = site.selected.module->arena;
   strcpy(site.folder, "/tmp/dnnc-test-XXXXXX");
   cr_assert(mkdtemp(site.folder) != NULL);
-  shell(&site,
-        "awk -f " TEST_ROOT "/tools/expand-header.awk " TEST_ROOT
-        "/support/model_facts.def " TEST_ROOT "/runtime/program.h >program.h");
+  shell(&site, "awk -f " TEST_ROOT "/tools/expand-header.awk " TEST_ROOT
+               "/support/model_facts.def " TEST_ROOT
+               "/runtime/program_settings.h " TEST_ROOT
+               "/runtime/program.h >program.h");
   write_text(&site, "runtime.c", stub);
   shell(&site, "cc -c runtime.c && ar rc runtime.a runtime.o");
   const char *archive;
