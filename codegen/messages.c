@@ -1,10 +1,12 @@
 /*
  * messages.c -- lists the collectives that a program starts, for a check that
- * its ranks agree about them: launches in their order, loops written out.
+ * its ranks agree about them: launches in the order of calls, loops written
+ * out.
  */
 #include "codegen/select.h"
 
 typedef struct MessageWalk {
+  const DnnCall *call; /* the one at hand */
   Arena *arena;
   const LaunchList *launches;
   bool *is_open; /* by id: started and not waited for */
@@ -39,6 +41,8 @@ static void wait_for_message(MessageWalk *walk, const Launch *launch) {
 static void walk_launches(MessageWalk *walk, int begin, int end) {
   for (int i = begin; i < end; i++) {
     const Launch *launch = walk->launches->data[i];
+    if (launch->when == (walk->call->is_first ? DNN_LATER : DNN_FIRST))
+      continue;
     if (launch->op == DNN_OP_COLLECTIVE) start_message(walk, launch);
     if (launch->op == DNN_OP_WAIT) wait_for_message(walk, launch);
     if (launch->op != DNN_OP_LOOP) continue;
@@ -69,7 +73,11 @@ Status codegen_messages(Module *module, const Backend *backend,
                       .launches = &launches,
                       .is_open = ARENA_ARRAY(module->arena, bool, n_ids),
                       .out = out};
-  walk_launches(&walk, 0, launches.n);
+  for (int i = 0; i < launches.calls.n; i++) {
+    walk.call = &launches.calls.data[i];
+    const DnnSegment *segment = &launches.segments.data[walk.call->segment];
+    walk_launches(&walk, segment->begin, segment->begin + segment->n);
+  }
   for (int i = 0; i < launches.n; i++)
     if (launches.data[i]->op == DNN_OP_COLLECTIVE &&
         walk.is_open[launches.data[i]->collective.id])

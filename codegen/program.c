@@ -198,17 +198,23 @@ static void fill_instr(DnnInstr *instr, const Launch *launch) {
   instr->n_loops = (uint16_t)launch->n_loops;
   instr->n_launches = (uint16_t)launch->n_launches;
   instr->kernel = launch->kernel;
+  instr->when = (uint8_t)launch->when;
   instr->key = launch->key;
   instr->pace = launch->pace;
   instr->flops = launch->flops;
   instr->bytes_moved = launch->bytes_moved;
 }
 
-/* Some buffer moves with the iterations of the loops around the launch. */
-static bool has_advances(const Launch *launch) {
-  for (int i = 0; i < launch->advances.n; i++)
-    if (launch->advances.data[i] != 0) return true;
-  return false;
+/* Buffers or numbers that move with the loops around a launch, `n` advances in
+ * all, of which those beyond the last in the list are 0. */
+static void link_advances(Image *image, size_t at, const int64_t *values,
+                          int n_values, int n) {
+  bool moves = false;
+  for (int i = 0; i < n_values; i++) moves |= values[i] != 0;
+  if (!moves) return;
+  int64_t *all = ARENA_ARRAY(image->arena, int64_t, n);
+  memcpy(all, values, sizeof *all * (size_t)n_values);
+  link_numbers(image, at, all, n);
 }
 
 static void link_instr(ProgramPrinter *printer, size_t at,
@@ -216,9 +222,11 @@ static void link_instr(ProgramPrinter *printer, size_t at,
   Image *image = printer->image;
   link_numbers(image, at + offsetof(DnnInstr, buffers), launch->buffers.data,
                launch->buffers.n);
-  if (has_advances(launch))
-    link_numbers(image, at + offsetof(DnnInstr, advances),
-                 launch->advances.data, launch->advances.n);
+  link_advances(image, at + offsetof(DnnInstr, advances), launch->advances.data,
+                launch->advances.n, launch->advances.n);
+  link_advances(image, at + offsetof(DnnInstr, number_advances),
+                launch->number_advances.data, launch->number_advances.n,
+                launch->numbers.n * launch->n_loops);
   link_numbers(image, at + offsetof(DnnInstr, numbers), launch->numbers.data,
                launch->numbers.n);
   link_numbers(image, at + offsetof(DnnInstr, checks), launch->checks.data,
@@ -380,13 +388,21 @@ static void add_entry_point(ProgramPrinter *printer,
   Text *out = printer->out;
   Table tensors = add_entry_point_tensors(printer, entry_point);
   Table instrs = add_instrs(printer, launches);
+  Image *image = printer->image;
+  size_t segments = image_add(image, launches->segments.data,
+                              sizeof(DnnSegment) * launches->segments.n);
+  size_t calls = image_add(image, launches->calls.data,
+                           sizeof(DnnCall) * launches->calls.n);
   text_printf(out, "  {.id = %d, .name = ", entry_point->id);
   program_add_string(out, entry_point->name);
   text_printf(out,
-              ", .n_instrs = %d, .instrs = AT(DnnInstr, %zu), .batch = %" PRId64
+              ", .n_instrs = %d, .instrs = AT(DnnInstr, %zu)"
+              ", .n_segments = %d, .segments = AT(DnnSegment, %zu)"
+              ", .n_calls = %d, .calls = AT(DnnCall, %zu), .batch = %" PRId64
               ", .arena_bytes = %" PRId64
               ", .n_tensors = %d, .tensors = AT(DnnTensor, %zu)},\n",
-              instrs.n, instrs.at, entry_point->batch,
+              instrs.n, instrs.at, launches->segments.n, segments,
+              launches->calls.n, calls, entry_point->batch,
               entry_point_arena_bytes(entry_point), tensors.n, tensors.at);
 }
 
@@ -580,6 +596,8 @@ static void add_table_reader(Text *out) {
                  {"DnnGroup", sizeof(DnnGroup)},
                  {"DnnCollective", sizeof(DnnCollective)},
                  {"DnnRankOffset", sizeof(DnnRankOffset)},
+                 {"DnnSegment", sizeof(DnnSegment)},
+                 {"DnnCall", sizeof(DnnCall)},
                  {"DnnValue", sizeof(DnnValue)}};
   for (int i = 0; i < ARRAY_LENGTH(structs); i++)
     text_printf(out, "_Static_assert(sizeof(%s) == %zu, \"layout\");\n",

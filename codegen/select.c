@@ -21,10 +21,12 @@
  * launches of several iterations; a second loop does the iterations left over.
  * Loops nest like their scans.
  *
- * Micro-batches: the launches of their loop are written once for each
- * micro-batch.  A graph input holds all micro-batches end to end, so its
- * address depends on the micro-batch; all other values reuse their bytes.  A
- * wait for what was started before the loop is written in the first alone.
+ * Micro-batches: their segment has its launches once, and a call says which
+ * micro-batch it is for.  A graph input holds all micro-batches end to end, so
+ * its address advances with their number, as in a loop; all other values reuse
+ * their bytes.  A run that does something else in the first call, as a matmul
+ * that adds to its result in later ones, is written twice, for either.  A wait
+ * for what was started before the segment is for the first call alone.
  */
 #include "codegen/select.h"
 #include "ir/work.h"
@@ -38,9 +40,9 @@ typedef struct Select {
   const InstructionList *list;
   Arena *arena;
   LaunchList *out;
-  int64_t microbatch;    /* the micro-batch at hand */
-  bool has_microbatches; /* their loop has been met */
-  int n_collectives;     /* started so far: their ids */
+  const ProgramSegment *segment; /* segment at hand */
+  DnnWhen when;                  /* calls that launches are for */
+  int n_collectives;             /* started so far: their ids */
   int *pending; /* by node: its id, plus 1, from its start to the wait for it */
   ValueTable *values; /* of the plain program; else NULL */
   const Pacer *pacer; /* or NULL */
@@ -56,12 +58,6 @@ typedef struct Select {
 
 static bool is_sequential_axis(const Mesh *mesh, AxisList list, int index) {
   return mesh->axes[axis_list_at(list, index)].is_sequential;
-}
-
-static bool is_sequential_split(const Graph *graph, AxisList list) {
-  for (int i = 0; i < axis_list_length(list); i++)
-    if (is_sequential_axis(&graph->mesh, list, i)) return true;
-  return false;
 }
 
 static bool type_is_per_microbatch(const Graph *graph, const Type *type) {
@@ -115,9 +111,21 @@ static int64_t iteration_bytes(const Select *select, Value value) {
   return has_parts ? local_bytes(select, value) : 0;
 }
 
-/* Bytes by which the loop `out` levels outwards moves a value each time. */
+/* Bytes from the part of one micro-batch to that of the next; 0 for a value
+ * that reuses its bytes. */
+static int64_t microbatch_bytes(const Select *select, Value value) {
+  Value from = viewed_value(select, value);
+  bool is_moved =
+      graph_node(select->graph, from)->op == OP_input &&
+      type_is_per_microbatch(select->graph, graph_type(select->graph, value));
+  return is_moved ? local_bytes(select, value) : 0;
+}
+
+/* Bytes by which the loop `out` levels outwards moves a value each time.  The
+ * micro-batch is outside of all scans. */
 static int64_t loop_advance(const Select *select, Value value, int out) {
   Value outer;
+  if (!select->enclosing) return microbatch_bytes(select, value);
   if (out > 0)
     return enclosing_value(select, value, &outer)
                ? loop_advance(select->enclosing, outer, out - 1)
@@ -127,10 +135,14 @@ static int64_t loop_advance(const Select *select, Value value, int out) {
   return scan_is_reversed(scan) ? -bytes : bytes;
 }
 
-static int loop_depth(const Select *select) {
+static int scan_depth(const Select *select) {
   int n = 0;
   for (const Select *at = select; at->enclosing; at = at->enclosing) n++;
   return n;
+}
+
+static bool has_microbatch(const Select *select) {
+  return select->segment->n_registers > REGISTER_microbatch;
 }
 
 static int64_t address(const Select *select, Value value);
@@ -157,22 +169,19 @@ static int64_t address_in_body(const Select *select, Value value) {
 
 static int64_t address(const Select *select, Value value) {
   if (select->enclosing) return address_in_body(select, value);
-  int64_t offset = select->assignment->offset[value_index(select, value)];
-  Value from = viewed_value(select, value);
-  if (graph_node(select->graph, from)->op == OP_input &&
-      type_is_per_microbatch(select->graph, graph_type(select->graph, value)))
-    offset += select->microbatch * local_bytes(select, value);
-  return offset;
+  return select->assignment->offset[value_index(select, value)];
 }
 
 /* ---- launches ---- */
 
 static Launch begin_launch(const Select *select, int id, DnnOpcode op) {
   const Node *node = select->graph->nodes.data[id];
-  Launch launch = {.op = op, .phase = (int)node->phase, .kernel = -1};
-  launch.path = node->path;
-  launch.n_loops = loop_depth(select);
-  return launch;
+  return (Launch){.op = op,
+                  .when = select->when,
+                  .phase = (int)node->phase,
+                  .kernel = -1,
+                  .n_loops = select->segment->n_registers + scan_depth(select),
+                  .path = node->path};
 }
 
 static void push_launch(Select *select, Launch launch) {
@@ -316,14 +325,23 @@ static void add_rank_offset(Select *select, Launch *launch, int number,
   vec_push(select->arena, &launch->rank_offsets, offset);
 }
 
-/* The run-time numbers of a kernel: the micro-batch's share is known here, the
- * rank adds its own through a DnnRankOffset for each run of rank axes. */
+/* Adds how much the number last appended grows with the micro-batch. */
+static void add_number_advances(const Select *select, Launch *launch,
+                                int64_t of_microbatch) {
+  ASSERT(has_microbatch(select) || of_microbatch == 0);
+  for (int i = 0; i < launch->n_loops; i++)
+    vec_push(select->arena, &launch->number_advances,
+             i == REGISTER_microbatch ? of_microbatch : 0);
+}
+
+/* The run-time numbers of a kernel: a call adds the micro-batch's share, the
+ * rank its own through a DnnRankOffset for each run of rank axes. */
 static void fill_numbers(Select *select, Launch *launch,
                          const NestNumber *numbers, int n) {
   const Mesh *mesh = &select->graph->mesh;
   for (int i = 0; i < n; i++) {
     const NestNumber *number = &numbers[i];
-    int64_t value = 0, weight = number->factor;
+    int64_t of_microbatch = 0, weight = number->factor;
     for (int end = axis_list_length(number->split), k = end; k > 0; end = k) {
       AxisList run = 0;
       while (k > 0 && !is_sequential_axis(mesh, number->split, k - 1)) k--;
@@ -332,11 +350,12 @@ static void fill_numbers(Select *select, Launch *launch,
       add_rank_offset(select, launch, i, run, weight);
       weight *= axis_list_shards(run, mesh);
       if (k == 0) break;
-      int64_t size = mesh->axes[axis_list_at(number->split, --k)].size;
-      value += select->microbatch % size * weight;
-      weight *= size;
+      ASSERT(of_microbatch == 0); /* one axis has all micro-batches */
+      of_microbatch = weight;
+      weight *= mesh->axes[axis_list_at(number->split, --k)].size;
     }
-    vec_push(select->arena, &launch->numbers, value);
+    vec_push(select->arena, &launch->numbers, 0);
+    add_number_advances(select, launch, of_microbatch);
   }
 }
 
@@ -355,9 +374,13 @@ static void add_scratch(Select *select, Launch *launch, int id,
 
 /* A later micro-batch finds what was started before them ended. */
 static void select_wait(Select *select, const Instruction *instruction) {
-  int *pending = &select->pending[instruction->collective];
-  if (!*pending) return;
+  int collective = instruction->collective;
+  int *pending = &select->pending[collective];
+  ASSERT(*pending);
   Launch launch = begin_launch(select, instruction->node, DNN_OP_WAIT);
+  if (!select->enclosing && has_microbatch(select) &&
+      collective < select->segment->first_node)
+    launch.when = DNN_FIRST;
   launch.phase = 4;
   vec_push(select->arena, &launch.numbers, *pending - 1);
   push_launch(select, launch);
@@ -438,15 +461,16 @@ static void select_gemm_call(Select *select, int id, const GemmCalls *calls,
  * library from the second micro-batch on, a kernel always. */
 static Status select_dot(Select *select, int id) {
   bool joins = node_joins_microbatches(select->graph->nodes.data[id]);
+  bool is_later = select->when == DNN_LATER;
   GemmCalls calls;
   if (!select_gemm(select->graph, id, &calls) ||
       (select->set->backend->needs_unit_strides &&
        !has_unit_strides(&calls.gemm))) {
-    if (joins && select->microbatch == 0) add_zero(select, id, (Value){id, 0});
+    if (joins && !is_later) add_zero(select, id, (Value){id, 0});
     return select_kernel(select, id);
   }
   for (int64_t i = 0; i < calls.n; i++)
-    select_gemm_call(select, id, &calls, i, joins && select->microbatch > 0);
+    select_gemm_call(select, id, &calls, i, joins && is_later);
   return STATUS_OK;
 }
 
@@ -537,7 +561,7 @@ static Status select_collective(Select *select,
     add_value(select, &launch, (Value){id, i});
   }
   launch.collective = (DnnCollective){
-      .kind = (uint8_t)(message_kinds[node->op] - 1),
+      .kind = (uint8_t)(codegen_message_kind(node->op) - 1),
       .reduce = (uint8_t)collective_reduction(node),
       .dtype = (DnnDtype)node->types[0]->dtype,
       .queue = (uint8_t)select->list->queues.data[instruction->queue].kind,
@@ -562,7 +586,7 @@ static Status select_update_slice(Select *select, int id) {
 /* A maximum or minimum begins with the first micro-batch, a sum with zero. */
 static Status select_accumulate(Select *select, int id) {
   const Node *node = select->graph->nodes.data[id];
-  if (select->microbatch > 0 || collective_reduction(node) == REDUCE_sum)
+  if (select->when == DNN_LATER || collective_reduction(node) == REDUCE_sum)
     return select_kernel(select, id);
   for (int i = 0; i < node->n_inputs; i++)
     add_copy(select, id, node->inputs[i], (Value){id, i});
@@ -619,7 +643,7 @@ static Status select_scan_loop(Select *select, ScanRange scan, int64_t from,
 static Status select_scan(Select *select, ScanRange scan) {
   int id = scan.id;
   const Node *node = select->graph->nodes.data[id];
-  if (loop_depth(select) == DNN_MAX_LOOPS)
+  if (scan_depth(select) == DNN_MAX_LOOPS - DNN_N_REGISTERS)
     return unsupported_status(select, id, " inside so many others");
   for (int i = 0; i < scan_carries(node); i++) {
     Value to = {.node = id, .result = i};
@@ -656,12 +680,29 @@ static void end_run(Select *select, int first, int id, bool is_clear) {
     launch->pace = pacer->pace(pacer->user, select->graph, id, is_clear);
 }
 
-static Status select_run(Select *select, int id) {
+static Status select_run_when(Select *select, int id, DnnWhen when) {
   Op op = select->graph->nodes.data[id]->op;
   int first = select->out->n;
+  select->when = when;
   TRY((functions[op] ? functions[op] : select_kernel)(select, id));
+  select->when = DNN_ALWAYS;
   if (!select->values) end_run(select, first, id, false);
   return STATUS_OK;
+}
+
+/* A later micro-batch does something else than the first. */
+static bool differs_later(const Select *select, int id) {
+  const Node *node = select->graph->nodes.data[id];
+  if (!has_microbatch(select) || !node_joins_microbatches(node)) return false;
+  return node->op == OP_dot || (node->op == OP_accumulate &&
+                                collective_reduction(node) != REDUCE_sum);
+}
+
+static Status select_run(Select *select, int id) {
+  if (!differs_later(select, id))
+    return select_run_when(select, id, DNN_ALWAYS);
+  TRY(select_run_when(select, id, DNN_FIRST));
+  return select_run_when(select, id, DNN_LATER);
 }
 
 static void select_clear(Select *select, int id) {
@@ -671,45 +712,7 @@ static void select_clear(Select *select, int id) {
   if (!select->values) end_run(select, first, id, true);
 }
 
-/* ---- loops ---- */
-
-/* list_schedule puts micro-batches together unless a value for all of them,
- * such as a carry without the batch dim, lies between two of their values. */
-static Status second_loop_status(const Graph *graph) {
-  int id = 0, n_loops = 0;
-  bool is_inside = false;
-  for (; n_loops < 2; id++) {
-    bool was_inside = is_inside;
-    is_inside = node_is_per_microbatch(graph, id);
-    n_loops += is_inside && !was_inside;
-  }
-  const Node *between = graph->nodes.data[id - 2];
-  const char *path = between->path && *between->path
-                         ? between->path
-                         : op_info(between->op)->name;
-  return status_make(STATUS_invalid,
-                     "'%s' is one value for all micro-batches between values "
-                     "of each of them, which is not supported yet; build "
-                     "without --microbatches",
-                     path);
-}
-
-static Status select_microbatches(Select *select, int64_t n, int begin,
-                                  int end) {
-  if (select->has_microbatches) return second_loop_status(select->graph);
-  select->has_microbatches = true;
-  for (select->microbatch = 0; select->microbatch < n; select->microbatch++)
-    TRY(select_instructions(select, begin, end));
-  select->microbatch = 0;
-  return STATUS_OK;
-}
-
-static Status select_loop(Select *select, int at, int end) {
-  const Instruction *loop = &select->list->instructions.data[at];
-  return loop->node < 0
-             ? select_microbatches(select, loop->trips, at + 1, end)
-             : select_scan(select, (ScanRange){loop->node, at + 1, end});
-}
+/* ---- segments ---- */
 
 static Status select_instructions(Select *select, int begin, int end) {
   for (int at = begin; at < end; at++) {
@@ -722,7 +725,7 @@ static Status select_instructions(Select *select, int begin, int end) {
     case INSTRUCTION_clear: select_clear(select, instruction->node); break;
     case INSTRUCTION_loop:
       close = instructions_loop_end(select->list, at);
-      TRY(select_loop(select, at, close));
+      TRY(select_scan(select, (ScanRange){instruction->node, at + 1, close}));
       at = close;
       break;
     case INSTRUCTION_end:
@@ -732,24 +735,31 @@ static Status select_instructions(Select *select, int begin, int end) {
   return STATUS_OK;
 }
 
-/* ---- entry points ---- */
-
-/* The micro-batches of an input lie end to end only if its outermost dim is the
- * one that they split. */
-static Status check_microbatched_inputs(const Select *select) {
-  const Graph *graph = select->graph;
-  for (int i = 0; i < graph->inputs.n; i++) {
-    const Type *type = graph_type(graph, graph->inputs.data[i].value);
-    for (int d = 1; d < type->rank; d++)
-      if (is_sequential_split(graph, type->dims[d].split) &&
-          type_local_size(type, &graph->mesh, d - 1) > 1)
-        return status_make(STATUS_unavailable,
-                           "micro-batches along dimension '%s' of '%s' are "
-                           "not supported yet: move it to the front",
-                           type->dims[d].name, graph->inputs.data[i].path);
-  }
+static Status select_segment(Select *select, const ProgramSegment *segment) {
+  int first = select->out->n;
+  select->segment = segment;
+  TRY(select_instructions(select, segment->begin, segment->end));
+  vec_push(select->arena, &select->out->segments,
+           (DnnSegment){.begin = first,
+                        .n = select->out->n - first,
+                        .n_registers = segment->n_registers});
   return STATUS_OK;
 }
+
+_Static_assert((int)N_REGISTERS == DNN_N_REGISTERS,
+               "program.h of ir and of runtime have the same registers");
+
+static void add_calls(Arena *arena, const EntryPoint *entry, LaunchList *out) {
+  for (int i = 0; i < entry->timeline.n; i++) {
+    const ProgramCall *from = &entry->timeline.data[i];
+    DnnCall call = {.segment = from->segment, .is_first = from->is_first};
+    for (int r = 0; r < N_REGISTERS; r++)
+      call.registers[r] = from->registers[r];
+    vec_push(arena, &out->calls, call);
+  }
+}
+
+/* ---- entry points ---- */
 
 Status select_entry_point(KernelSet *set, const EntryPoint *entry_point,
                           ValueTable *values, const Pacer *pacer,
@@ -768,8 +778,10 @@ Status select_entry_point(KernelSet *set, const EntryPoint *entry_point,
                    .pacer = pacer,
                    .out = out};
   select.pending = ARENA_ARRAY(select.arena, int, graph->nodes.n);
-  TRY(mesh_check_placements(graph));
-  TRY(check_microbatched_inputs(&select));
+  TRY(select_check(stage));
   if (values) add_value_rows(&select);
-  return select_instructions(&select, 0, list->instructions.n);
+  for (int s = 0; s < stage->segments.n; s++)
+    TRY(select_segment(&select, &stage->segments.data[s]));
+  add_calls(select.arena, entry_point, out);
+  return STATUS_OK;
 }

@@ -11,14 +11,17 @@
 /* One instruction, as data; the detail is the member that `op` needs. */
 typedef struct Launch {
   DnnOpcode op;
+  DnnWhen when;
   int phase, kernel; /* kernel: index into the set, or -1 */
-  int n_loops;       /* around it */
+  int n_loops;       /* as in DnnInstr */
   int n_launches;    /* launches, key and pace as in DnnInstr */
   uint64_t key;
   int64_t pace;
   VEC(int64_t) buffers;
   VEC(int64_t) advances; /* as in DnnInstr: n_loops for each buffer */
   VEC(int64_t) numbers;
+  /* Those of DnnInstr, for the first numbers; the others do not grow. */
+  VEC(int64_t) number_advances;
   VEC(int64_t) checks; /* triples of offset, elements and dtype */
   VEC(int64_t) values; /* those of DnnInstr */
   VEC(DnnRankOffset) rank_offsets;
@@ -29,7 +32,13 @@ typedef struct Launch {
   Name path;
   double flops, bytes_moved;
 } Launch;
-typedef VEC(Launch *) LaunchList;
+
+/* The launches of an entry point, its segments and the calls of them. */
+typedef struct LaunchList {
+  VEC(Launch *);
+  VEC(DnnSegment) segments;
+  VEC(DnnCall) calls;
+} LaunchList;
 
 /* The kernels of all entry points of a program; equal ones are one. */
 typedef struct KernelSet {
@@ -66,12 +75,17 @@ const KernelKind *kernel_set_kind(KernelSet *set, const Graph *graph, int id);
 
 /* ---- select.c ---- */
 
-/* Appends the launches of an entry point in order; `values` (or NULL) gets a
- * row for each value.  `pacer` (or NULL) says how long runs take. */
+/* Makes the launches of an entry point, in order; `values` (or NULL) gets a row
+ * for each value.  `pacer` (or NULL) says how long runs take. */
 typedef struct ValueTable ValueTable;
 Status select_entry_point(KernelSet *set, const EntryPoint *entry_point,
                           ValueTable *values, const Pacer *pacer,
                           LaunchList *out);
+
+/* ---- select_check.c ---- */
+
+/* Fails where a stage has what launches cannot do. */
+Status select_check(const ProgramStage *stage);
 
 /* ---- select_values.c: from which values each value is computed ---- */
 

@@ -20,9 +20,12 @@
 
 #include "runtime/program_settings.h"
 
-#define DNN_ABI        13
-#define DNN_MAX_LOOPS  8 /* one inside the other */
+#define DNN_ABI        14
 #define DNN_MAX_DIGITS 4
+/* Registers of a call: REGISTER_ of ir/program.h. */
+#define DNN_N_REGISTERS 1
+/* Around an instruction: the registers of its segment, then loops. */
+#define DNN_MAX_LOOPS (DNN_N_REGISTERS + 8)
 
 typedef enum DnnRole {
   DNN_PARAM, /* trained; in checkpoints under its path */
@@ -111,6 +114,13 @@ typedef enum DnnOpcode {
                         `advances` further; what is started inside is waited
                         for there */
 } DnnOpcode;
+
+/* The calls of its segment in which an instruction runs. */
+typedef enum DnnWhen {
+  DNN_ALWAYS,
+  DNN_FIRST, /* in the first call of a step */
+  DNN_LATER  /* in all but the first */
+} DnnWhen;
 
 /* For each batch dim, outermost first; then
  *   c[i, j] = sum_k a[i, k] b[k, j]  (+ c[i, j] if accumulate).
@@ -212,13 +222,16 @@ typedef struct DnnInstr {
    * program, the picoseconds that the run takes; else 0. */
   uint16_t n_launches;
   int32_t kernel; /* OP_KERNEL; fallback of GEMM and CONV (or -1) */
+  uint8_t when;   /* DnnWhen */
   uint64_t key;
   int64_t pace;
   const int64_t *buffers; /* arena offsets in bytes */
   const int64_t *numbers;
-  /* In loops, the bytes that a buffer moves with an iteration of each,
-   * outermost first, n_loops for each buffer; or NULL. */
+  /* The bytes that a buffer moves with an iteration of each loop around, or
+   * with a register, outermost first, n_loops for each buffer; or NULL. */
   const int64_t *advances;
+  /* Likewise how much a number grows, n_loops for each number; or NULL. */
+  const int64_t *number_advances;
   const void *detail;
   const char *path;          /* path of the node, for messages and traces */
   double flops, bytes_moved; /* estimates by the operator's cost rule */
@@ -231,7 +244,7 @@ typedef struct DnnInstr {
    * with it, or -1. */
   const int64_t *values;
   uint16_t n_rank_offsets; /* OP_KERNEL: 0 almost always */
-  uint16_t n_loops;        /* around it */
+  uint16_t n_loops;        /* registers of its segment and loops around it */
   const DnnRankOffset *rank_offsets;
 } DnnInstr;
 
@@ -240,11 +253,27 @@ typedef struct DnnInstr {
 #define DNN_POSITION                                                           \
   "sample.position" /* as in passes/decode/incremental_decoding.h */
 
+/* A range of instructions.  A call of it runs them once. */
+typedef struct DnnSegment {
+  int32_t begin, n;    /* instructions */
+  int32_t n_registers; /* the first so many of a call; they are the outermost
+                          loops around its instructions */
+} DnnSegment;
+
+typedef struct DnnCall {
+  int32_t segment;
+  int32_t is_first; /* no call before it in the entry point is of the segment */
+  int32_t registers[DNN_N_REGISTERS];
+} DnnCall;
+
 typedef struct DnnEntryPoint {
   uint8_t id;       /* EntryPointId of support/tables.h */
   const char *name; /* for messages */
   int32_t n_instrs;
   const DnnInstr *instrs;
+  int32_t n_segments, n_calls;
+  const DnnSegment *segments;
+  const DnnCall *calls; /* in the order in which a rank makes them */
   /* Samples that all ranks together take in one execution; of `predict` each
    * rank takes as many. */
   int64_t batch;

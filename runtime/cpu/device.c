@@ -31,6 +31,7 @@ typedef struct Prepared {
   void **buffers;
   void **moved; /* in a loop: addresses of the iteration; else NULL */
   const int64_t *numbers;
+  int64_t *moved_numbers; /* in a loop: numbers of the iteration; else NULL */
   LibraryCall *call;
   const void *detail; /* DnnGemm or DnnConv */
 } Prepared;
@@ -130,6 +131,9 @@ static Status prepare_instr(Device *device, const DnnInstr *instr,
     int64_t *numbers = ARENA_ARRAY(state->arena, int64_t, instr->n_numbers);
     prepared->numbers = instr_numbers(instr, device->rank, numbers);
   }
+  if (instr->number_advances)
+    prepared->moved_numbers =
+        ARENA_ARRAY(state->arena, int64_t, instr->n_numbers);
   switch ((DnnOpcode)instr->op) {
   case DNN_OP_KERNEL: return use_fallback(device->program, instr, prepared);
   case DNN_OP_GEMM:
@@ -223,13 +227,24 @@ static void *const *buffers_at(const Prepared *prepared, const DnnInstr *instr,
   return prepared->moved;
 }
 
+static const int64_t *numbers_at(const Prepared *prepared,
+                                 const DnnInstr *instr,
+                                 const int64_t *iterations) {
+  if (!prepared->moved_numbers) return prepared->numbers;
+  instr_move_numbers(instr, prepared->numbers, iterations,
+                     prepared->moved_numbers);
+  return prepared->moved_numbers;
+}
+
 static Status cpu_launch(Device *device, const DnnInstr *instr,
                          const int64_t *iterations) {
   CpuState *state = device->state;
   const Prepared *prepared = find_prepared(device, instr);
   void *const *buffers = buffers_at(prepared, instr, iterations);
   switch ((Way)prepared->way) {
-  case WAY_kernel: prepared->function(buffers, prepared->numbers); break;
+  case WAY_kernel:
+    prepared->function(buffers, numbers_at(prepared, instr, iterations));
+    break;
   case WAY_library:
     return library_run(state->library, prepared->call,
                        prepared->moved ? buffers : NULL);

@@ -109,6 +109,7 @@ typedef struct CudaPrepared {
   const DnnKernel *kernel;
   int64_t *words; /* arguments: addresses, then numbers */
   int n_addresses;
+  int64_t *numbers;     /* in a loop: those of the rank; else NULL */
   CudaProduct *product; /* product, or NULL */
 } CudaPrepared;
 

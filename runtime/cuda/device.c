@@ -137,6 +137,9 @@ static Status prepare_kernel(Device *device, const DnnInstr *instr,
     prepared->words[i] = (int64_t)state->data + instr->buffers[i];
   for (int i = 0; i < instr->n_numbers; i++)
     prepared->words[n_buffers + i] = numbers[i];
+  if (instr->number_advances)
+    prepared->numbers =
+        arena_copy(state->arena, numbers, sizeof *numbers * instr->n_numbers);
   return STATUS_OK;
 }
 
@@ -245,8 +248,11 @@ static Status launch_kernel(CudaState *state, const CudaPrepared *prepared,
 /* The driver copies the arguments of a launch, so that they may move on. */
 static void move_arguments(const CudaState *state, const CudaPrepared *prepared,
                            const DnnInstr *instr, const int64_t *iterations) {
-  if (!instr->advances || !prepared->words) return;
-  for (int i = 0; i < prepared->n_addresses; i++)
+  if (!prepared->words) return;
+  if (prepared->numbers)
+    instr_move_numbers(instr, prepared->numbers, iterations,
+                       prepared->words + prepared->n_addresses);
+  for (int i = 0; instr->advances && i < prepared->n_addresses; i++)
     prepared->words[i] =
         (int64_t)state->data + instr_buffer(instr, i, iterations);
 }

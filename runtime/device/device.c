@@ -38,3 +38,12 @@ const int64_t *instr_numbers(const DnnInstr *instr, int rank,
   }
   return scratch;
 }
+
+void instr_move_numbers(const DnnInstr *instr, const int64_t *numbers,
+                        const int64_t *iterations, int64_t *out) {
+  for (int i = 0; i < instr->n_numbers; i++) {
+    out[i] = numbers[i];
+    for (int k = 0; instr->number_advances && k < instr->n_loops; k++)
+      out[i] += iterations[k] * instr->number_advances[i * instr->n_loops + k];
+  }
+}

@@ -14,8 +14,9 @@ struct Device {
   const char *name;
   /* Makes the arena (arena_bytes, aligned to 4096) and loads the kernels. */
   Status (*open)(Device *device, const DnnProgram *program, int local_rank);
-  /* Enqueues one instruction of kind KERNEL, GEMM, CONV, COPY or ZERO, at these
-   * iterations of the loops around it, the outermost first. */
+  /* Enqueues one instruction of kind KERNEL, GEMM, CONV, COPY or ZERO, with
+   * these registers and iterations of the loops around it, the outermost first.
+   */
   Status (*launch)(Device *device, const DnnInstr *instr,
                    const int64_t *iterations);
   /* Writes from the host to the arena; it and `read` wait for what was enqueued
@@ -75,5 +76,9 @@ static inline int64_t instr_buffer(const DnnInstr *instr, int index,
 /* Returns the numbers of a launch for this rank: instr->numbers, or a copy in
  * `scratch` with the places added. */
 const int64_t *instr_numbers(const DnnInstr *instr, int rank, int64_t *scratch);
+/* Writes to `out` the numbers at these iterations of the loops around, where
+ * those of the rank are `numbers`. */
+void instr_move_numbers(const DnnInstr *instr, const int64_t *numbers,
+                        const int64_t *iterations, int64_t *out);
 
 #endif

@@ -1,5 +1,7 @@
 /*
- * exec.c -- runs the instructions of an entry point, straight but for loops.
+ * exec.c -- runs the calls of an entry point: of each the instructions of its
+ * segment, straight but for loops.  The registers of a call are the iterations
+ * of the outermost loops.
  *
  * Launches go to the device, collectives to the transport; a collective is
  * started at its place and waited for before the first reader of its result.
@@ -19,8 +21,9 @@ struct Exec {
   FlightRecorder *recorder;
   Trace *trace;
   Profiler *profiler;
-  bool is_measured; /* this execution, by the profiler */
-  bool is_paced;    /* the program */
+  bool is_measured;    /* this execution, by the profiler */
+  bool is_paced;       /* the program */
+  const DnnCall *call; /* the one at hand */
   Pace pace;
   CommPart ***parts; /* of each entry point and instruction; NULL: no
                         collective; in loops the iteration moves them */
@@ -162,10 +165,16 @@ static Status launch_one(Exec *exec, const DnnInstr *instr,
   return exec->device->launch(exec->device, instr, iterations);
 }
 
+/* The call at hand does this instruction. */
+static bool is_called(const Exec *exec, const DnnInstr *instr) {
+  return instr->when != (exec->call->is_first ? DNN_LATER : DNN_FIRST);
+}
+
 /* `iterations`: of the loops around, the outermost first. */
 static Status run_one(Exec *exec, const DnnEntryPoint *entry, int32_t i,
                       int64_t *iterations) {
   const DnnInstr *instr = &entry->instrs[i];
+  if (!is_called(exec, instr)) return STATUS_OK;
   switch ((DnnOpcode)instr->op) {
   case DNN_OP_WAIT: return wait_for(exec, (int32_t)instr->numbers[0]);
   case DNN_OP_COLLECTIVE: return run_collective(exec, entry, i, iterations);
@@ -193,20 +202,55 @@ static Status wait_for_all(Exec *exec, const DnnEntryPoint *entry) {
   return exec->device->wait(exec->device);
 }
 
-Status exec_start(Exec *exec, const DnnEntryPoint *entry, int64_t step) {
-  Trace *trace = exec->trace;
-  int64_t iterations[DNN_MAX_LOOPS] = {0};
-  exec->is_measured = profiler_measures(exec->profiler, entry);
-  if (exec->is_paced) pace_begin(&exec->pace);
-  for (int32_t i = 0; i < entry->n_instrs; i++) {
+/* A way of running each instruction that a call does. */
+typedef struct Visitor {
+  Status (*visit)(const struct Visitor *visitor, const DnnEntryPoint *entry,
+                  int32_t i, int64_t *iterations);
+  Exec *exec;
+  int64_t step;
+  void *user;
+} Visitor;
+
+static Status visit_segment(const Visitor *v, const DnnEntryPoint *entry,
+                            const DnnSegment *segment, int64_t *iterations) {
+  for (int32_t i = segment->begin; i < segment->begin + segment->n; i++) {
     const DnnInstr *instr = &entry->instrs[i];
-    recorder_note(exec->recorder, step, entry->name, i, instr->path);
-    int64_t begin = trace ? clock_ns() : 0;
-    TRY(run_one(exec, entry, i, iterations));
-    if (trace) add_event(trace, step, instr, begin);
+    if (is_called(v->exec, instr)) {
+      recorder_note(v->exec->recorder, v->step, entry->name, i, instr->path);
+      TRY(v->visit(v, entry, i, iterations));
+    }
     i += loop_length(instr);
   }
   return STATUS_OK;
+}
+
+static Status visit_calls(const Visitor *v, const DnnEntryPoint *entry) {
+  int64_t iterations[DNN_MAX_LOOPS] = {0};
+  for (int32_t i = 0; i < entry->n_calls; i++) {
+    const DnnCall *call = &entry->calls[i];
+    const DnnSegment *segment = &entry->segments[call->segment];
+    v->exec->call = call;
+    for (int32_t r = 0; r < segment->n_registers; r++)
+      iterations[r] = call->registers[r];
+    TRY(visit_segment(v, entry, segment, iterations));
+  }
+  return STATUS_OK;
+}
+
+static Status start_one(const Visitor *v, const DnnEntryPoint *entry, int32_t i,
+                        int64_t *iterations) {
+  Trace *trace = v->exec->trace;
+  int64_t begin = trace ? clock_ns() : 0;
+  TRY(run_one(v->exec, entry, i, iterations));
+  if (trace) add_event(trace, v->step, &entry->instrs[i], begin);
+  return STATUS_OK;
+}
+
+Status exec_start(Exec *exec, const DnnEntryPoint *entry, int64_t step) {
+  exec->is_measured = profiler_measures(exec->profiler, entry);
+  if (exec->is_paced) pace_begin(&exec->pace);
+  return visit_calls(&(Visitor){.visit = start_one, .exec = exec, .step = step},
+                     entry);
 }
 
 Status exec_finish(Exec *exec, const DnnEntryPoint *entry) {
@@ -228,21 +272,28 @@ static Status wait_if_started(Exec *exec, const DnnInstr *instr) {
                           ((const DnnCollective *)instr->detail)->id);
 }
 
-static Status run_inspected(Exec *exec, const DnnEntryPoint *entry, int32_t i,
-                            int64_t *iterations, ExecInspect *look,
-                            void *user) {
+typedef struct Inspection {
+  ExecInspect *look;
+  void *user;
+} Inspection;
+
+static Status inspect_one(const Visitor *v, const DnnEntryPoint *entry,
+                          int32_t i, int64_t *iterations) {
+  Exec *exec = v->exec;
+  const Inspection *inspection = v->user;
   const DnnInstr *instr = &entry->instrs[i];
+  if (!is_called(exec, instr)) return STATUS_OK;
   if (instr->op != DNN_OP_LOOP) {
     /* The transport knows the run's own device, of which this may be none. */
     if (instr->op == DNN_OP_COLLECTIVE) TRY(exec->device->wait(exec->device));
     TRY(run_one(exec, entry, i, iterations));
     TRY(wait_if_started(exec, instr));
-    return look(user, instr, iterations);
+    return inspection->look(inspection->user, instr, iterations);
   }
   for (int64_t iteration = 0; iteration < instr->numbers[1]; iteration++) {
     iterations[instr->n_loops] = iteration;
     for (int32_t k = i + 1; k <= i + loop_length(instr); k++) {
-      TRY(run_inspected(exec, entry, k, iterations, look, user));
+      TRY(inspect_one(v, entry, k, iterations));
       k += loop_length(&entry->instrs[k]);
     }
   }
@@ -251,12 +302,12 @@ static Status run_inspected(Exec *exec, const DnnEntryPoint *entry, int32_t i,
 
 Status exec_run_inspected(Exec *exec, const DnnEntryPoint *entry, int64_t step,
                           ExecInspect *look, void *user) {
-  int64_t iterations[DNN_MAX_LOOPS] = {0};
-  for (int32_t i = 0; i < entry->n_instrs; i++) {
-    recorder_note(exec->recorder, step, entry->name, i, entry->instrs[i].path);
-    TRY(run_inspected(exec, entry, i, iterations, look, user));
-    i += loop_length(&entry->instrs[i]);
-  }
+  Inspection inspection = {look, user};
+  TRY(visit_calls(&(Visitor){.visit = inspect_one,
+                             .exec = exec,
+                             .step = step,
+                             .user = &inspection},
+                  entry));
   return wait_for_all(exec, entry);
 }
 
@@ -283,21 +334,35 @@ static Status is_finite(Exec *exec, const int64_t *check, bool *out) {
   return STATUS_OK;
 }
 
-Status exec_run_checked(Exec *exec, const DnnEntryPoint *entry, int64_t step,
-                        int32_t *out_instr) {
-  *out_instr = -1;
-  int64_t iterations[DNN_MAX_LOOPS] = {0};
-  for (int32_t i = 0; i < entry->n_instrs; i++) {
-    const DnnInstr *instr = &entry->instrs[i];
-    recorder_note(exec->recorder, step, entry->name, i, instr->path);
-    TRY(run_one(exec, entry, i, iterations));
-    if (instr->n_checks > 0) TRY(wait_if_started(exec, instr));
-    for (int j = 0; j < instr->n_checks && *out_instr < 0; j++) {
-      bool finite;
-      TRY(is_finite(exec, instr->checks + 3 * j, &finite));
-      if (!finite) *out_instr = i;
-    }
-    i += loop_length(instr);
+enum { CALL_SHIFT = 32 }; /* of a place: the call, then the instruction */
+
+/* Sets the place of the first instruction that fails the check. */
+static Status check_one(const Visitor *v, const DnnEntryPoint *entry, int32_t i,
+                        int64_t *iterations) {
+  Exec *exec = v->exec;
+  int64_t *first = v->user;
+  const DnnInstr *instr = &entry->instrs[i];
+  TRY(run_one(exec, entry, i, iterations));
+  if (instr->n_checks > 0) TRY(wait_if_started(exec, instr));
+  for (int j = 0; j < instr->n_checks && *first < 0; j++) {
+    bool finite;
+    TRY(is_finite(exec, instr->checks + 3 * j, &finite));
+    if (!finite)
+      *first = (int64_t)(exec->call - entry->calls) << CALL_SHIFT | i;
   }
+  return STATUS_OK;
+}
+
+Status exec_run_checked(Exec *exec, const DnnEntryPoint *entry, int64_t step,
+                        int64_t *out_place) {
+  *out_place = -1;
+  TRY(visit_calls(
+      &(Visitor){
+          .visit = check_one, .exec = exec, .step = step, .user = out_place},
+      entry));
   return wait_for_all(exec, entry);
+}
+
+const DnnInstr *exec_instr_at(const DnnEntryPoint *entry, int64_t place) {
+  return &entry->instrs[place & INT32_MAX];
 }

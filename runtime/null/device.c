@@ -41,11 +41,12 @@ static Status call_kernel(Device *device, const DnnInstr *instr,
 static Status null_launch(Device *device, const DnnInstr *instr,
                           const int64_t *iterations) {
   void *buffers[MAX_BUFFERS];
-  int64_t scratch[MAX_NUMBERS];
+  int64_t scratch[MAX_NUMBERS], numbers[MAX_NUMBERS];
   ASSERT(instr->n_buffers <= MAX_BUFFERS && instr->n_numbers <= MAX_NUMBERS);
   for (int i = 0; i < instr->n_buffers; i++)
     buffers[i] = device->address(device, instr_buffer(instr, i, iterations));
-  const int64_t *numbers = instr_numbers(instr, device->rank, scratch);
+  instr_move_numbers(instr, instr_numbers(instr, device->rank, scratch),
+                     iterations, numbers);
   if (instr->op == DNN_OP_COPY)
     memmove(buffers[1], buffers[0], (size_t)numbers[0]);
   else if (instr->op == DNN_OP_ZERO)

@@ -128,16 +128,23 @@ static void thin_out(Measuring *m, int64_t pass_ns) {
   m->matmuls.n = kept;
 }
 
+/* Those of scans are left out. */
+static void add_matmuls(Measuring *m, const DnnSegment *segment) {
+  Run *run = m->run;
+  for (int i = segment->begin; i < segment->begin + segment->n; i++) {
+    const DnnInstr *instr = &run->train->instrs[i];
+    bool is_library = instr->op == DNN_OP_GEMM || instr->op == DNN_OP_CONV;
+    if (is_library && instr->n_loops == segment->n_registers)
+      vec_push(run->arena, &m->matmuls, instr);
+  }
+}
+
 /* Matmuls follow no index, so they may run on whatever lies in the arena. */
 static void find_matmuls(Measuring *m) {
   enum { RUNS = 7 };
   Run *run = m->run;
-  for (int i = 0; i < run->train->n_instrs; i++) {
-    const DnnInstr *instr = &run->train->instrs[i];
-    bool is_library = instr->op == DNN_OP_GEMM || instr->op == DNN_OP_CONV;
-    if (is_library && instr->n_loops == 0)
-      vec_push(run->arena, &m->matmuls, instr);
-  }
+  for (int i = 0; i < run->train->n_segments; i++)
+    add_matmuls(m, &run->train->segments[i]);
   if (m->matmuls.n == 0) return;
   m->passes = 1;
   time_matmuls(m);

@@ -62,13 +62,17 @@ static uint64_t add_code(uint64_t hash, const DnnEntryPoint *entry) {
   hash = add_bytes(hash, &entry->batch, sizeof entry->batch);
   for (int32_t i = 0; i < entry->n_instrs; i++) {
     const DnnInstr *instr = &entry->instrs[i];
-    const int32_t numbers[] = {instr->op, instr->kernel};
+    const int32_t numbers[] = {instr->op, instr->kernel, instr->when};
     hash = add_bytes(hash, numbers, sizeof numbers);
     hash = add_bytes(hash, instr->buffers,
                      sizeof *instr->buffers * instr->n_buffers);
     hash = add_bytes(hash, instr->numbers,
                      sizeof *instr->numbers * instr->n_numbers);
   }
+  hash = add_bytes(hash, entry->segments,
+                   sizeof *entry->segments * (size_t)entry->n_segments);
+  hash = add_bytes(hash, entry->calls,
+                   sizeof *entry->calls * (size_t)entry->n_calls);
   return add_tensors(hash, entry->tensors, entry->n_tensors);
 }
 

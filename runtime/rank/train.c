@@ -109,16 +109,16 @@ static void take_scale_back(Run *run) {
 /* Where memory for the plain program is missing: the first launch of the step
  * itself that writes what is not finite. */
 static const char *first_launch(Run *run, Arena *arena, int64_t t) {
-  int32_t own, first = -1;
+  int64_t own, first = -1;
   run_must(run, exec_run_checked(run->exec, run->train, t, &own));
-  int32_t *all = ARENA_ARRAY(arena, int32_t, run->comm->world);
+  int64_t *all = ARENA_ARRAY(arena, int64_t, run->comm->world);
   run_must(run, run->comm->gather(run->comm, &own, sizeof own, all));
   for (int i = 0; i < run->comm->world; i++)
     if (all[i] >= 0 && (first < 0 || all[i] < first)) first = all[i];
   if (first < 0) return NULL;
   static const char *const phases[] = {"forward", "backward", "backward",
                                        "update", "communication"};
-  const DnnInstr *instr = &run->train->instrs[first];
+  const DnnInstr *instr = exec_instr_at(run->train, first);
   if (instr->phase == 3) return "the update of the parameters";
   return arena_printf(arena, "'%s' (%s)", instr->path, phases[instr->phase]);
 }

@@ -1,7 +1,8 @@
 /*
  * table_faults.c -- puts one fault into the tables of an emitted program,
  * before it runs: into the digits of a group, the start of a window or of a
- * shard, an offset in memory.  exact.sh links it in front of a program with
+ * shard, an offset in memory, the micro-batch of a call.  exact.sh links it in
+ * front of a program with
  * --wrap=rank_main; the program of a user has no such code.
  *
  *     DNNC_TABLE_FAULT=list    prints each kind and how many places it has
@@ -236,16 +237,59 @@ static void seed_operand(Seeding *s) {
   }
 }
 
+/* ---- micro-batches ---- */
+
+/* Calls are shared with no other entry point. */
+static DnnCall *call_at(const Seeding *s, int i) {
+  return (DnnCall *)&s->train->calls[i];
+}
+
+/* Call i has another of its segment after it. */
+static bool has_next(const Seeding *s, int i) {
+  const DnnCall *call = &s->train->calls[i];
+  return s->train->segments[call->segment].n_registers > 0 &&
+         i + 1 < s->train->n_calls && call[1].segment == call->segment;
+}
+
+static void seed_call(Seeding *s) {
+  for (int i = 0; i < s->train->n_calls; i++)
+    if (has_next(s, i) && is_place(s, "a call for the next micro-batch", NULL))
+      call_at(s, i)->registers[0]++;
+}
+
+static void seed_first(Seeding *s) {
+  for (int i = 0; i < s->train->n_calls; i++)
+    if (has_next(s, i) && is_place(s, "a second first call", NULL))
+      call_at(s, i + 1)->is_first = 1;
+}
+
+static void seed_advance(Seeding *s) {
+  for (int i = 0; i < s->train->n_instrs; i++) {
+    DnnInstr *instr = instr_at(s, i);
+    for (int k = 0; instr->advances && k < instr->n_buffers; k++) {
+      if (instr->advances[k * instr->n_loops] == 0 ||
+          !is_place(s, "what an operand moves, plus 1 element", instr->path))
+        continue;
+      size_t n = (size_t)instr->n_buffers * instr->n_loops;
+      int64_t *own = copy_bytes(instr->advances, sizeof *own * n);
+      own[k * instr->n_loops] += 4;
+      instr->advances = own;
+    }
+  }
+}
+
 /* ---- kinds ---- */
 
 static const struct {
   const char *name;
   void (*seed)(Seeding *s);
-} kinds[] = {{"group", seed_group},   {"shards", seed_shards},
-             {"index", seed_index},   {"factor", seed_factor},
-             {"start", seed_start},   {"shift", seed_shift},
-             {"source", seed_source}, {"destination", seed_destination},
-             {"count", seed_count},   {"operand", seed_operand}};
+} kinds[] = {{"group", seed_group},    {"shards", seed_shards},
+             {"index", seed_index},    {"factor", seed_factor},
+             {"start", seed_start},    {"shift", seed_shift},
+             {"source", seed_source},  {"destination", seed_destination},
+             {"count", seed_count},    {"operand", seed_operand},
+             {"call", seed_call},      {"first", seed_first},
+             {"advance", seed_advance}};
 
 enum { N_KINDS = sizeof kinds / sizeof *kinds };
 

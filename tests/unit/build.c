@@ -161,15 +161,34 @@ Test(build, groups_are_digits_of_axes) {
             group->digits[1].stride == 1);
 }
 
-Test(build, every_micro_batch_has_its_launches) {
+/* The first launch of each segment and how many it has, then the calls, each
+ * with its micro-batch, such as "0+1 1+4 / 0 1(0, first) 1(1)". */
+static const char *calls_of(const Selected *selected) {
+  const LaunchList *list = &selected->launches;
+  Text out = text_create(selected->module->arena);
+  for (int i = 0; i < list->segments.n; i++)
+    text_printf(&out, "%d+%d ", list->segments.data[i].begin,
+                list->segments.data[i].n);
+  text_add(&out, "/");
+  for (int i = 0; i < list->calls.n; i++) {
+    const DnnCall *call = &list->calls.data[i];
+    text_printf(&out, " %d", call->segment);
+    if (list->segments.data[call->segment].n_registers > 0)
+      text_printf(&out, "(%d%s)", call->registers[REGISTER_microbatch],
+                  call->is_first ? ", first" : "");
+  }
+  return text_string(&out);
+}
+
+Test(build, micro_batches_are_calls_of_one_segment) {
   Selected selected = selected_create(
-      "graph g mesh(data = 2, time = 2~) {\n"
-      "  %0 = input {index = 0} : f32[B:8@(data, time), C:3] data \"d.x\"\n"
+      "graph g mesh(data = 2, time = 3~) {\n"
+      "  %0 = input {index = 0} : f32[B:12@(data, time), C:3] data \"d.x\"\n"
       "  %1 = input {index = 1} : i64[] seed \"\"\n"
       "  %2 = input {index = 2} : i32[] step \"\"\n"
-      "  %3 = random_keep %1, %2 {to = [B, C], sizes = [8, 3], value = 0.5, "
-      "stream = \"s\"} : bool[B:8@(data, time), C:3]\n"
-      "  %4 = mul %0, %3 : f32[B:8@(data, time), C:3]\n"
+      "  %3 = random_keep %1, %2 {to = [B, C], sizes = [12, 3], value = 0.5, "
+      "stream = \"s\"} : bool[B:12@(data, time), C:3]\n"
+      "  %4 = mul %0, %3 : f32[B:12@(data, time), C:3]\n"
       "  %5 = sum %4 {over = [B]} : f32[C:3; sum@(data, time)]\n"
       "  %6 = accumulate %5 {axes = [time], reduce = sum} : f32[C:3; "
       "sum@data]\n"
@@ -178,19 +197,66 @@ Test(build, every_micro_batch_has_its_launches) {
       "  output result \"y\" %7\n"
       "}\n");
   cr_assert_eq(select_into(&selected).code, STATUS_ok);
-  cr_expect_str_eq(ops_of(&selected), "zero kernel kernel kernel kernel kernel "
-                                      "kernel kernel kernel collective wait");
-  /* Shard rank * 2 + micro-batch, of 2 rows each. */
+  cr_expect_str_eq(ops_of(&selected),
+                   "zero kernel kernel kernel kernel collective wait");
+  cr_expect_str_eq(calls_of(&selected),
+                   "0+1 1+4 5+2 / 0 1(0, first) 1(1) 1(2) 2");
+  /* Shard rank * 3 + micro-batch, of 2 rows each. */
   Launch *const *launches = selected.launches.data;
-  const Launch *first = launches[1], *second = launches[5];
-  cr_expect_eq(first->numbers.data[0], 0);
-  cr_expect_eq(second->numbers.data[0], 2);
-  cr_expect(first->rank_offsets.data[0].group->size == 2 &&
-            first->rank_offsets.data[0].factor == 4);
+  const Launch *random = launches[1], *product = launches[2];
+  cr_expect_eq(random->numbers.data[0], 0);
+  cr_expect_eq(random->number_advances.data[0], 2);
+  cr_expect(random->rank_offsets.data[0].group->size == 2 &&
+            random->rank_offsets.data[0].factor == 6);
   /* The input moves on, everything else stays. */
-  const Launch *gemm = launches[2], *next = launches[6];
-  cr_expect_eq(next->buffers.data[0] - gemm->buffers.data[0], 2 * 3 * 4);
-  cr_expect_eq(next->buffers.data[2], gemm->buffers.data[2]);
+  cr_expect_eq(product->n_loops, 1);
+  cr_expect_eq(product->advances.data[0], 2 * 3 * 4);
+  cr_expect_eq(product->advances.data[1], 0);
+  cr_expect_eq(product->advances.data[2], 0);
+}
+
+/* A maximum begins with a copy of the first micro-batch. */
+Test(build, what_differs_later_stands_twice) {
+  Selected selected = selected_create(
+      "graph g mesh(time = 3~) {\n"
+      "  %0 = input {index = 0} : f32[B:6@time, C:3] data \"d.x\"\n"
+      "  %1 = max %0 {over = [B]} : f32[C:3; max@time]\n"
+      "  %2 = accumulate %1 {axes = [time], reduce = max} : f32[C:3]\n"
+      "  output result \"y\" %2\n"
+      "}\n");
+  cr_assert_eq(select_into(&selected).code, STATUS_ok);
+  cr_assert_str_eq(ops_of(&selected), "zero kernel copy kernel");
+  static const DnnWhen want[] = {DNN_ALWAYS, DNN_ALWAYS, DNN_FIRST, DNN_LATER};
+  for (int i = 0; i < ARRAY_LENGTH(want); i++)
+    cr_expect_eq(selected.launches.data[i]->when, want[i], "launch %d", i);
+}
+
+/* Another rank's value is gathered before the micro-batches and first read in
+ * them. */
+Test(build, a_wait_for_what_came_before_is_for_the_first_call) {
+  Selected selected = selected_create(
+      "graph g mesh(data = 2, time = 3~) {\n"
+      "  %0 = input {index = 0} : f32[B:12@(data, time), C:4] data \"d.x\"\n"
+      "  %1 = input {index = 1} : f32[C:4@data] param \"w\"\n"
+      "  %2 = all_gather %1 {dim = C, axes = [data], bucket = 0} : f32[C:4]\n"
+      "  %3 = mul %0, %2 : f32[B:12@(data, time), C:4]\n"
+      "  %4 = sum %3 {over = [B]} : f32[C:4; sum@(data, time)]\n"
+      "  %5 = accumulate %4 {axes = [time], reduce = sum} : f32[C:4; "
+      "sum@data]\n"
+      "  output result \"y\" %5\n"
+      "}\n");
+  cr_assert_eq(select_into(&selected).code, STATUS_ok);
+  cr_assert_str_eq(ops_of(&selected),
+                   "collective zero wait kernel kernel kernel");
+  cr_expect_eq(selected.launches.data[2]->when, DNN_FIRST);
+  ProgramMessages messages;
+  EntryPoint entry = entry_point_of(&selected);
+  cr_assert_eq(codegen_messages(selected.module, selected.set->backend, &entry,
+                                &messages)
+                   .code,
+               STATUS_ok);
+  cr_expect_null(messages.fault, "%s", messages.fault);
+  cr_expect_eq(messages.list.n, 1);
 }
 
 static int64_t pace_of_test(void *user, const Graph *graph, int id,
@@ -201,8 +267,8 @@ static int64_t pace_of_test(void *user, const Graph *graph, int id,
   return is_clear ? 7 : 1000 + id;
 }
 
-/* A run is a copy and a kernel, or one launch; each micro-batch has its own
- * runs, which have equal keys.  What starts a collective is no run. */
+/* A run is a copy and a kernel, or one launch.  What starts a collective is no
+ * run. */
 Test(build, runs_have_keys_and_paces) {
   Selected selected = selected_create(
       "graph g mesh(data = 2, time = 2~) {\n"
@@ -227,22 +293,22 @@ Test(build, runs_have_keys_and_paces) {
       select_entry_point(selected.set, &input, NULL, &pacer, &selected.launches)
           .code,
       STATUS_ok);
-  cr_assert_str_eq(ops_of(&selected), "copy kernel kernel zero kernel kernel "
-                                      "kernel kernel collective wait");
+  cr_assert_str_eq(ops_of(&selected),
+                   "copy kernel kernel zero kernel kernel collective wait");
   static const struct {
     int n_launches, pace;
-  } want[] = {{2, 1004}, {0, 0},    {1, 1005}, {1, 7}, {1, 1006},
-              {1, 1007}, {1, 1006}, {1, 1007}, {0, 0}, {0, 0}};
+  } want[] = {{2, 1004}, {0, 0},    {1, 1005}, {1, 7},
+              {1, 1006}, {1, 1007}, {0, 0},    {0, 0}};
   Launch *const *launches = selected.launches.data;
   for (int i = 0; i < selected.launches.n; i++) {
     cr_expect_eq(launches[i]->n_launches, want[i].n_launches, "launch %d", i);
     cr_expect_eq(launches[i]->pace, want[i].pace, "launch %d", i);
     cr_expect_eq(launches[i]->key != 0, want[i].n_launches > 0);
   }
-  cr_expect_eq(n_asked, 7);
+  cr_expect_eq(n_asked, 5);
   cr_expect_eq(launches[0]->key, launch_key(selected.graph, 4));
   cr_expect_eq(launches[3]->key, clear_key(selected.graph, 7));
-  cr_expect_eq(launches[4]->key, launches[6]->key);
+  cr_expect_eq(launches[4]->key, launch_key(selected.graph, 6));
 }
 
 /* ---- bundles ---- */

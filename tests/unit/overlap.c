@@ -33,6 +33,7 @@ static DnnInstr instr_of(Arena *arena, const Launch *launch) {
       .n_buffers = (uint16_t)launch->buffers.n,
       .n_numbers = (uint16_t)launch->numbers.n,
       .kernel = launch->kernel,
+      .when = (uint8_t)launch->when,
       .buffers = copied(arena, launch->buffers.data, launch->buffers.n),
       .numbers = copied(arena, launch->numbers.data, launch->numbers.n),
       .path = launch->path,
@@ -85,8 +86,13 @@ static Step compile_step(const char *model, const char *sizes,
     instrs[i] = instr_of(module->arena, launches.data[i]);
     if (instrs[i].op == DNN_OP_COLLECTIVE) step.n_ids++;
   }
-  step.entry = (DnnEntryPoint){
-      .name = "train", .n_instrs = launches.n, .instrs = instrs};
+  step.entry = (DnnEntryPoint){.name = "train",
+                               .n_instrs = launches.n,
+                               .instrs = instrs,
+                               .n_segments = launches.segments.n,
+                               .segments = launches.segments.data,
+                               .n_calls = launches.calls.n,
+                               .calls = launches.calls.data};
   step.program = (DnnProgram){.world = c.ranks,
                               .entry_points = &step.entry,
                               .n_entry_points = 1,

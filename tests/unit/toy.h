@@ -71,6 +71,7 @@ typedef struct Toy {
   DnnTensor persistent[5], data[3], rest[2];
   DnnKernel kernels[2];
   DnnEntryPoint entry_points[3];
+  DnnSegment segments[3];
   DnnInstr train[5], eval[4], eval_remainder[3];
   DnnGemm product[2];
   DnnField field;
@@ -121,7 +122,13 @@ static inline DnnTensor toy_input(int64_t batch, int world,
 static inline void toy_code(Toy *toy, int index, EntryPointId id,
                             DnnInstr *instrs, int n_instrs, DnnTensor *tensors,
                             int n_tensors, int64_t batch) {
+  static const DnnCall once = {.is_first = 1};
+  toy->segments[index] = (DnnSegment){.n = n_instrs};
   toy->entry_points[index] = (DnnEntryPoint){.id = (uint8_t)id,
+                                             .n_segments = 1,
+                                             .segments = &toy->segments[index],
+                                             .n_calls = 1,
+                                             .calls = &once,
                                              .name = entry_point_name(id),
                                              .n_instrs = n_instrs,
                                              .instrs = instrs,
