@@ -5,10 +5,10 @@
 #include "driver/internal.h"
 
 static BufferAssignment *assign(const Compilation *c, const Plan *plan,
-                                const Graph *graph,
+                                const ProgramStage *stage,
                                 const PersistentBuffers *persistent) {
   PassContext ctx = driver_pass_context(c, plan);
-  BufferAssignment *assignment = buffer_assign(&ctx, graph, persistent);
+  BufferAssignment *assignment = buffer_assign(&ctx, stage, persistent);
   arena_destroy(ctx.scratch);
   return assignment;
 }
@@ -41,8 +41,7 @@ static void add_persistent(Compilation *c) {
 static void assign_stages(const Compilation *c, EntryPoint *entry) {
   for (int s = 0; s < entry->stages.n; s++) {
     ProgramStage *stage = &entry->stages.data[s];
-    stage->assignment =
-        assign(c, c->plan, stage->graph, &c->program.persistent);
+    stage->assignment = assign(c, c->plan, stage, &c->program.persistent);
   }
 }
 
@@ -59,7 +58,9 @@ driver_assign_alone(const Compilation *c, EntryPointId id, const Graph *graph) {
   bool is_sharded = entry_point_info(id)->is_sharded;
   persistent_buffers_add(&persistent, c->module->arena, graph,
                          &c->target.backend->target);
-  return assign(c, is_sharded ? c->plan : NULL, graph, &persistent);
+  EntryPoint entry = driver_entry_point(c, id, graph);
+  return assign(c, is_sharded ? c->plan : NULL, entry_point_stage(&entry),
+                &persistent);
 }
 
 const EntryPoint *driver_training_step(const Compilation *c) {

@@ -19,61 +19,63 @@
 
 /* ---- segments ---- */
 
-static int next_per_microbatch(const Graph *graph, int from, bool wanted) {
-  int id = from;
-  while (id < graph->nodes.n && node_is_per_microbatch(graph, id) != wanted)
-    id++;
-  return id;
+ProgramSegments graph_segments(Arena *arena, const Graph *ordered) {
+  ProgramSegments segments = {0};
+  int n = ordered->nodes.n;
+  ProgramSegment here = {0};
+  for (bool reads = false; here.first_node < n || !reads; reads = !reads) {
+    here.end_node = here.first_node;
+    while (here.end_node < n &&
+           node_is_per_microbatch(ordered, here.end_node) == reads)
+      here.end_node++;
+    here.n_registers = reads ? REGISTER_microbatch + 1 : 0;
+    vec_push(arena, &segments, here);
+    here.first_node = here.end_node;
+  }
+  return segments;
 }
 
-static bool is_microbatch_loop(const Instruction *in) {
-  return in->kind == INSTRUCTION_loop && in->node < 0;
+static bool reads_microbatch(const ProgramSegment *segment) {
+  return segment->n_registers > REGISTER_microbatch;
 }
 
 /* The place of the next loop of micro-batches, or the end of the list. */
 static int next_loop(const InstructionList *list, int from) {
+  const Instruction *in = list->instructions.data;
   int at = from;
   while (at < list->instructions.n &&
-         !is_microbatch_loop(&list->instructions.data[at]))
+         !(in[at].kind == INSTRUCTION_loop && in[at].node < 0))
     at++;
   return at;
 }
 
-/* Every other segment is one of micro-batches. */
-static void divide(Arena *arena, ProgramStage *stage) {
-  const InstructionList *list = stage->instructions;
-  int n = list->instructions.n, n_nodes = stage->graph->nodes.n;
-  ProgramSegment here = {0};
-  while (true) {
-    here.end_node = next_per_microbatch(stage->graph, here.first_node, true);
-    here.end = next_loop(list, here.begin);
-    here.n_registers = 0;
-    vec_push(arena, &stage->segments, here);
-    if (here.end_node == n_nodes) break;
-    ASSERT(here.end < n);
-    here.first_node = here.end_node;
-    here.end_node = next_per_microbatch(stage->graph, here.first_node, false);
-    here.begin = here.end + 1;
-    here.end = instructions_loop_end(list, here.begin - 1);
-    here.n_registers = REGISTER_microbatch + 1;
-    vec_push(arena, &stage->segments, here);
-    here.first_node = here.end_node;
-    here.begin = here.end + 1;
+/* The brackets of the loop of micro-batches are in no segment. */
+static void divide_list(const InstructionList *list,
+                        ProgramSegments *segments) {
+  int at = 0;
+  for (int s = 0; s < segments->n; s++) {
+    ProgramSegment *segment = &segments->data[s];
+    bool reads = reads_microbatch(segment);
+    segment->begin = at + reads;
+    segment->end =
+        reads ? instructions_loop_end(list, at) : next_loop(list, at);
+    at = segment->end + reads;
   }
+  ASSERT(at == list->instructions.n);
 }
 
 static int count_calls(const ProgramStage *stage,
                        const ProgramSegment *segment) {
-  return segment->n_registers > REGISTER_microbatch
-             ? mesh_microbatches(&stage->graph->mesh)
-             : 1;
+  return reads_microbatch(segment) ? mesh_microbatches(&stage->graph->mesh) : 1;
 }
 
 EntryPoint entry_point_of_list(Arena *arena, EntryPointId id,
                                const InstructionList *list) {
   EntryPoint entry = {.id = id, .name = entry_point_name(id)};
-  ProgramStage stage = {.graph = list->graph, .instructions = list};
-  divide(arena, &stage);
+  ProgramStage stage = {.graph = list->graph,
+                        .instructions = list,
+                        .segments = graph_segments(arena, list->graph)};
+  divide_list(list, &stage.segments);
   for (int s = 0; s < stage.segments.n; s++) {
     int n = count_calls(&stage, &stage.segments.data[s]);
     for (int k = 0; k < n; k++)
@@ -149,7 +151,7 @@ static void check_segments(StageCheck *c) {
   int node = 0, place = 0;
   for (int s = 0; s < stage->segments.n; s++) {
     const ProgramSegment *segment = &stage->segments.data[s];
-    bool reads = segment->n_registers > REGISTER_microbatch;
+    bool reads = reads_microbatch(segment);
     place += reads; /* a bracket */
     if (segment->first_node != node || segment->begin != place)
       violated(c, "segment %d begins at node %d and instruction %d, not %d, %d",
@@ -166,8 +168,8 @@ static void check_segments(StageCheck *c) {
 static bool has_come(const StageCheck *c, int before, int segment,
                      int microbatch) {
   const ProgramSegment *segments = c->stage->segments.data;
-  bool is_same = segments[before].n_registers > REGISTER_microbatch &&
-                 segments[segment].n_registers > REGISTER_microbatch;
+  bool is_same = reads_microbatch(&segments[before]) &&
+                 reads_microbatch(&segments[segment]);
   return is_same
              ? c->is_called[before * c->n_microbatches + microbatch]
              : c->n_calls[before] == count_calls(c->stage, &segments[before]);

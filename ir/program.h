@@ -75,18 +75,19 @@ typedef enum ProgramRegister {
 } ProgramRegister;
 
 typedef struct ProgramSegment {
-  int first_node,
-      end_node;    /* nodes of the stage's graph, inputs and views too */
+  /* Nodes of the stage's graph, inputs and views too. */
+  int first_node, end_node;
   int begin, end;  /* instructions of the stage's list */
   int n_registers; /* it reads the first so many */
 } ProgramSegment;
+typedef VEC(ProgramSegment) ProgramSegments;
 
 typedef struct ProgramStage {
   int first_rank;     /* rank 0 of the graph's mesh */
   const Graph *graph; /* after the last pass */
   const InstructionList *instructions;
   const BufferAssignment *assignment; /* NULL until it is packed */
-  VEC(ProgramSegment) segments;
+  ProgramSegments segments;
 } ProgramStage;
 
 /* ---- entry points ---- */
@@ -114,6 +115,9 @@ typedef struct RankProgram {
 
 /* ---- program.c ---- */
 
+/* Divides the nodes of an ordered graph: every other segment is of a
+ * micro-batch.  Instructions are not told. */
+ProgramSegments graph_segments(Arena *arena, const Graph *ordered);
 /* Returns an entry point of one stage on all ranks of the list's mesh.  Its
  * timeline calls what runs once, and the micro-batches in their order where the
  * list has their loop.  The assignment is still to be made. */

@@ -136,11 +136,13 @@ void persistent_buffers_add(PersistentBuffers *layout, Arena *arena,
  */
 void persistent_buffers_add_caches(PersistentBuffers *layout, Arena *arena,
                                    const Graph *graph, const Target *target);
-/* Assigns the buffers of `graph` after all passes.  Views share their input's
- * bytes.  An output that replaces a persistent buffer is written in place where
- * no later node reads the old value (else list_schedule has appended a copy).
+/* Assigns the buffers of a stage after all passes; what its segments for
+ * micro-batches read from outside is live through all calls of them.  Views
+ * share their input's bytes.  An output that replaces a persistent buffer is
+ * written in place where no later node reads the old value (else list_schedule
+ * has appended a copy).
  */
-BufferAssignment *buffer_assign(PassContext *ctx, const Graph *graph,
+BufferAssignment *buffer_assign(PassContext *ctx, const ProgramStage *stage,
                                 const PersistentBuffers *persistent);
 /* Returns a lower bound on the transient bytes: the largest sum of values alive
  * at once.  It is printed beside the packed size. */

@@ -281,14 +281,14 @@ static void assign_steps(const StepCompiler *s, StepList *steps) {
                            target);
   for (int i = 0; i < steps->n; i++) {
     VerifyStep *step = &steps->list[i];
-    PassContext ctx = driver_pass_context(s->c, s->c->plan);
-    const BufferAssignment *assignment =
-        buffer_assign(&ctx, step->played, &persistent);
-    arena_destroy(ctx.scratch);
     step->entry = entry_point_of_list(s->arena, ENTRY_train,
                                       driver_instructions(s->c, step->played));
     step->entry.name = step->name;
-    entry_point_stage(&step->entry)->assignment = assignment;
+    ProgramStage *stage = entry_point_stage(&step->entry);
+    PassContext ctx = driver_pass_context(s->c, s->c->plan);
+    const BufferAssignment *assignment = stage->assignment =
+        buffer_assign(&ctx, stage, &persistent);
+    arena_destroy(ctx.scratch);
     step->batch_shards = shards_of_batch(step->played);
     step->program =
         play_program(s->arena, &step->entry,

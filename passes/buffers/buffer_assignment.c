@@ -18,9 +18,9 @@
  * is a persistent buffer of the body: list_schedule makes sure that its new
  * value is written where, or after, nobody reads the old one.
  *
- * With micro-batches some nodes run repeatedly: the values that they read from
- * outside are live to the end of that loop, and an accumulator is live from its
- * beginning.
+ * A segment of micro-batches is called repeatedly: the values that it reads
+ * from outside are live to the end of the last call, and an accumulator is live
+ * from the beginning of the first.
  *
  * requires: a graph from list_schedule     keeps: the graph
  * cost: O(nodes), and packing.c
@@ -251,15 +251,15 @@ static void assign_node(Packing *packing, int id, const int *replaces_of,
   }
 }
 
-/* Extends live ranges over the loop of the nodes that run for each micro-batch.
- */
-static void extend_over_loop(Packing *packing) {
+/* Extends live ranges over all calls of the segments of micro-batches. */
+static void extend_over_calls(Packing *packing,
+                              const ProgramSegments *segments) {
   const Graph *graph = packing->graph;
   int begin = -1, end = -1;
-  for (int id = 0; id < graph->nodes.n; id++) {
-    if (!node_is_per_microbatch(graph, id)) continue;
-    if (begin < 0) begin = id;
-    end = id;
+  for (int s = 0; s < segments->n; s++) {
+    if (segments->data[s].n_registers <= REGISTER_microbatch) continue;
+    if (begin < 0) begin = segments->data[s].first_node;
+    end = segments->data[s].end_node - 1;
   }
   if (begin < 0) return;
   for (int i = 0; i < packing->buffers.n; i++) {
@@ -278,7 +278,8 @@ static void extend_over_loop(Packing *packing) {
   }
 }
 
-static Packing make_buffers(Arena *arena, const Graph *graph) {
+static Packing make_buffers(Arena *arena, const Graph *graph,
+                            const ProgramSegments *segments) {
   Packing packing = {.graph = graph, .arena = arena};
   int n = graph->nodes.n;
   packing.first_value = ARENA_ARRAY(arena, int, n);
@@ -290,8 +291,13 @@ static Packing make_buffers(Arena *arena, const Graph *graph) {
   const int *replaces_of = find_replaced_inputs(&packing);
   const int *last = find_last_uses(&packing);
   for (int id = 0; id < n; id++) assign_node(&packing, id, replaces_of, last);
-  extend_over_loop(&packing);
+  extend_over_calls(&packing, segments);
   return packing;
+}
+
+static Packing make_buffers_of_graph(Arena *arena, const Graph *graph) {
+  ProgramSegments segments = graph_segments(arena, graph);
+  return make_buffers(arena, graph, &segments);
 }
 
 /* ---- packing ---- */
@@ -462,7 +468,7 @@ static void set_enclosing(const Packing *packing, BufferAssignment *assignment,
 }
 
 static BufferAssignment *pack_body(PassContext *ctx, const Graph *body) {
-  Packing packing = make_buffers(ctx->scratch, body);
+  Packing packing = make_buffers_of_graph(ctx->scratch, body);
   packing.alignment = target_alignment(ctx->target);
   for (int i = 0; i < body->outputs.n; i++)
     buffer_of(&packing, body->outputs.data[i].value)->is_enclosing = true;
@@ -475,9 +481,10 @@ static BufferAssignment *pack_body(PassContext *ctx, const Graph *body) {
   return assignment;
 }
 
-BufferAssignment *buffer_assign(PassContext *ctx, const Graph *graph,
+BufferAssignment *buffer_assign(PassContext *ctx, const ProgramStage *stage,
                                 const PersistentBuffers *persistent) {
-  Packing packing = make_buffers(ctx->scratch, graph);
+  const Graph *graph = stage->graph;
+  Packing packing = make_buffers(ctx->scratch, graph, &stage->segments);
   packing.alignment = target_alignment(ctx->target);
   place_persistent(&packing, persistent);
   return make_assignment(ctx, &packing,
@@ -487,7 +494,7 @@ BufferAssignment *buffer_assign(PassContext *ctx, const Graph *graph,
 
 LiveRange *buffer_live_ranges(Arena *arena, const Graph *graph, int *out_n,
                               const int **out_buffer_of) {
-  Packing packing = make_buffers(arena, graph);
+  Packing packing = make_buffers_of_graph(arena, graph);
   LiveRange *ranges = ARENA_ARRAY(arena, LiveRange, packing.buffers.n);
   for (int i = 0; i < packing.buffers.n; i++) {
     const Buffer *buffer = &packing.buffers.data[i];
@@ -504,7 +511,7 @@ LiveRange *buffer_live_ranges(Arena *arena, const Graph *graph, int *out_n,
 int64_t buffer_assignment_bound(const Graph *graph,
                                 const BufferAssignment *assignment) {
   Arena *arena = arena_create(graph->module->memory);
-  Packing packing = make_buffers(arena, graph);
+  Packing packing = make_buffers_of_graph(arena, graph);
   int n;
   PackedBuffer *transient = select_buffers(&packing, is_transient, &n);
   int64_t most = most_live_bytes(arena, transient, n, graph->nodes.n);

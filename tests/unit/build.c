@@ -17,7 +17,7 @@ TestSuite(build, .fini = modules_destroy);
 typedef struct Selected {
   Module *module;
   Graph *graph;
-  BufferAssignment *assignment;
+  EntryPoint entry;
   PersistentBuffers persistent;
   LaunchList launches;
   KernelSet *set;
@@ -37,25 +37,18 @@ static Selected selected_create(const char *text) {
       .module = module, .scratch = module->arena, .target = &backend->target};
   persistent_buffers_add(&selected.persistent, module->arena, selected.graph,
                          &backend->target);
-  selected.assignment =
-      buffer_assign(&ctx, selected.graph, &selected.persistent);
+  selected.entry = entry_point_of_list(
+      module->arena, ENTRY_train,
+      instructions_of(module->arena, selected.graph, &backend->target));
+  selected.entry.batch = 8;
+  ProgramStage *stage = entry_point_stage(&selected.entry);
+  stage->assignment = buffer_assign(&ctx, stage, &selected.persistent);
   selected.set = kernel_set_create(module, backend);
   return selected;
 }
 
-static EntryPoint entry_point_of(const Selected *selected) {
-  Arena *arena = selected->module->arena;
-  EntryPoint entry = entry_point_of_list(
-      arena, ENTRY_train,
-      instructions_of(arena, selected->graph, &selected->set->backend->target));
-  entry_point_stage(&entry)->assignment = selected->assignment;
-  entry.batch = 8;
-  return entry;
-}
-
 static Status select_into(Selected *selected) {
-  EntryPoint input = entry_point_of(selected);
-  return select_entry_point(selected->set, &input, NULL, NULL,
+  return select_entry_point(selected->set, &selected->entry, NULL, NULL,
                             &selected->launches);
 }
 
@@ -250,9 +243,8 @@ Test(build, a_wait_for_what_came_before_is_for_the_first_call) {
                    "collective zero wait kernel kernel kernel");
   cr_expect_eq(selected.launches.data[2]->when, DNN_FIRST);
   ProgramMessages messages;
-  EntryPoint entry = entry_point_of(&selected);
-  cr_assert_eq(codegen_messages(selected.module, selected.set->backend, &entry,
-                                &messages)
+  cr_assert_eq(codegen_messages(selected.module, selected.set->backend,
+                                &selected.entry, &messages)
                    .code,
                STATUS_ok);
   cr_expect_null(messages.fault, "%s", messages.fault);
@@ -288,11 +280,10 @@ Test(build, runs_have_keys_and_paces) {
       "}\n");
   int n_asked = 0;
   Pacer pacer = {pace_of_test, &n_asked};
-  EntryPoint input = entry_point_of(&selected);
-  cr_assert_eq(
-      select_entry_point(selected.set, &input, NULL, &pacer, &selected.launches)
-          .code,
-      STATUS_ok);
+  cr_assert_eq(select_entry_point(selected.set, &selected.entry, NULL, &pacer,
+                                  &selected.launches)
+                   .code,
+               STATUS_ok);
   cr_assert_str_eq(ops_of(&selected),
                    "copy kernel kernel zero kernel kernel collective wait");
   static const struct {
@@ -411,7 +402,7 @@ static Site *site_create(void) {
 
 static Status build_site(Site *site) {
   RankProgram program = {.n_entry_points = 1,
-                         .entry_points = {entry_point_of(&site->selected)},
+                         .entry_points = {site->selected.entry},
                          .persistent = site->selected.persistent};
   site->report = (BuildReport){0};
   return codegen_build(site->selected.module, &site->model, NULL, &program,

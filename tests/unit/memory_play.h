@@ -21,7 +21,10 @@ static inline Player *play_graph(PassContext *ctx, const Graph *graph,
   Arena *arena = ctx->module->arena;
   PersistentBuffers persistent = {0};
   persistent_buffers_add(&persistent, arena, graph, ctx->target);
-  const BufferAssignment *layout = buffer_assign(ctx, graph, &persistent);
+  EntryPoint entry = entry_point_of_list(
+      arena, ENTRY_train, instructions_of(arena, graph, ctx->target));
+  const BufferAssignment *layout =
+      buffer_assign(ctx, entry_point_stage(&entry), &persistent);
   cr_assert_leq(buffer_assignment_bound(graph, layout) + persistent.bytes,
                 layout->arena_bytes);
   PlayOptions options = {.numbers = played_numbers(),
@@ -29,8 +32,6 @@ static inline Player *play_graph(PassContext *ctx, const Graph *graph,
                          .arena_bytes = layout->arena_bytes,
                          .seed = seed};
   Player *player = player_create(arena, &options);
-  EntryPoint entry = entry_point_of_list(
-      arena, ENTRY_train, instructions_of(arena, graph, ctx->target));
   player_begin(player,
                play_program(arena, &entry,
                             play_layout(arena, graph, layout, ctx->target)));
