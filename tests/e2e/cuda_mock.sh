@@ -82,6 +82,29 @@ printf '\1\2\3\4\5\377\7\10\11\12\13\14' >text
 ends_after "3 7 "
 grep -q "^error: 'text', value 5: 'd.x' is i8, not 255" bytes.err || { cat bytes.err; fail "a wrong value"; }
 
+# A kernel that knows its place in the batch finds it in each micro-batch.
+cat >dropout.dnn <<'MODEL'
+dim B = 24, C = 8, H = 16
+net f(x: [B, C]) -> [B, C] {
+  param w1: [C, H] = normal(0.3)
+  param w2: [H, C] = normal(0.3)
+  h = dropout(gelu(dot(x, w1, C)), 0.5)
+  return dropout(dot(h, w2, H), 0.25)
+}
+data d { x: [B, C] = synthetic(); y: [B, C] = synthetic() }
+train {
+  loss      = mse(f(d.x), d.y)
+  optimizer = adamw(lr = 1e-2)
+  steps     = 5
+}
+MODEL
+"$dnnc" run dropout.dnn --json --no-save >dropout.cpu 2>dropout.err ||
+  { cat dropout.err; fail "dropout on the CPU"; }
+# shellcheck disable=SC2086
+mock_build_file dropout dropout.dnn --target $mock_target --microbatches 4 ||
+  { cat dropout.log; fail "a build of dropout"; }
+on_mock dropout 5
+
 # A prediction: the rows of the CPU.
 "$dnnc" run "$root/models/mlp.dnn" --steps 2 --data "$root" $settings --quiet ||
   fail "a checkpoint to predict from"
