@@ -746,7 +746,8 @@ static Status select_segment(Select *select, const ProgramSegment *segment) {
   return STATUS_OK;
 }
 
-_Static_assert((int)N_REGISTERS == DNN_N_REGISTERS,
+_Static_assert((int)N_REGISTERS == DNN_N_REGISTERS &&
+                   (int)REGISTER_microbatch == DNN_REGISTER_MICROBATCH,
                "program.h of ir and of runtime have the same registers");
 
 static void add_calls(Arena *arena, const EntryPoint *entry, LaunchList *out) {

@@ -23,7 +23,8 @@
 #define DNN_ABI        14
 #define DNN_MAX_DIGITS 4
 /* Registers of a call: REGISTER_ of ir/program.h. */
-#define DNN_N_REGISTERS 1
+#define DNN_REGISTER_MICROBATCH 0
+#define DNN_N_REGISTERS         1
 /* Around an instruction: the registers of its segment, then loops. */
 #define DNN_MAX_LOOPS (DNN_N_REGISTERS + 8)
 

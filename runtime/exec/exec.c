@@ -224,6 +224,13 @@ static Status visit_segment(const Visitor *v, const DnnEntryPoint *entry,
   return STATUS_OK;
 }
 
+static void note_microbatch(Exec *exec, const DnnSegment *segment) {
+  bool has_one = segment->n_registers > DNN_REGISTER_MICROBATCH;
+  recorder_note_microbatch(
+      exec->recorder,
+      has_one ? exec->call->registers[DNN_REGISTER_MICROBATCH] : -1);
+}
+
 static Status visit_calls(const Visitor *v, const DnnEntryPoint *entry) {
   int64_t iterations[DNN_MAX_LOOPS] = {0};
   for (int32_t i = 0; i < entry->n_calls; i++) {
@@ -232,8 +239,10 @@ static Status visit_calls(const Visitor *v, const DnnEntryPoint *entry) {
     v->exec->call = call;
     for (int32_t r = 0; r < segment->n_registers; r++)
       iterations[r] = call->registers[r];
+    note_microbatch(v->exec, segment);
     TRY(visit_segment(v, entry, segment, iterations));
   }
+  recorder_note_microbatch(v->exec->recorder, -1);
   return STATUS_OK;
 }
 

@@ -97,13 +97,20 @@ void recorder_note(FlightRecorder *recorder, int64_t step, const char *entry,
   atomic_store_explicit(&recorder->n, n + 1, memory_order_release);
 }
 
+void recorder_note_microbatch(FlightRecorder *recorder, int32_t microbatch) {
+  atomic_store_explicit(&recorder->microbatch, microbatch + 1,
+                        memory_order_relaxed);
+}
+
 void recorder_describe(const FlightRecorder *recorder, FixedText *text) {
   int64_t since = atomic_load(&recorder->waits_since);
-  fixed_printf(text, "rank %d %s at step %lld, instruction %d of %s, '%s'",
+  int32_t microbatch = atomic_load(&recorder->microbatch);
+  fixed_printf(text, "rank %d %s at step %lld, instruction %d of %s",
                recorder->rank, since ? "waits" : "is",
                (long long)atomic_load(&recorder->step),
-               atomic_load(&recorder->instr), atomic_load(&recorder->entry),
-               atomic_load(&recorder->path));
+               atomic_load(&recorder->instr), atomic_load(&recorder->entry));
+  if (microbatch > 0) fixed_printf(text, " in micro-batch %d", microbatch - 1);
+  fixed_printf(text, ", '%s'", atomic_load(&recorder->path));
   if (since)
     fixed_printf(text, ", for %.1f s", (double)(clock_ns() - since) * 1e-9);
 }

@@ -24,8 +24,9 @@ typedef struct FlightRecorder {
   int alive_fd;
   int report_fd; /* descriptor of the pipe to the launcher; -1 means none */
   _Atomic int64_t step;
-  _Atomic int32_t instr;     /* index in its entry point */
-  const char *_Atomic entry; /* name of the entry point */
+  _Atomic int32_t instr;      /* index in its entry point */
+  _Atomic int32_t microbatch; /* from 1; 0 means that it is for all of them */
+  const char *_Atomic entry;  /* name of the entry point */
   const char *_Atomic path;
   /* Monotonic ns; 0 means that it waits for nothing. */
   _Atomic int64_t waits_since;
@@ -51,8 +52,11 @@ void recorder_tell(const FlightRecorder *recorder, const char *format, ...)
     PRINTF_LIKE(2, 3);
 void recorder_note(FlightRecorder *recorder, int64_t step, const char *entry,
                    int32_t instr, const char *path);
+/* Notes for which micro-batch, from 0, the next instructions are; -1 means
+ * all. */
+void recorder_note_microbatch(FlightRecorder *recorder, int32_t microbatch);
 /* Describes where this rank is: "rank 0 waits at step 7, instruction 70 of
- * train, 'PATH', for 0.5 s". */
+ * train in micro-batch 3, 'PATH', for 0.5 s". */
 void recorder_describe(const FlightRecorder *recorder, FixedText *text);
 /* Describes what it did before: "; before that 67 'PATH', ...". */
 void recorder_describe_past(const FlightRecorder *recorder, FixedText *text);

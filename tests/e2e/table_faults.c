@@ -254,7 +254,7 @@ static bool has_next(const Seeding *s, int i) {
 static void seed_call(Seeding *s) {
   for (int i = 0; i < s->train->n_calls; i++)
     if (has_next(s, i) && is_place(s, "a call for the next micro-batch", NULL))
-      call_at(s, i)->registers[0]++;
+      call_at(s, i)->registers[DNN_REGISTER_MICROBATCH]++;
 }
 
 static void seed_first(Seeding *s) {

@@ -421,6 +421,22 @@ static char *report_of(int length) {
   return text;
 }
 
+Test(recorder, a_micro_batch_is_named_while_it_runs) {
+  static const char *const want[] = {
+      "rank 1 is at step 7, instruction 70 of train, 'w'",
+      "rank 1 is at step 7, instruction 70 of train in micro-batch 0, 'w'",
+      "rank 1 is at step 7, instruction 70 of train in micro-batch 1, 'w'"};
+  FlightRecorder recorder = {.rank = 1};
+  char line[200];
+  recorder_note(&recorder, 7, "train", 70, "w");
+  for (int i = 0; i < ARRAY_LENGTH(want); i++) {
+    FixedText text = fixed_text(line, sizeof line);
+    recorder_note_microbatch(&recorder, i - 1);
+    recorder_describe(&recorder, &text);
+    cr_expect_str_eq(line, want[i]);
+  }
+}
+
 Test(recorder, a_report_of_long_paths_stays_in_its_buffer) {
   const char *text = report_of(1990);
   cr_assert(strncmp(text, "rank 1: cannot continue\nrank 1 is at step 7", 43) ==
