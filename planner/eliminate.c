@@ -143,23 +143,59 @@ static Walked walked(const Elimination *e, const SumTable *table,
   return out;
 }
 
-/* The least over the values of `var` for one choice of those around. */
-static void least_at(const Elimination *e, int var, const Walked *tables,
-                     int n_tables, const int64_t *offsets, int64_t *out,
-                     uint16_t *best) {
-  int n = e->p->n_values[var];
-  const int64_t *own = e->p->costs[var];
-  *out = INT64_MAX;
-  for (int v = 0; v < n; v++) {
-    int64_t sum = own[v];
-    for (int t = 0; t < n_tables; t++)
-      sum += tables[t].costs[offsets[t] + v * tables[t].of_var];
-    if (sum < *out) {
-      *out = sum;
-      *best = (uint16_t)v;
-    }
+/* A row of entries: those that differ in the last variable around alone. */
+typedef struct Row {
+  int64_t n, *sums; /* sums: scratch */
+  int64_t *least;
+  uint16_t *best;
+} Row;
+
+static void add_to_row(const Row *row, const int64_t *costs, int64_t stride) {
+  if (stride == 0)
+    for (int64_t i = 0; i < row->n; i++) row->sums[i] += costs[0];
+  else if (stride == 1)
+    for (int64_t i = 0; i < row->n; i++) row->sums[i] += costs[i];
+  else
+    for (int64_t i = 0; i < row->n; i++) row->sums[i] += costs[i * stride];
+}
+
+static void keep_less(const Row *row, uint16_t value) {
+  for (int64_t i = 0; i < row->n; i++) {
+    bool is_less = row->sums[i] < row->least[i];
+    row->least[i] = is_less ? row->sums[i] : row->least[i];
+    row->best[i] = is_less ? value : row->best[i];
   }
-  if (*out > ELIMINATE_MOST) *out = ELIMINATE_MOST;
+}
+
+/* The least over the values of `var` for each entry of a row.  Rows are walked
+ * for one value after the other, so that neighbours are read together. */
+static void least_of_row(const Elimination *e, int var, const Walked *tables,
+                         int n_tables, const int64_t *offsets, int last,
+                         const Row *row) {
+  const int64_t *own = e->p->costs[var];
+  for (int64_t i = 0; i < row->n; i++) row->least[i] = INT64_MAX;
+  for (int v = 0; v < e->p->n_values[var]; v++) {
+    for (int64_t i = 0; i < row->n; i++) row->sums[i] = own[v];
+    for (int t = 0; t < n_tables; t++)
+      add_to_row(row, tables[t].costs + offsets[t] + v * tables[t].of_var,
+                 last < 0 ? 0 : tables[t].stride[last]);
+    keep_less(row, (uint16_t)v);
+  }
+  for (int64_t i = 0; i < row->n; i++)
+    if (row->least[i] > ELIMINATE_MOST) row->least[i] = ELIMINATE_MOST;
+}
+
+/* Moves to the next choice of the variables around but the last. */
+static void next_row(const Elimination *e, const SumTable *around,
+                     const Walked *tables, int n_tables, int *at,
+                     int64_t *offsets) {
+  for (int j = around->n - 2; j >= 0; j--) {
+    int size = e->p->n_values[around->vars[j]];
+    int step = ++at[j] < size ? 1 : 1 - size;
+    for (int t = 0; t < n_tables; t++) offsets[t] += step * tables[t].stride[j];
+    if (at[j] < size) return;
+    at[j] = 0;
+  }
 }
 
 /* The least of all entries is taken from each. */
@@ -169,19 +205,17 @@ static Made least_table(Elimination *e, int var, const Walked *tables,
   int64_t *costs = ARENA_ARRAY(e->arena, int64_t, n);
   uint16_t *best = ARENA_ARRAY(e->arena, uint16_t, n);
   int64_t *offsets = ARENA_ARRAY(e->arena, int64_t, n_tables + 1);
-  int at[MOST_WIDTH] = {0};
-  for (int64_t i = 0; i < n; i++) {
-    least_at(e, var, tables, n_tables, offsets, &costs[i], &best[i]);
-    if (costs[i] < least) least = costs[i];
-    for (int j = around->n - 1; j >= 0; j--) {
-      int size = e->p->n_values[around->vars[j]];
-      int step = ++at[j] < size ? 1 : 1 - size;
-      for (int t = 0; t < n_tables; t++)
-        offsets[t] += step * tables[t].stride[j];
-      if (at[j] < size) break;
-      at[j] = 0;
-    }
+  int at[MOST_WIDTH] = {0}, last = around->n - 1;
+  Row row = {.n = last < 0 ? 1 : e->p->n_values[around->vars[last]]};
+  row.sums = ARENA_ARRAY(e->arena, int64_t, row.n);
+  for (int64_t i = 0; i < n; i += row.n) {
+    row.least = costs + i;
+    row.best = best + i;
+    least_of_row(e, var, tables, n_tables, offsets, last, &row);
+    next_row(e, around, tables, n_tables, at, offsets);
   }
+  for (int64_t i = 0; i < n; i++)
+    if (costs[i] < least) least = costs[i];
   for (int64_t i = 0; i < n; i++) costs[i] -= least;
   uint64_t id = hash_bytes(costs, (size_t)n * sizeof *costs, 11);
   return (Made){costs, best, id, least};
