@@ -41,8 +41,16 @@ static unsigned zeros_of(const EliminationSearch *s) {
   return s->space->input->ranks > 1 ? 0xfu : 1u;
 }
 
-static void propose_for(EliminationSearch *s, const Mesh *mesh,
-                        int64_t microbatches, unsigned zeros) {
+static void note_proposals(EliminationSearch *s, int first) {
+  for (int i = first; i < s->proposals.list.n; i++) {
+    const Proposal *p = &s->proposals.list.data[i];
+    if (p->fits && p->step < s->best) s->best = p->step;
+  }
+}
+
+/* Returns the levels of ZeRO under which the parameters fit. */
+static unsigned propose_for(EliminationSearch *s, const Mesh *mesh,
+                            int64_t microbatches, unsigned zeros) {
   const SearchInput *input = s->space->input;
   ProposeRequest request = {.units = s->units,
                             .slice = input->slice,
@@ -53,24 +61,17 @@ static void propose_for(EliminationSearch *s, const Mesh *mesh,
                             .zeros = zeros,
                             .may_recompute = s->space->n_remats > 0,
                             .is_wide = s->space->n_remats == 0,
-                            .memory = s->memory,
-                            .worth = s->best + s->best / 20};
+                            .memory = s->memory};
+  unsigned fitting = 0;
   int last = microbatches > 1 ? (1 << mesh->n_axes) - 1 : 0;
-  for (int axes = 0; axes <= last; axes++) {
+  for (int axes = last; axes >= 0; axes--) {
+    int first = s->proposals.list.n;
     if (microbatches > 1) request.batch_axes = axes;
-    propose(s->arena, &request, &s->proposals);
+    request.worth = s->best + s->best / 20;
+    fitting |= propose(s->arena, &request, &s->proposals);
+    note_proposals(s, first);
   }
-}
-
-/* Returns the levels of ZeRO under which the parameters fit. */
-static unsigned note_proposals(EliminationSearch *s, int first) {
-  unsigned left = 0;
-  for (int i = first; i < s->proposals.list.n; i++) {
-    const Proposal *p = &s->proposals.list.data[i];
-    if (p->state <= s->memory) left |= 1u << p->zero;
-    if (p->fits && p->step < s->best) s->best = p->step;
-  }
-  return left;
+  return fitting;
 }
 
 static void walk_microbatches(EliminationSearch *s, const Mesh *mesh) {
@@ -80,14 +81,11 @@ static void walk_microbatches(EliminationSearch *s, const Mesh *mesh) {
   unsigned zeros = zeros_of(s);
   if (pins && pins->microbatches.is_set) {
     propose_for(s, mesh, pins->microbatches.value, zeros);
-    note_proposals(s, 0);
     return;
   }
   for (int64_t m = 1; m <= batch && batch % m == 0 && zeros; m *= 2) {
-    int before = s->proposals.list.n;
     if (input->host->is_stopped(input->host->user)) return;
-    propose_for(s, mesh, m, zeros);
-    zeros &= note_proposals(s, before);
+    zeros &= propose_for(s, mesh, m, zeros);
   }
 }
 
@@ -109,13 +107,14 @@ static int compare(const void *a, const void *b) {
   return x->zero - y->zero;
 }
 
-/* The best of each mesh and level of ZeRO first, then the others: the best of
- * one mesh are often alike. */
+/* The best of each mesh and level of ZeRO first, if they are about as fast as
+ * the best of all, then the others: the best of one mesh are often alike. */
 static void order(Proposals *proposals) {
   int n = 0;
   for (int i = 0; i < proposals->list.n; i++) {
     Proposal p = proposals->list.data[i];
-    bool is_first = p.fits;
+    Ps best = proposals->list.data[0].step;
+    bool is_first = p.fits && p.step <= best + best / 4;
     for (int k = 0; k < n && is_first; k++)
       is_first = proposals->list.data[k].mesh != p.mesh ||
                  proposals->list.data[k].zero != p.zero;
@@ -175,11 +174,14 @@ EliminationResult eliminate_plans(const Space *space, Bytes memory, int most) {
           sizeof *s.proposals.list.data, compare);
   order(&s.proposals);
   Candidate *candidates = ARENA_ARRAY(s.arena, Candidate, most);
+  Bytes *peaks = ARENA_ARRAY(s.arena, Bytes, most);
   for (int i = 0; i < s.proposals.list.n && out.n < most; i++) {
     if (is_known(&s, i)) continue;
+    peaks[out.n] = s.proposals.list.data[i].peak;
     candidates[out.n++] = candidate_of(&s, &s.proposals.list.data[i]);
   }
   out.candidates = candidates;
-  if (out.n == 0) out.reason = "a table would be too large";
+  out.peaks = peaks;
+  if (out.n == 0) out.reason = "a table would be too large, or nothing fits";
   return out;
 }

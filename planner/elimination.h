@@ -11,6 +11,7 @@ typedef struct EliminationResult {
   const char *reason; /* why there are no candidates; or NULL */
   int n;
   const Candidate *candidates; /* by their estimates, the best first */
+  const Bytes *peaks;          /* estimates of the bytes of each */
 } EliminationResult;
 
 /* Returns plans that are estimated to fit into `memory`. */

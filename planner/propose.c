@@ -234,8 +234,7 @@ static int add_proposal(Arena *arena, Proposer *p, const int *values,
                    .zero = aim->zero,
                    .recomputes = aim->recomputes,
                    .step = step_of(&total, aim),
-                   .peak = peak_of(p, &total, aim),
-                   .state = total.load.zero[aim->zero].state};
+                   .peak = peak_of(p, &total, aim)};
   made.fits = made.peak <= p->r->memory;
   for (int i = 0; i < out->list.n; i++) {
     const Proposal *other = &out->list.data[i];
@@ -253,6 +252,55 @@ static int add_proposal(Arena *arena, Proposer *p, const int *values,
   return out->list.n - 1;
 }
 
+/* ---- what needs no elimination ---- */
+
+/* Below the time and bytes of every assignment: each unit has its least, and
+ * values between units cost nothing. */
+typedef struct Floor {
+  Ps chain, bulk; /* a step takes as long as either */
+  Bytes bytes, state;
+} Floor;
+
+static void lower(int64_t *least, int64_t value) {
+  if (value < *least) *least = value;
+}
+
+static Floor floor_of_unit(const Proposer *p, int unit, const Aim *aim) {
+  const UnitShape *shape = p->tables->unit[unit];
+  bool again = aim->recomputes && p->r->units->units.data[unit]->block >= 0;
+  Floor least = {INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX};
+  for (int i = 0; i < shape->n_values; i++) {
+    const Load *load = &shape->loads[i];
+    const ZeroLoad *zero = &load->zero[aim->zero];
+    Ps ends = load->forward + load->wait[0] + zero->update;
+    Bytes held = aim->recomputes ? load->left : load->saved;
+    lower(&least.chain, ends + load->input_gradient + load->weight_gradient +
+                            again * load->forward);
+    lower(&least.bulk, ends + zero->bulk);
+    lower(&least.state, zero->state);
+    lower(&least.bytes,
+          zero->state + held + (p->r->microbatches > 1 ? zero->gradient : 0));
+  }
+  return least;
+}
+
+static Floor floor_of(const Proposer *p, const Aim *aim) {
+  Floor sum = {0};
+  for (int u = 0; u < p->r->units->units.n; u++) {
+    Floor own = floor_of_unit(p, u, aim);
+    sum.chain += own.chain;
+    sum.bulk += own.bulk;
+    sum.bytes += own.bytes;
+    sum.state += own.state;
+  }
+  return sum;
+}
+
+static bool is_worth(const Proposer *p, const Floor *floor) {
+  return larger(floor->chain, floor->bulk) <= p->r->worth &&
+         floor->bytes <= p->r->memory;
+}
+
 /* If what is fastest does not fit, memory gets a price, which rises.  Returns
  * false if even that is slower than what is worth a look. */
 static bool propose_setting(Arena *arena, Proposer *p, Aim aim, int *values,
@@ -264,25 +312,38 @@ static bool propose_setting(Arena *arena, Proposer *p, Aim aim, int *values,
     if (!solve(p, &aim, values)) return false;
     int at = add_proposal(arena, p, values, &aim, out);
     const Proposal *made = &out->list.data[at];
-    if (made->fits) return true;
     if (i == 0 && made->step > p->r->worth) return false;
+    if (made->fits) return true;
     if (i == 0) unit = (double)made->step * WEIGHT_ONE / (double)p->r->memory;
   }
   return true;
 }
 
-static void propose_all(Arena *arena, Proposer *p, Proposals *out) {
+/* Several weightings of one level of ZeRO. */
+static void propose_weighted(Arena *arena, Proposer *p, Aim aim, int *values,
+                             Proposals *out) {
   int n = p->r->is_wide ? ARRAY_LENGTH(weightings) : N_FEW;
-  int *values = ARENA_ARRAY(p->arena, int, p->r->units->units.n);
-  for (int zero = 0; zero < N_ZERO_LEVELS; zero++)
-    for (int again = 0; again <= p->r->may_recompute; again++)
-      for (int i = 0; i < n && p->r->zeros >> zero & 1; i++) {
-        Aim aim = {weightings[i], zero, again, 0};
-        if (!propose_setting(arena, p, aim, values, out)) break;
-      }
+  for (int i = 0; i < n; i++) {
+    aim.weights = weightings[i];
+    if (!propose_setting(arena, p, aim, values, out)) return;
+  }
 }
 
-void propose(Arena *arena, const ProposeRequest *request, Proposals *out) {
+static unsigned propose_all(Arena *arena, Proposer *p, Proposals *out) {
+  int *values = ARENA_ARRAY(p->arena, int, p->r->units->units.n);
+  unsigned fitting = 0;
+  for (int zero = 0; zero < N_ZERO_LEVELS; zero++)
+    for (int again = 0; again <= p->r->may_recompute; again++) {
+      Aim aim = {.zero = zero, .recomputes = again};
+      if (!(p->r->zeros >> zero & 1)) continue;
+      Floor floor = floor_of(p, &aim);
+      if (floor.state <= p->r->memory) fitting |= 1u << zero;
+      if (is_worth(p, &floor)) propose_weighted(arena, p, aim, values, out);
+    }
+  return fitting;
+}
+
+unsigned propose(Arena *arena, const ProposeRequest *request, Proposals *out) {
   Proposer p = {.arena = arena_beside(arena), .r = request};
   TableRequest tables = {.loads = {.units = request->units,
                                    .mesh = request->mesh,
@@ -291,6 +352,7 @@ void propose(Arena *arena, const ProposeRequest *request, Proposals *out) {
                                    .microbatches = request->microbatches},
                          .batch_axes = request->batch_axes};
   p.tables = unit_tables(p.arena, &tables);
-  if (p.tables) propose_all(arena, &p, out);
+  unsigned fitting = p.tables ? propose_all(arena, &p, out) : 0;
   arena_destroy(p.arena);
+  return fitting;
 }

@@ -18,7 +18,7 @@ typedef struct ProposeRequest {
   bool may_recompute; /* all blocks of repeats */
   bool is_wide;       /* try all weightings, not the few that mostly win */
   Bytes memory;       /* that a rank may have */
-  Ps worth; /* settings whose fastest proposal is slower get no more */
+  Ps worth;           /* settings that are slower get no more */
 } ProposeRequest;
 
 /* One assignment for each unit, and what it is estimated to take. */
@@ -29,7 +29,7 @@ typedef struct Proposal {
   bool recomputes;
   const Assignment *assignments; /* by unit */
   Ps step;
-  Bytes peak, state; /* state: part of it, of parameters */
+  Bytes peak;
   bool fits;
 } Proposal;
 
@@ -38,7 +38,9 @@ typedef struct Proposals {
 } Proposals;
 
 /* Adds proposals for one mesh and number of micro-batches, the different ones
- * of several weightings.  Adds none where a table would be too large. */
-void propose(Arena *arena, const ProposeRequest *request, Proposals *out);
+ * of several weightings.  Adds none where a table would be too large, or where
+ * nothing can fit or be worth a look.  Returns the levels of ZeRO at which the
+ * parameters may fit. */
+unsigned propose(Arena *arena, const ProposeRequest *request, Proposals *out);
 
 #endif
