@@ -43,6 +43,7 @@ typedef struct Descent {
   VEC(Scored *) scored; /* in the order in which they were priced */
   const Scored *best;
   int n_priced, most;
+  bool prices_whole; /* not with fewer blocks */
   const char *units; /* words about the plans that place unit by unit */
 } Descent;
 
@@ -95,9 +96,11 @@ static void price_some(Descent *d, const Candidates *list) {
     d->n_priced++;
   }
   if (n == 0) return;
-  host->price(host->user, &(CandidateList){.n = n, .texts = texts}, prices);
+  CandidateList priced = {n, texts, d->prices_whole};
+  host->price(host->user, &priced, prices);
   for (int i = 0; i < n; i++) {
     added[i]->price = prices[i];
+    added[i]->is_whole = d->prices_whole;
     vec_push(d->arena, &d->scored, added[i]);
     if (prices[i].is_legal) d->best = better(d->best, added[i]);
   }
@@ -457,56 +460,200 @@ static void search(Descent *d, const Candidates *starts) {
 
 /* ---- elimination ---- */
 
-static const Scored *price_whole(Descent *d, const Candidate *candidate) {
-  const SearchHost *host = d->input->host;
-  Scored *scored = ARENA_NEW(d->arena, Scored);
-  const char *text = candidate_text(&d->space, candidate);
-  *scored = (Scored){.candidate = *candidate, .is_whole = true};
-  CandidateList one = {.n = 1, .texts = &text, .is_whole = true};
-  host->price(host->user, &one, &scored->price);
-  vec_push(d->arena, &d->scored, scored);
-  d->n_priced++;
-  return scored->price.is_legal ? scored : NULL;
+/* How far the bytes of a program lie from their estimate. */
+typedef struct Correction {
+  Candidate of;
+  double factor;
+} Correction;
+
+typedef struct Corrections {
+  VEC(Correction) list;
+} Corrections;
+
+static bool has_equal_settings(const Candidate *a, const Candidate *b) {
+  return a->n_axes == b->n_axes && a->sizes[0] == b->sizes[0] &&
+         a->zero == b->zero && a->microbatches == b->microbatches &&
+         a->remats == b->remats;
 }
 
-/* Prices what elimination finds in so much memory as whole programs.  Returns
- * whether one fits. */
-static bool price_eliminated(Descent *d, Bytes memory) {
-  enum { MOST_FOUND = 48, ENOUGH = 8, ENOUGH_OF_SMALL = 24, SMALL = 1000 };
-  /* Large programs take long to price. */
-  int enough = d->input->kernels->nodes.n < SMALL ? ENOUGH_OF_SMALL : ENOUGH;
+/* Returns 0 if nothing is known. */
+static double factor_of(const Corrections *corrections, const Candidate *c) {
+  for (int i = corrections->list.n - 1; i >= 0; i--)
+    if (has_equal_settings(&corrections->list.data[i].of, c))
+      return corrections->list.data[i].factor;
+  return 0;
+}
+
+static const Scored *price_one(Descent *d, const Candidate *candidate) {
+  Candidate copy = *candidate;
+  price_some(d, &(Candidates){.data = &copy, .n = 1});
+  return known(d, candidate);
+}
+
+/* How many whole programs are priced: few of large ones. */
+static int whole_prices(const Descent *d) {
+  enum { NODES = 25000, FEWEST = 14, MOST = 150 };
+  int n = NODES / (d->input->train->nodes.n + 1);
+  return n < FEWEST ? FEWEST : n > MOST ? MOST : n;
+}
+
+/* Prices what elimination finds in so much memory, up to `end` candidates in
+ * all.  Returns whether one fits.  Those are left out that would not fit by the
+ * bytes of equal settings, or are far slower than the best. */
+static bool price_eliminated(Descent *d, Bytes memory, int end,
+                             Corrections *corrections) {
+  enum { MOST_FOUND = 48 };
   EliminationResult found = eliminate_plans(&d->space, memory, MOST_FOUND);
-  int n_fit = 0;
+  int n_fit = 0, enough = (end - d->n_priced) / 2;
   d->units = found.reason
                  ? arena_printf(d->arena, "no operator placed by itself (%s)",
                                 found.reason)
                  : "operators and values over meshes of up to 2 axes on all "
                    "ranks where tables stay small, under some weightings, "
                    "with shards of windows whole and kernels not split";
-  for (int i = 0; i < found.n && n_fit < enough && !is_over(d); i++) {
-    const Scored *scored = price_whole(d, &found.candidates[i]);
-    if (!scored) continue;
+  for (int i = 0; i < found.n && d->n_priced < end && !is_over(d); i++) {
+    if (n_fit > 0 && end - d->n_priced <= enough) break;
+    const Candidate *c = &found.candidates[i];
+    double estimate = (double)found.peaks[i];
+    if (estimate * factor_of(corrections, c) > (double)d->input->memory)
+      continue;
+    const Scored *scored = price_one(d, c);
+    if (!scored || !scored->price.is_legal) continue;
+    double factor = (double)scored->price.peak / estimate;
+    vec_push(d->arena, &corrections->list, ((Correction){*c, factor}));
     n_fit += missing(&scored->price) == 0;
-    d->best = better(d->best, scored);
   }
   return n_fit > 0;
 }
 
-/* The bytes of proposals are estimates: where none fits as a whole program,
- * they are asked to fit into less.  Plans by names are then few opponents. */
-static void try_elimination(Descent *d, const Candidates *starts) {
-  enum { MOST_ROUNDS_OF_MEMORY = 4, OPPONENTS = 200 };
+/* From the default to the largest size, then down. */
+static int next_size(int size) {
+  return size > 0 ? size - 1 : N_SIZES - 1;
+}
+
+static void vary_prefetch(Descent *d, const Candidate *from, Candidates *out) {
+  Candidate c = *from;
+  c.prefetch = next_size(from->prefetch);
+  if (from->zero >= 1) add(d, out, &c);
+}
+
+static void vary_bucket(Descent *d, const Candidate *from, Candidates *out) {
+  Candidate c = *from;
+  c.bucket = next_size(from->bucket);
+  add(d, out, &c);
+}
+
+static void vary_zero_near(Descent *d, const Candidate *from, Candidates *out) {
+  for (int by = -1; by <= 1; by += 2) {
+    Candidate c = *from;
+    c.zero += by;
+    pin(d, &c);
+    if (c.zero >= 0 && c.zero <= 3) add(d, out, &c);
+  }
+}
+
+static void vary_microbatches_near(Descent *d, const Candidate *from,
+                                   Candidates *out) {
+  Candidate c = *from;
+  c.microbatches /= 2;
+  pin(d, &c);
+  if (from->microbatches % 2 == 0) add(d, out, &c);
+  c.microbatches = 2 * from->microbatches;
+  pin(d, &c);
+  add(d, out, &c);
+}
+
+static void vary_remats_near(Descent *d, const Candidate *from,
+                             Candidates *out) {
+  for (int i = 0; i < d->space.n_remats; i++) {
+    Candidate c = *from;
+    c.remats ^= 1u << i;
+    add(d, out, &c);
+  }
+}
+
+/* The settings of a candidate with lines about names in place of those about
+ * paths: the batch over all ranks. */
+static void try_batch_alone(Descent *d, const Scored *at) {
+  Candidates list = {0};
+  add(d, &list,
+      &(Candidate){.n_axes = d->input->ranks > 1,
+                   .sizes = {d->input->ranks},
+                   .zero = at->candidate.zero,
+                   .microbatches = at->candidate.microbatches,
+                   .remats = at->candidate.remats});
+  price_all(d, &list);
+}
+
+/* Lines about names put the parameters over the inner axis, for the fastest of
+ * those with two axes whose lines about paths take too many bytes. */
+static void try_names(Descent *d) {
+  const Scored *at = NULL;
+  for (int i = 0; i < d->scored.n; i++) {
+    const Scored *s = d->scored.data[i];
+    if (s->price.is_legal && s->candidate.n_axes == 2 &&
+        s->price.step < d->best->price.step &&
+        (!at || s->price.step < at->price.step))
+      at = s;
+  }
+  Candidates list = {0};
+  for (int i = 0; i < d->space.n_sets && at; i++)
+    add(d, &list,
+        &(Candidate){.n_axes = 2,
+                     .sizes = {at->candidate.sizes[0], at->candidate.sizes[1]},
+                     .dims = {0, d->space.sets[i]},
+                     .zero = at->candidate.zero,
+                     .microbatches = at->candidate.microbatches,
+                     .remats = at->candidate.remats});
+  price_all(d, &list);
+}
+
+/* Goes to neighbours as long as they are better; first to those that mostly
+ * are. */
+static void climb(Descent *d, const Scored *at) {
+  static VaryFn *const moves[] = {
+      vary_prefetch,    vary_microbatches_near, vary_bucket, vary_zero_near,
+      vary_remats_near, vary_attention,         vary_sizes};
+  for (const Scored *before = NULL; before != at && !is_over(d);) {
+    before = at;
+    for (int i = 0; i < ARRAY_LENGTH(moves); i++)
+      at = try_coordinate(d, moves[i], at);
+  }
+}
+
+static void refine(Descent *d) {
+  enum { MOST_CLIMBS = 3 };
+  Map *taken = map_create(d->arena);
+  try_batch_alone(d, d->best);
+  try_names(d);
+  for (int i = 0; i < MOST_CLIMBS && !is_over(d); i++) {
+    const Scored *at =
+        take_best((const Scored *const *)d->scored.data, d->scored.n, taken);
+    if (at) climb(d, at);
+  }
+}
+
+/* The bytes of proposals are estimates: where none fits, they are asked to fit
+ * into less.  Returns whether a plan that fits was found. */
+static bool try_elimination(Descent *d, const Candidates *starts) {
+  enum { MOST_ROUNDS_OF_MEMORY = 4 };
   Bytes memory = d->input->memory;
+  Corrections corrections = {0};
   bool fits = false;
-  if (!d->input->kernels) return;
+  int at_once = whole_prices(d), most = d->most;
+  if (!d->input->kernels) return false;
+  d->prices_whole = true;
   /* So that there is a plan if a signal comes. */
-  if (starts->n > 0) d->best = price_whole(d, &starts->data[0]);
+  if (starts->n > 0) price_one(d, &starts->data[0]);
   for (int i = 0; i < MOST_ROUNDS_OF_MEMORY && !fits && !is_over(d); i++) {
-    fits = price_eliminated(d, memory);
+    fits = price_eliminated(d, memory, d->n_priced + at_once / 2, &corrections);
     memory -= memory / 5;
   }
-  if (fits && d->n_priced + OPPONENTS < d->most)
-    d->most = d->n_priced + OPPONENTS;
+  if (fits && d->n_priced + at_once / 2 < most)
+    d->most = d->n_priced + at_once / 2;
+  if (fits) refine(d);
+  d->prices_whole = false;
+  return fits;
 }
 
 /* ---- judgement ---- */
@@ -543,9 +690,13 @@ static void judge_plain(const Descent *d, const Candidate *candidate,
   const SearchHost *host = d->input->host;
   const char *text = candidate_text(&d->space, candidate);
   if (!is_mesh_open(d) || !candidate_is_even(&d->space, candidate)) return;
-  host->price(host->user,
-              &(CandidateList){.n = 1, .texts = &text, .is_whole = true},
-              &out->plain);
+  const Scored *scored = known(d, candidate);
+  if (scored && scored->is_whole)
+    out->plain = scored->price;
+  else
+    host->price(host->user,
+                &(CandidateList){.n = 1, .texts = &text, .is_whole = true},
+                &out->plain);
   if (out->plain.is_legal) out->plain_text = text;
 }
 
@@ -570,9 +721,10 @@ static SearchResult search_all(const SearchInput *input, bool eliminates) {
   SearchResult out = {0};
   Candidates starts = {0};
   add_starts(&d, &starts);
-  if (eliminates) try_elimination(&d, &starts);
-  price_all(&d, &starts);
-  search(&d, &starts);
+  if (!eliminates || !try_elimination(&d, &starts)) {
+    price_all(&d, &starts);
+    search(&d, &starts);
+  }
   judge(&d, &out);
   if (starts.n > 0) judge_plain(&d, &starts.data[0], &out);
   out.is_stopped = input->host->is_stopped(input->host->user);

@@ -62,7 +62,7 @@ Loads *loads_create(Arena *arena, const LoadRequest *request);
 /* Returns false if the sizes do not allow it. */
 bool loads_allow(const Loads *loads, int unit, Assignment assignment);
 Load loads_of_unit(Loads *loads, int unit, Assignment assignment);
-/* Loads it takes to bring the value of an edge where its reader wants it,
+/* The loads of bringing the value of an edge where its reader wants it,
  * divided by the readers of the value, which may share it. */
 typedef struct EdgeLoad {
   Ps wait;

@@ -189,7 +189,7 @@ grep -q 'what a step costs depends on the machines' message || { cat message; fa
 
 # A signal (bash ignores SIGINT behind &): the best plan so far.  A busy machine needs longer for the first one.
 for seconds in 2 10 40; do
-  "$dnnc" plan "$root/models/gpt3.dnn" L=24 --cluster "$root/models/a100x1024.cluster" --ranks 64 --quiet >stopped.plan 2>message &
+  "$dnnc" plan "$root/models/gpt3.dnn" L=24 --cluster "$root/models/a100x1024.cluster" --ranks 64 --search descent --quiet >stopped.plan 2>message &
   pid=$!
   sleep $seconds
   kill -TERM $pid

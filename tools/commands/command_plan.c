@@ -147,9 +147,10 @@ static void print_bound_json(Text *out, const Chosen *chosen,
 }
 
 /* `page`: fields of the object of --html, or NULL. */
-static void print_json(Text *out, const SearchResult *result,
+static void print_json(Text *out, const Planning *planning,
                        const Chosen *chosen, const Bound *bound,
                        const char *page) {
+  const SearchResult *result = &planning->result;
   text_add(out, "{\"plan\":");
   text_add_json(out, chosen->text);
   text_add(out, ",\"words\":");
@@ -162,9 +163,9 @@ static void print_json(Text *out, const SearchResult *result,
   print_bound_json(out, chosen, bound);
   text_printf(out,
               ",\"peak_bytes\":%lld,\"candidates\":%d,\"legal\":%d,"
-              "\"fitting\":%d,\"stopped\":%s,\"space\":",
+              "\"fitting\":%d,\"search_s\":%.4f,\"stopped\":%s,\"space\":",
               (long long)chosen->trial.priced.peak, result->n_priced,
-              result->n_legal, result->n_fit,
+              result->n_legal, result->n_fit, planning->search_seconds,
               result->is_stopped ? "true" : "false");
   text_add_json(out, result->space);
   if (page) text_printf(out, ",\n\"page\":{%s}", page);
@@ -189,7 +190,7 @@ static int write_plan(Planning *planning, const SearchResult *result,
   }
   if (options->json) {
     Text json = text_create(planning->tool->arena);
-    print_json(&json, result, chosen, bound, page);
+    print_json(&json, planning, chosen, bound, page);
     tool_print(&json);
   } else if (!options->output) {
     tool_print(&plan);

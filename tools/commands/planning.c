@@ -10,6 +10,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "ir/model/repeat.h"
@@ -89,31 +90,35 @@ static CandidatePrice extend(const Planning *planning, const Part *fewer,
       .memory = more->memory};
 }
 
+/* A plan is noted when it is priced for the first time. */
+static void note_fall(Planning *planning, const CandidatePrice *price) {
+  int n = planning->falls.n;
+  Ps best = n ? planning->falls.data[n - 1].step : INT64_MAX;
+  planning->n_priced++;
+  if (price->is_legal && price->peak <= price->memory && price->step < best)
+    vec_push(planning->tool->arena, &planning->falls,
+             (StepFall){planning->n_priced, price->step});
+}
+
 static void remember(Planning *planning, const char *text,
                      const CandidatePrice *price, const Part *part) {
   PricedPlan plan = {{text, part->words, *price}, part->mesh, part->program};
+  int n = planning->priced.list.n;
   priced_plans_add(&planning->priced, &plan);
+  if (planning->priced.list.n > n) note_fall(planning, price);
 }
 
-/* Whole programs are priced again, and no further plans. */
-static void note_fall(Planning *planning, const CandidateList *list,
-                      const CandidatePrice *prices) {
-  int n = planning->falls.n;
-  Ps best = n ? planning->falls.data[n - 1].step : INT64_MAX;
-  for (int i = 0; i < list->n && !list->is_whole; i++) {
-    const CandidatePrice *price = &prices[i];
-    planning->n_priced++;
-    if (!price->is_legal || price->peak > price->memory || price->step >= best)
-      continue;
-    best = price->step;
-    vec_push(planning->tool->arena, &planning->falls,
-             (StepFall){planning->n_priced, best});
-  }
+/* Trials run in threads of their own, whose time is not counted. */
+static double thread_seconds(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
 static void price_candidates(void *user, const CandidateList *list,
                              CandidatePrice *out) {
   Planning *planning = user;
+  double begin = thread_seconds();
   Arena *arena = planning->tool->arena;
   bool is_cut = planning->n_blocks > MORE_BLOCKS && !list->is_whole;
   int *first = ARENA_ARRAY(arena, int, list->n), n = 0;
@@ -148,7 +153,7 @@ static void price_candidates(void *user, const CandidateList *list,
                                        more->memory};
     remember(planning, list->texts[i], &out[i], more);
   }
-  note_fall(planning, list, out);
+  planning->search_seconds -= thread_seconds() - begin;
 }
 
 void planning_price_whole(Planning *planning, int n, const char *const *texts,
@@ -341,7 +346,9 @@ void planning_search(Planning *planning) {
   tool_hold_signals();
   add_kernels(planning, &input);
   planning->input = input;
+  planning->search_seconds = -thread_seconds();
   planning->result = plan_search(&input);
+  planning->search_seconds += thread_seconds();
   end_progress(planning);
   if (!planning->result.has_plan && !planning->result.is_stopped)
     add_lean(planning);

@@ -32,6 +32,7 @@ typedef struct Planning {
   int64_t until_ms;    /* end of the search, by child_now_ms; 0: none */
   SearchInput input;   /* of planning_search */
   SearchResult result;
+  double search_seconds; /* processor time, without that of prices */
 } Planning;
 
 /* Loads the model and the cluster of the options.  Returns an exit code, after

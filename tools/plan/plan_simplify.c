@@ -17,13 +17,14 @@
 
 #include <string.h>
 
-enum { MOST_TRIALS = 12 };
+/* Few of large programs. */
+enum { MOST_TRIALS = 12, MOST_TRIALS_OF_LARGE = 3, LARGE = 1500 };
 
 typedef struct Simplifier {
   Planning *planning;
   const char *const *lines; /* of the plan file */
   int n;
-  int n_trials;
+  int n_trials, most_trials;
   uint64_t program; /* of all lines */
   Ps step;
   Bytes peak;
@@ -92,7 +93,7 @@ static bool is_same(Simplifier *s, const bool *is_left_out) {
   uint64_t program;
   Ps step;
   Bytes peak;
-  return s->n_trials++ < MOST_TRIALS &&
+  return s->n_trials++ < s->most_trials &&
          find_program(s, join_lines(s, is_left_out), &program, &step, &peak) &&
          program == s->program && step == s->step && peak == s->peak;
 }
@@ -113,7 +114,7 @@ static void try_without(Simplifier *s, bool *is_left_out, LineTest *test,
 
 /* Halves, quarters and so on of all lines. */
 static void try_parts(Simplifier *s, bool *is_left_out) {
-  for (int n_parts = 2; n_parts <= s->n && s->n_trials < MOST_TRIALS;
+  for (int n_parts = 2; n_parts <= s->n && s->n_trials < s->most_trials;
        n_parts *= 2)
     for (int k = 0; k < n_parts; k++)
       try_without(s, is_left_out, is_path_line, k * s->n / n_parts,
@@ -121,7 +122,9 @@ static void try_parts(Simplifier *s, bool *is_left_out) {
 }
 
 const char *planning_simplify(Planning *planning, const char *text) {
-  Simplifier s = {.planning = planning};
+  bool is_large = planning->loaded.model->train->nodes.n > LARGE;
+  Simplifier s = {.planning = planning,
+                  .most_trials = is_large ? MOST_TRIALS_OF_LARGE : MOST_TRIALS};
   Arena *arena = planning->tool->arena;
   s.lines = split_lines(arena, text, &s.n);
   bool *is_left_out = ARENA_ARRAY(arena, bool, s.n + 1);
