@@ -302,7 +302,7 @@ static bool is_worth(const Proposer *p, const Floor *floor) {
 }
 
 /* If what is fastest does not fit, memory gets a price, which rises.  Returns
- * false if even that is slower than what is worth a look. */
+ * false if nothing fits that is worth a look. */
 static bool propose_setting(Arena *arena, Proposer *p, Aim aim, int *values,
                             Proposals *out) {
   static const double prices[] = {0, 0.2, 2, 10};
@@ -312,11 +312,11 @@ static bool propose_setting(Arena *arena, Proposer *p, Aim aim, int *values,
     if (!solve(p, &aim, values)) return false;
     int at = add_proposal(arena, p, values, &aim, out);
     const Proposal *made = &out->list.data[at];
-    if (i == 0 && made->step > p->r->worth) return false;
+    if (made->step > p->r->worth) return false;
     if (made->fits) return true;
     if (i == 0) unit = (double)made->step * WEIGHT_ONE / (double)p->r->memory;
   }
-  return true;
+  return false;
 }
 
 /* Several weightings of one level of ZeRO. */
