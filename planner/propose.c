@@ -13,7 +13,7 @@
 #include "planner/eliminate.h"
 
 enum { WEIGHT_ONE = 16 };
-#define MOST_ENTRIES ((int64_t)1 << 15)
+#define MOST_ENTRIES ((int64_t)1 << 12)
 
 /* Parts of WEIGHT_ONE of weight gradients, waits and bulk in the backward
  * pass. */
