@@ -140,7 +140,7 @@ static bool is_in_head(const Aim *aim, int edge) {
 static int64_t edge_cost(const Aim *aim, int at, const EdgeLoad *load) {
   const UnitEdge *edge = &aim->b->r->units->edges.data[at];
   const BoundWeights *w = &aim->weights;
-  Ps wait = edge->is_cut ? load->wait * edge->readers : 0;
+  Ps wait = edge->is_cut ? load->least * edge->readers : 0;
   Ps link = load->links.busy[w->link];
   if (load->wait >= ELIMINATE_MOST / BOUND_ONE / edge->readers)
     return ELIMINATE_MOST;

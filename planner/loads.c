@@ -57,8 +57,9 @@ static Ps keep_time(Loads *l, Map *map, uint64_t hash, Ps time) {
 
 /* A message, or several. */
 typedef struct Sent {
-  Ps wait; /* until a reader has the bytes */
-  Ps bulk; /* the part of the link that is busy longest */
+  Ps wait;  /* until a reader has the bytes */
+  Ps least; /* the same, right after another message */
+  Ps bulk;  /* the part of the link that is busy longest */
   LinkLoad links;
 } Sent;
 
@@ -75,6 +76,7 @@ static void add_links(LinkLoad *to, const LinkLoad *more, int64_t times) {
 
 static void add_sent(Sent *to, const Sent *more, int64_t times) {
   to->wait += times * more->wait;
+  to->least += times * more->least;
   to->bulk += times * more->bulk;
   add_links(&to->links, &more->links, times);
 }
@@ -193,6 +195,7 @@ static Sent sent_of(const SimTransfer *transfer) {
     if (load->link < N_LOAD_LINKS) out.links.busy[load->link] = load->busy;
   }
   out.wait = transfer->latency + out.bulk;
+  out.least = out.wait - transfer->sooner;
   return out;
 }
 
@@ -256,7 +259,7 @@ static void add_sum(Loads *l, const PlanUnit *u, const UnitSum *sum,
       message(l, OP_all_reduce, axes,
               sent_bytes(l, OP_all_reduce, axes, n, n, sum->type->dtype));
   out->wait[sum->is_backward] += m * sent->wait;
-  if (sum->is_cut) out->cut[sum->is_backward] += m * sent->wait;
+  if (sum->is_cut) out->cut[sum->is_backward] += m * sent->least;
   add_links(&out->links[sum->is_backward], &sent->links, m);
 }
 
@@ -462,7 +465,7 @@ static Sent chain_of(Loads *l, const Type *from, const Type *to, int64_t m) {
     }
     add_sent(&out, message(l, op, steps[i].group, steps[i].bytes / m), m);
   }
-  if (n < 0) out.wait = (Ps)1 << 55;
+  if (n < 0) out.wait = out.least = (Ps)1 << 55;
   return out;
 }
 
@@ -494,6 +497,7 @@ EdgeLoad loads_of_edge(Loads *l, const UnitEdge *edge, Assignment from,
                   chain_of(l, have, want, has_batch ? l->r.microbatches : 1));
   }
   out.wait = sent->wait / edge->readers;
+  out.least = sent->least / edge->readers;
   for (int i = 0; i < N_LOAD_LINKS; i++)
     out.links.busy[i] = sent->links.busy[i] / edge->readers;
   return out;

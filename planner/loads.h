@@ -39,7 +39,7 @@ typedef struct ZeroLoad {
 typedef struct Load {
   Ps forward, input_gradient, weight_gradient; /* of the stream */
   Ps wait[2]; /* transfers that a reader waits for: forward, backward */
-  Ps cut[2];  /* part of it: no kernel can hide them */
+  Ps cut[2];  /* part of it: no kernel can hide them; at least */
   LinkLoad links[2];
   ZeroLoad zero[N_ZERO_LEVELS];
   /* In one micro-batch; where blocks are computed again, what blocks leave. */
@@ -65,7 +65,7 @@ Load loads_of_unit(Loads *loads, int unit, Assignment assignment);
 /* The loads of bringing the value of an edge where its reader wants it,
  * divided by the readers of the value, which may share it. */
 typedef struct EdgeLoad {
-  Ps wait;
+  Ps wait, least; /* least: right after another transfer */
   LinkLoad links;
 } EdgeLoad;
 EdgeLoad loads_of_edge(Loads *loads, const UnitEdge *edge, Assignment from,

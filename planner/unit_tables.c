@@ -168,6 +168,7 @@ static const EdgeTable *table_of(Tabling *t, const UnitEdge *edge) {
       EdgeLoad *load = &loads[i * to->n_values + k];
       *load = loads_of_edge(t->loads, edge, from->values[i], to->values[k]);
       load->wait *= edge->times;
+      load->least *= edge->times;
       multiply_links(&load->links, edge->times);
     }
   table = ARENA_NEW(t->arena, EdgeTable);
