@@ -245,7 +245,8 @@ static AxisSet axes_of(const Loads *l, Assignment assignment, LoopSet loops) {
   return axes;
 }
 
-/* A sum over the batch is one of all micro-batches. */
+/* A sum over the batch is one of all micro-batches.  Other readers of the value
+ * pay their part of it on their edges. */
 static void add_sum(Loads *l, const PlanUnit *u, const UnitSum *sum,
                     Assignment assignment, Load *out) {
   AxisSet axes = axes_of(l, assignment, sum->over);
@@ -255,12 +256,15 @@ static void add_sum(Loads *l, const PlanUnit *u, const UnitSum *sum,
     is_repeated |= sum->dims.at[d] >= 0 && u->batch >> sum->dims.at[d] & 1;
   int64_t m = is_repeated ? l->r.microbatches : 1;
   int64_t n = local_elements(l, sum->type, &sum->dims, assignment) / m;
-  const Sent *sent =
-      message(l, OP_all_reduce, axes,
-              sent_bytes(l, OP_all_reduce, axes, n, n, sum->type->dtype));
-  out->wait[sum->is_backward] += m * sent->wait;
-  if (sum->is_cut) out->cut[sum->is_backward] += m * sent->least;
-  add_links(&out->links[sum->is_backward], &sent->links, m);
+  Sent sent = {0};
+  add_sent(&sent,
+           message(l, OP_all_reduce, axes,
+                   sent_bytes(l, OP_all_reduce, axes, n, n, sum->type->dtype)),
+           m);
+  out->wait[sum->is_backward] += sent.wait / sum->readers;
+  if (sum->is_cut) out->cut[sum->is_backward] += sent.least;
+  for (int i = 0; i < N_LOAD_LINKS; i++)
+    out->links[sum->is_backward].busy[i] += sent.links.busy[i] / sum->readers;
 }
 
 /* ---- parameters ---- */
@@ -496,9 +500,10 @@ EdgeLoad loads_of_edge(Loads *l, const UnitEdge *edge, Assignment from,
         keep_sent(l, l->reshardings, hash,
                   chain_of(l, have, want, has_batch ? l->r.microbatches : 1));
   }
-  out.wait = sent->wait / edge->readers;
-  out.least = sent->least / edge->readers;
+  int readers = edge->readers + (partial && edge->from_sums);
+  out.wait = sent->wait / readers;
+  out.least = sent->least / readers;
   for (int i = 0; i < N_LOAD_LINKS; i++)
-    out.links.busy[i] = sent->links.busy[i] / edge->readers;
+    out.links.busy[i] = sent->links.busy[i] / readers;
   return out;
 }

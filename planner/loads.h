@@ -63,7 +63,8 @@ Loads *loads_create(Arena *arena, const LoadRequest *request);
 bool loads_allow(const Loads *loads, int unit, Assignment assignment);
 Load loads_of_unit(Loads *loads, int unit, Assignment assignment);
 /* The loads of bringing the value of an edge where its reader wants it,
- * divided by the readers of the value, which may share it. */
+ * divided by the readers of the value, which may share it, the unit that makes
+ * it included if it sums it. */
 typedef struct EdgeLoad {
   Ps wait, least; /* least: right after another transfer */
   LinkLoad links;

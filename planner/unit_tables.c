@@ -39,7 +39,9 @@ static uint64_t hash_unit(const Units *units, int unit) {
       hash = hash_mix(hash, (uint64_t)k->loop[d]);
   }
   for (int i = 0; i < u->sums.n; i++)
-    hash = hash_mix(hash, u->sums.data[i].is_cut);
+    hash = hash_mix(hash_mix(hash, u->sums.data[i].over),
+                    (uint64_t)u->sums.data[i].readers * 2 +
+                        u->sums.data[i].is_cut);
   for (int i = 0; i < u->saved.n; i++) {
     const UnitSaved *saved = &u->saved.data[i];
     bool stays = u->block < 0 || saved->leaves_block;
@@ -146,8 +148,8 @@ static uint64_t hash_edge(const Tabling *t, const UnitEdge *edge) {
   uint64_t hash =
       hash_mix(hash_mix(43, t->hashes[edge->from]), t->hashes[edge->to]);
   hash = hash_mix(hash_mix(hash, (uint64_t)edge->times), edge->partial);
-  hash = hash_mix(hash,
-                  (uint64_t)edge->readers * 64 + (uint64_t)edge->type->dtype);
+  hash = hash_mix(hash, ((uint64_t)edge->readers * 2 + edge->from_sums) * 64 +
+                            (uint64_t)edge->type->dtype);
   for (int d = 0; d < edge->type->rank; d++)
     hash = hash_mix(hash_mix(hash, (uint64_t)edge->type->dims[d].size),
                     (uint64_t)(edge->from_dims.at[d] + 1) * 64 +

@@ -214,37 +214,57 @@ static LoopSet unit_loops(const UnitKernel *k, LoopSet own) {
   return out;
 }
 
+/* Readers of a view read the bytes of its operand. */
+static Value bytes_of_view(const Graph *graph, Value value) {
+  while (graph->nodes.data[value.node]->op != OP_input &&
+         graph->nodes.data[value.node]->n_inputs > 0 &&
+         !node_is_launched(graph, value.node))
+    value = graph->nodes.data[value.node]->inputs[0];
+  return value;
+}
+
+static UnitSum *find_sum(const PlanUnit *unit, Value value) {
+  for (int i = 0; i < unit->sums.n; i++)
+    if (value_equal(unit->sums.data[i].value, value))
+      return &unit->sums.data[i];
+  return NULL;
+}
+
 static void add_sum(UnitFinder *f, PlanUnit *unit, int id, UnitSum sum) {
   sum.kernel = id;
   sum.is_backward = f->graph->nodes.data[id]->phase != PHASE_forward;
+  sum.readers = 1;
   vec_push(f->arena, &unit->sums, sum);
 }
 
 /* Adds the sums inside of a kernel, and those of partial values of its own unit
- * that it reads.  A view of such a value is partial itself: returns over which
- * dims. */
+ * that it reads: ranks reduce a value once for all kernels.  A view of such a
+ * value is partial itself: returns over which dims. */
 static LoopSet add_sums(UnitFinder *f, PlanUnit *unit, const UnitKernel *k) {
   const Node *node = f->graph->nodes.data[k->id];
   LoopSet viewed = 0;
   for (int i = 0; i < k->dims->n_sums; i++) {
     const InnerSum *sum = &k->dims->sums[i];
     add_sum(f, unit, k->id,
-            (UnitSum){.over = unit_loops(k, sum->over),
+            (UnitSum){.value = {k->id, -1},
+                      .before = k->id,
+                      .over = unit_loops(k, sum->over),
                       .type = sum->type,
-                      .dims = unit_map(k, &sum->dims),
-                      .before = k->id});
+                      .dims = unit_map(k, &sum->dims)});
   }
   for (int i = 0; i < node->n_inputs; i++) {
     const UnitValue *value = find_value(unit, node->inputs[i]);
     if (!value || !value->partial) continue;
-    if (node_is_launched(f->graph, k->id))
-      add_sum(f, unit, k->id,
-              (UnitSum){.over = value->partial,
-                        .type = graph_type(f->graph, value->value),
-                        .dims = value->dims,
-                        .before = value->value.node});
-    else
+    Value bytes = bytes_of_view(f->graph, value->value);
+    if (!node_is_launched(f->graph, k->id))
       viewed |= value->partial;
+    else if (!find_sum(unit, bytes))
+      add_sum(f, unit, k->id,
+              (UnitSum){.value = bytes,
+                        .before = bytes.node,
+                        .over = value->partial,
+                        .type = graph_type(f->graph, value->value),
+                        .dims = value->dims});
   }
   return viewed;
 }
@@ -364,9 +384,14 @@ static void find_edges(UnitFinder *f) {
   }
   for (int i = 0; i < f->units->edges.n; i++)
     readers[f->units->edges.data[i].value.node]++;
-  for (int i = 0; i < f->units->edges.n; i++)
-    f->units->edges.data[i].readers =
-        readers[f->units->edges.data[i].value.node];
+  for (int i = 0; i < f->units->edges.n; i++) {
+    UnitEdge *edge = &f->units->edges.data[i];
+    UnitSum *sum = find_sum(f->units->units.data[edge->from],
+                            bytes_of_view(f->graph, edge->value));
+    edge->readers = readers[edge->value.node];
+    edge->from_sums = sum != NULL;
+    if (sum && edge->readers >= sum->readers) sum->readers = edge->readers + 1;
+  }
 }
 
 /* The bytes that updates move are shared out by the size of the state. */
@@ -391,15 +416,6 @@ static void find_updates(UnitFinder *f) {
 typedef struct ValueReaders {
   bool backward, elsewhere; /* elsewhere: another block of the forward pass */
 } ValueReaders;
-
-/* Readers of a view read the bytes of its operand. */
-static Value bytes_of_view(const Graph *graph, Value value) {
-  while (graph->nodes.data[value.node]->op != OP_input &&
-         graph->nodes.data[value.node]->n_inputs > 0 &&
-         !node_is_launched(graph, value.node))
-    value = graph->nodes.data[value.node]->inputs[0];
-  return value;
-}
 
 static void note_readers(UnitFinder *f, ValueReaders **readers, int id) {
   const Graph *graph = f->graph;

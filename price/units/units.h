@@ -30,10 +30,12 @@ typedef struct UnitValue {
 
 /* A value that ranks reduce before the unit reads it on. */
 typedef struct UnitSum {
+  Value value; /* of the graph; result -1: inside of that kernel */
   LoopSet over;
   const Type *type;
   DimMap dims; /* of the unit */
   bool is_backward;
+  int readers;        /* units that read the value, this one included */
   int kernel, before; /* the sum is before or inside of `kernel`, and behind
                          `before`, which may be the same */
   bool is_cut;        /* no kernel of its phase can run meanwhile */
@@ -77,9 +79,10 @@ typedef struct UnitEdge {
   DimMap from_dims, to_dims;
   LoopSet partial; /* of `from`: it is partial where these are sharded */
   bool is_backward;
-  bool is_cut;   /* no kernel of its phase can run while it is sent */
-  int readers;   /* units that read the value */
-  int64_t times; /* edges of the program that it stands for */
+  bool is_cut;    /* no kernel of its phase can run while it is sent */
+  int readers;    /* units that read the value, without `from` */
+  bool from_sums; /* `from` reads it, too, and sums it if it is partial */
+  int64_t times;  /* edges of the program that it stands for */
 } UnitEdge;
 
 /* A backward pass in two parts: what is in the head ends before the value of

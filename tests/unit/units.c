@@ -105,6 +105,69 @@ Test(units, every_kernel_is_in_one_unit) {
   }
 }
 
+static Ps time_of_sum(const Program *program, const Mesh *mesh,
+                      const Type *type) {
+  int64_t n = type_elements(type);
+  Bytes sent = collective_sent_elements(OP_all_reduce, 2, n, n) *
+               dtype_size_bytes(type->dtype);
+  SimTransfer t =
+      price_message(program->module->arena, &program->trial.priced.model,
+                    &program->trial.priced.slice, mesh, OP_all_reduce, 1, sent);
+  Ps busy = 0;
+  for (int i = 0; i < t.n_loads; i++)
+    if (t.loads[i].busy > busy) busy = t.loads[i].busy;
+  return t.latency + busy;
+}
+
+/* Returns what all readers pay for a value that is partial over loop dim `loop`
+ * of the unit that makes it; 0: the unit sums another value, too. */
+static Ps paid_for(const Program *program, Loads *loads, const UnitEdge *edge,
+                   int loop) {
+  const Units *units = program->units;
+  const PlanUnit *unit = units->units.data[edge->from];
+  Assignment from = {{(int8_t)loop, -1, -1}}, to = {{-1, -1, -1}};
+  int n_sums = 0;
+  for (int i = 0; i < unit->sums.n; i++) n_sums += unit->sums.data[i].over != 0;
+  if (n_sums != 1 || unit->sums.data[0].over != edge->partial) return 0;
+  Ps paid = loads_of_unit(loads, edge->from, from)
+                .wait[unit->sums.data[0].is_backward];
+  for (int i = 0; i < units->edges.n; i++)
+    if (value_equal(units->edges.data[i].value, edge->value))
+      paid += loads_of_edge(loads, &units->edges.data[i], from, to).wait;
+  return paid;
+}
+
+/* The ranks reduce a partial value once, also where the unit that makes it and
+ * another one read it. */
+Test(units, readers_of_a_partial_value_share_its_sum) {
+  static const Subject subject = {
+      TEST_ROOT "/models/gpt2.dnn", {{"L", "3"}}, 1};
+  Program program;
+  int n = 0;
+  load(&subject, 0, &program);
+  Arena *arena = program.module->arena;
+  Mesh *mesh = ARENA_NEW(arena, Mesh);
+  *mesh = (Mesh){.n_axes = 1, .axes = {{.name = "data", .size = 2}}};
+  Loads *loads =
+      loads_create(arena, &(LoadRequest){.units = program.units,
+                                         .mesh = mesh,
+                                         .slice = &program.trial.priced.slice,
+                                         .model = &program.trial.priced.model,
+                                         .microbatches = 1});
+  for (int i = 0; i < program.units->edges.n; i++) {
+    const UnitEdge *edge = &program.units->edges.data[i];
+    for (int d = 0; edge->is_backward && d < MOST_LOOP_DIMS; d++) {
+      Ps paid = edge->partial >> d & 1 ? paid_for(&program, loads, edge, d) : 0;
+      if (!paid) continue;
+      n++;
+      cr_expect(paid <= time_of_sum(&program, mesh, edge->type),
+                "edge %d -> %d", edge->from, edge->to);
+    }
+  }
+  cr_expect_gt(n, 0);
+  driver_end_trial(&program.trial);
+}
+
 /* The time of all launches but those of the update, which is an estimate. */
 static double launches(const Program *program) {
   const Graph *graph = program->units->graph;
