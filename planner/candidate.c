@@ -136,10 +136,13 @@ static void add_size(Text *out, const char *name, const PinNumber *pin,
 }
 
 /* Units may copy a parameter over any axis, so their plans shard it over all;
- * by default it is sharded over those of the batch. */
+ * by default, and where somebody wrote the level alone, it is sharded over
+ * those of the batch. */
 static void add_zero(Text *out, const Space *space, const Candidate *c) {
+  const Pins *pins = space->input->pins;
+  bool is_written = pins && pins->zero.is_set;
   text_printf(out, "  zero = %d", c->zero);
-  for (int a = 0; a < c->n_axes && c->lines; a++)
+  for (int a = 0; a < c->n_axes && c->lines && !is_written; a++)
     text_printf(out, "%s%s%s",
                 a               ? ", "
                 : c->n_axes > 1 ? " over ("

@@ -262,9 +262,14 @@ static void add_sum(Loads *l, const PlanUnit *u, const UnitSum *sum,
                    sent_bytes(l, OP_all_reduce, axes, n, n, sum->type->dtype)),
            m);
   out->wait[sum->is_backward] += sent.wait / sum->readers;
-  if (sum->is_cut) out->cut[sum->is_backward] += sent.least;
-  for (int i = 0; i < N_LOAD_LINKS; i++)
-    out->links[sum->is_backward].busy[i] += sent.links.busy[i] / sum->readers;
+  /* Messages may be one with others, and one that several units read may
+   * scatter the sum; that of a weight gradient counts with its parameter. */
+  bool is_of_weight = l->r.units->graph->nodes.data[sum->kernel]->phase ==
+                      PHASE_weight_gradient;
+  if (sum->is_cut) out->cut[sum->is_backward] += sent.bulk;
+  for (int i = 0; i < N_LOAD_LINKS && !is_of_weight; i++)
+    out->links[sum->is_backward].busy[i] +=
+        sent.links.busy[i] / sum->readers / (sum->readers > 1 ? 2 : 1);
 }
 
 /* ---- parameters ---- */
@@ -501,9 +506,12 @@ EdgeLoad loads_of_edge(Loads *l, const UnitEdge *edge, Assignment from,
                   chain_of(l, have, want, has_batch ? l->r.microbatches : 1));
   }
   int readers = edge->readers + (partial && edge->from_sums);
+  bool is_of_weight = units->graph->nodes.data[edge->value.node]->phase ==
+                      PHASE_weight_gradient;
+  int joined = edge->joined * (partial && edge->from_sums ? 2 : 1);
   out.wait = sent->wait / readers;
   out.least = sent->least / readers;
-  for (int i = 0; i < N_LOAD_LINKS; i++)
-    out.links.busy[i] = sent->links.busy[i] / readers;
+  for (int i = 0; i < N_LOAD_LINKS && !is_of_weight; i++)
+    out.links.busy[i] = sent->links.busy[i] / readers / joined;
   return out;
 }

@@ -19,8 +19,8 @@ typedef struct Assignment {
 
 enum { N_ZERO_LEVELS = 4, N_LOAD_LINKS = 4 };
 
-/* Time that bytes take of each link of a rank, as cost_links counts them; links
- * behind these are left out. */
+/* At least the time that bytes take of each link of a rank, as cost_links
+ * counts them; links behind these are left out. */
 typedef struct LinkLoad {
   Ps busy[N_LOAD_LINKS];
 } LinkLoad;

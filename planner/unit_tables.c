@@ -150,6 +150,9 @@ static uint64_t hash_edge(const Tabling *t, const UnitEdge *edge) {
   hash = hash_mix(hash_mix(hash, (uint64_t)edge->times), edge->partial);
   hash = hash_mix(hash, ((uint64_t)edge->readers * 2 + edge->from_sums) * 64 +
                             (uint64_t)edge->type->dtype);
+  const Graph *graph = t->r->loads.units->graph;
+  hash = hash_mix(hash, (uint64_t)edge->joined * N_PHASES +
+                            graph->nodes.data[edge->value.node]->phase);
   for (int d = 0; d < edge->type->rank; d++)
     hash = hash_mix(hash_mix(hash, (uint64_t)edge->type->dims[d].size),
                     (uint64_t)(edge->from_dims.at[d] + 1) * 64 +

@@ -514,6 +514,20 @@ static void find_blocks(UnitFinder *f) {
   }
 }
 
+/* Gradients of one value are added before they are summed. */
+static void join_edges(UnitFinder *f) {
+  for (int i = 0; i < f->units->edges.n; i++) {
+    UnitEdge *edge = &f->units->edges.data[i];
+    edge->joined = 0;
+    for (int k = 0; k < f->units->edges.n; k++) {
+      const UnitEdge *other = &f->units->edges.data[k];
+      edge->joined += other->to == edge->to && other->partial &&
+                      other->is_backward == edge->is_backward;
+    }
+    if (!edge->partial) edge->joined = 1;
+  }
+}
+
 /* An edge between two blocks counts with the block before. */
 static void count_edges(UnitFinder *f) {
   for (int i = 0; i < f->units->edges.n; i++) {
@@ -545,6 +559,7 @@ Units *units_of(Arena *arena, const Graph *kernels, Name batch_dim,
   find_updates(&f);
   find_blocks(&f);
   count_edges(&f);
+  join_edges(&f);
   find_saved(&f);
   units_find_cuts(arena, f.units);
   return f.units;

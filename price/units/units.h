@@ -81,6 +81,7 @@ typedef struct UnitEdge {
   bool is_backward;
   bool is_cut;    /* no kernel of its phase can run while it is sent */
   int readers;    /* units that read the value, without `from` */
+  int joined;     /* partial values that `to` may add before it sums once */
   bool from_sums; /* `from` reads it, too, and sums it if it is partial */
   int64_t times;  /* edges of the program that it stands for */
 } UnitEdge;

@@ -9,6 +9,8 @@ static const char *no_bound(const SearchInput *input) {
   if (!input->kernels) return "no operator is placed by itself";
   if (input->slice->n_groups > 1) return "the machines are of several kinds";
   if (input->cluster->n_curves > 0) return "the cluster has measured curves";
+  if (input->pins && input->pins->reduces_bf16)
+    return "sums of gradients have 16 bits";
   if (input->model->profile) return "a profile has measured launches";
   return NULL;
 }
