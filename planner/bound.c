@@ -3,9 +3,9 @@
  *
  * A setting is a mesh, micro-batches, a level of ZeRO and whether blocks are
  * computed again.  The step of each of its plans is at least every weighted
- * mean of some loads (bound.h), which are sums over units and edges; the least
- * sum over all assignments is found by elimination.  A plan that fits has no
- * more bytes than a rank, so each byte beyond may cost any price
+ * mean of some loads (bound_weights.def), which are sums over units and edges;
+ * the least sum over all assignments is found by elimination.  A plan that fits
+ * has no more bytes than a rank, so each byte beyond may cost any price
  * (Everett, Generalized Lagrange multiplier method, 1963):
  *
  *     step >= least of (mean of loads + price x (bytes - memory))
@@ -14,8 +14,6 @@
  * the bound of the space is the least of its settings.
  */
 #include "planner/bound.h"
-
-#include <string.h>
 
 #include "planner/eliminate.h"
 #include "planner/unroll.h"
@@ -60,7 +58,14 @@ static Bytes bytes_of(const Load *load, const Setting *s) {
 }
 
 static double interference(const Bounding *b) {
-  return (double)b->r->model->rates.interference / (double)((int64_t)1 << 20);
+  return (double)b->r->model->rates.interference / (double)SIM_ONE;
+}
+
+/* Only a unit with values that its block does not leave runs again. */
+static double runs_again(const Aim *aim, const Load *load, int unit) {
+  bool runs = aim->s->recomputes && load->saved > load->left &&
+              aim->b->r->units->units.data[unit]->block >= 0;
+  return runs ? (double)load->forward : 0;
 }
 
 /* The stream of the backward pass.  What is computed again can be in the head,
@@ -68,13 +73,10 @@ static double interference(const Bounding *b) {
 static double backward_stream(const Aim *aim, const Load *load, int unit) {
   const Units *units = aim->b->r->units;
   const ZeroLoad *zero = &load->zero[aim->s->zero];
-  Ps again = aim->s->recomputes && units->units.data[unit]->block >= 0
-                 ? load->forward
-                 : 0;
   double chain = (double)load->input_gradient;
   double all = chain + (double)load->weight_gradient +
                interference(aim->b) * (double)zero->summed;
-  if (aim->weights.split < 0) return all + (double)again;
+  if (aim->weights.split < 0) return all + runs_again(aim, load, unit);
   switch (units->splits.data[aim->weights.split].units[unit]) {
   case SIDE_head: return chain + (double)load->cut[1];
   case SIDE_rest: return all;
@@ -203,6 +205,8 @@ static Least least(Bounding *b, const Aim *aim) {
   int64_t sum = least_in(arena, aim, values);
   Least out = {-1, 0};
   b->n_eliminations++;
+  if (b->r->is_stopped && b->r->is_stopped(b->r->user))
+    b->reason = "the search was stopped";
   if (sum >= 0) {
     for (int u = 0; u < b->all->n; u++) {
       int unit = b->all->unit[u];
@@ -232,7 +236,7 @@ static bool try_weights(Bounding *b, Setting *s, BoundWeights weights) {
   weights.per_byte = 0;
   Aim aim = {b, s, weights};
   Least at = least(b, &aim);
-  if (at.time < 0) return false;
+  if (at.time < 0 || b->reason) return false;
   keep(s, &aim, at.time);
   if (at.bytes <= b->r->memory) return true;
   double low = 0, high = 0, price = b->last.per_byte;
@@ -350,7 +354,7 @@ static bool make_settings(Bounding *b, const Mesh *mesh, int64_t microbatches) {
         if (least_bytes(b, s) > r->memory) continue;
         vec_push(b->arena, &b->settings, s);
         if (!try_first(b, s)) {
-          b->reason = "a table would be too large";
+          if (!b->reason) b->reason = "a table would be too large";
           return false;
         }
       }
@@ -421,6 +425,7 @@ Bound plan_bound(Arena *arena, const BoundRequest *request) {
   for (int i = 0; i < MOST_EFFORTS && s && s->effort < ARRAY_LENGTH(efforts);
        i++) {
     efforts[s->effort++](&b, s);
+    if (b.reason) return (Bound){.reason = b.reason};
     s = least_setting(&b);
   }
   if (!s) return (Bound){.reason = "no setting has a plan that fits"};

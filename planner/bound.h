@@ -18,6 +18,8 @@ typedef struct BoundRequest {
   bool may_recompute;   /* all blocks of repeats */
   Bytes memory;         /* of a rank */
   Ps step;              /* of a plan of the space; the bound is no higher */
+  bool (*is_stopped)(void *user); /* or NULL; if so there is no bound */
+  void *user;
 } BoundRequest;
 
 typedef struct Bound {

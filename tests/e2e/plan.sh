@@ -18,7 +18,7 @@ found=$(step_of "$root/models/alexnet.dnn" alexnet.plan)
 printf 'mesh { data = 16 }\nplan { shard N over data }\n' >data.plan
 plain=$(step_of "$root/models/alexnet.dnn" data.plan)
 awk -v a="$found" -v b="$plain" 'BEGIN { exit !(a < b / 2) }' || fail "found $found, data parallelism $plain"
-grep -q "^  model   = \"$root/models/alexnet.dnn\"$" alexnet.plan && grep -q '^  floor   = ' alexnet.plan ||
+grep -q "^  model *= \"$root/models/alexnet.dnn\"$" alexnet.plan && grep -q '^  floor *= ' alexnet.plan ||
   { cat alexnet.plan; fail "certificate"; }
 "$dnnc" show alexnet.plan >shown || fail "the plan is not shown"
 
@@ -70,9 +70,9 @@ cmp a.plan b.plan || fail "other bytes on one processor"
 [ "$(field candidates out.json)" -le 60 ] || fail "more plans than --effort"
 
 # The space says whether operators were placed one by one: those of a loop are not.
-grep -q '^  space   = "operators and values over meshes' alexnet.plan || { cat alexnet.plan; fail "the space of units"; }
+grep -q '^  space *= "operators and values over meshes' alexnet.plan || { cat alexnet.plan; fail "the space of units"; }
 "$dnnc" plan "$root/models/gnmt8.dnn" --cluster "$root/models/h100x256.cluster" --ranks 2 --effort 4 --quiet >loop.plan || fail "a loop"
-grep -q '^  space   = "no operator placed by itself (.*(scan)' loop.plan || { cat loop.plan; fail "the space of a loop"; }
+grep -q '^  space *= "no operator placed by itself (.*(scan)' loop.plan || { cat loop.plan; fail "the space of a loop"; }
 
 # Searches have names.
 for search in elimination descent; do

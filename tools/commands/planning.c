@@ -341,13 +341,11 @@ static void add_lean(Planning *planning) {
 
 void planning_search(Planning *planning) {
   begin_record(planning);
-  SearchHost host;
-  SearchInput input = planning_input(planning, &host);
+  planning->input = planning_input(planning, &planning->host);
   tool_hold_signals();
-  add_kernels(planning, &input);
-  planning->input = input;
+  add_kernels(planning, &planning->input);
   planning->search_seconds = -thread_seconds();
-  planning->result = plan_search(&input);
+  planning->result = plan_search(&planning->input);
   planning->search_seconds += thread_seconds();
   end_progress(planning);
   if (!planning->result.has_plan && !planning->result.is_stopped)

@@ -30,7 +30,8 @@ typedef struct Planning {
   int n_priced;
   VEC(StepFall) falls; /* each time that the best step was beaten */
   int64_t until_ms;    /* end of the search, by child_now_ms; 0: none */
-  SearchInput input;   /* of planning_search */
+  SearchHost host;
+  SearchInput input; /* of planning_search */
   SearchResult result;
   double search_seconds; /* processor time, without that of prices */
 } Planning;

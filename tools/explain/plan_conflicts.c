@@ -316,8 +316,12 @@ static int report_none_legal(Planning *planning) {
   Text text = text_create(planning->tool->arena);
   Diags *diags;
   Chosen refused;
-  message_print("dnnc: error: none of %d plans is legal for '%s'\n",
-                result->n_priced, planning->tool->options.subject);
+  if (result->n_priced == 0)
+    message_print("dnnc: error: no plan is legal for '%s'\n",
+                  planning->tool->options.subject);
+  else
+    message_print("dnnc: error: none of %d plans is legal for '%s'\n",
+                  result->n_priced, planning->tool->options.subject);
   if (report_pins(planning) || !result->first ||
       planning_choose(planning, result->first, &diags, &refused))
     return EXIT_user;

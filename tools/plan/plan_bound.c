@@ -35,7 +35,9 @@ Bound planning_bound(const Planning *planning, Ps step) {
                           .zeros = zeros,
                           .may_recompute = input->repeats.n > 0,
                           .memory = input->memory,
-                          .step = step};
+                          .step = step,
+                          .is_stopped = input->host->is_stopped,
+                          .user = input->host->user};
   if (pins && pins->microbatches.is_set)
     request.microbatches = pins->microbatches.value;
   return plan_bound(arena, &request);
