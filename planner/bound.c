@@ -38,7 +38,6 @@ typedef struct Bounding {
   VEC(Setting *) settings;
   BoundWeights last; /* that were the best of a setting */
   const char *reason;
-  int n_eliminations;
 } Bounding;
 
 /* ---- one elimination ---- */
@@ -204,7 +203,6 @@ static Least least(Bounding *b, const Aim *aim) {
   int *values = ARENA_ARRAY(arena, int, b->all->n + 1);
   int64_t sum = least_in(arena, aim, values);
   Least out = {-1, 0};
-  b->n_eliminations++;
   if (b->r->is_stopped && b->r->is_stopped(b->r->user))
     b->reason = "the search was stopped";
   if (sum >= 0) {
@@ -394,26 +392,6 @@ static Setting *least_setting(const Bounding *b) {
 typedef void Effort(Bounding *b, Setting *s);
 static Effort *const efforts[] = {try_starts, try_splits, refine, try_splits};
 
-static bool is_equal(const BoundWeights *a, const BoundWeights *b) {
-  bool is_same =
-      a->link == b->link && a->split == b->split && a->per_byte == b->per_byte;
-  for (int i = 0; i < N_BOUND_WEIGHTS; i++) is_same &= a->of[i] == b->of[i];
-  return is_same;
-}
-
-static void list_weights(const Bounding *b, Bound *out) {
-  BoundWeights *list = ARENA_ARRAY(b->arena, BoundWeights, b->settings.n);
-  for (int i = 0; i < b->settings.n; i++) {
-    int k = 0;
-    while (k < out->n_weights &&
-           !is_equal(&list[k], &b->settings.data[i]->weights))
-      k++;
-    if (k == out->n_weights)
-      list[out->n_weights++] = b->settings.data[i]->weights;
-  }
-  out->all_weights = list;
-}
-
 Bound plan_bound(Arena *arena, const BoundRequest *request) {
   enum { MOST_EFFORTS = 200 };
   Bounding b = {.arena = arena, .r = request, .last = {.split = -2}};
@@ -429,14 +407,10 @@ Bound plan_bound(Arena *arena, const BoundRequest *request) {
     s = least_setting(&b);
   }
   if (!s) return (Bound){.reason = "no setting has a plan that fits"};
-  Bound out = {.time = s->bound < request->step ? s->bound : request->step,
-               .mesh = s->mesh,
-               .microbatches = s->microbatches,
-               .zero = s->zero,
-               .recomputes = s->recomputes,
-               .weights = s->weights,
-               .n_settings = b.settings.n,
-               .n_eliminations = b.n_eliminations};
-  list_weights(&b, &out);
-  return out;
+  return (Bound){.time = s->bound < request->step ? s->bound : request->step,
+                 .mesh = s->mesh,
+                 .microbatches = s->microbatches,
+                 .zero = s->zero,
+                 .recomputes = s->recomputes,
+                 .weights = s->weights};
 }

@@ -31,10 +31,6 @@ typedef struct Bound {
   int zero;
   bool recomputes;
   BoundWeights weights;
-  /* Different ones of all settings. */
-  int n_weights;
-  const BoundWeights *all_weights;
-  int n_settings, n_eliminations;
 } Bound;
 
 Bound plan_bound(Arena *arena, const BoundRequest *request);

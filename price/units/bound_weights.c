@@ -96,24 +96,19 @@ static bool adds_up(const BoundWeights *w) {
   return forward == backward && forward + w->of[BOUND_all_link] == BOUND_ONE;
 }
 
-const char *bound_weights_read(const char *text, BoundWeights *out) {
+bool bound_weights_read(const char *text, BoundWeights *out) {
   *out = (BoundWeights){.split = -1};
   for (;;) {
     while (*text == ' ') text++;
-    size_t n = strcspn(text, " ,;");
+    size_t n = strcspn(text, " ,");
     char *end;
-    if (n == 0 || text[n] != ' ') return NULL;
+    if (n == 0 || text[n] != ' ') return false;
     double value = strtod(text + n + 1, &end);
-    if (end == text + n + 1 || !read_setting(text, n, value, out)) return NULL;
-    text = end;
-    if (*text != ',') break;
-    text++;
+    if (end == text + n + 1 || !read_setting(text, n, value, out)) return false;
+    if (*end == 0) return adds_up(out);
+    if (*end != ',') return false;
+    text = end + 1;
   }
-  if (*text == ';')
-    text++;
-  else if (*text)
-    return NULL;
-  return adds_up(out) ? text : NULL;
 }
 
 bool restrictions_read(const char *text, unsigned *out) {

@@ -2,8 +2,8 @@
  * bound_weights.h -- declares the weights of the loads whose mean bounds a step
  * from below, and how a certificate spells them.
  *
- *     forward_stream 64, backward_stream 48, backward_link 16 of link 1
- *     forward_stream 64, backward_stream 64 split at 3, 0.5 ps a byte
+ *     forward_stream 64, backward_stream 48, backward_link 16, link 1
+ *     forward_stream 64, backward_stream 64, split 3, per_byte 0.5
  */
 #ifndef PRICE_UNITS_BOUND_WEIGHTS_H
 #define PRICE_UNITS_BOUND_WEIGHTS_H
@@ -32,10 +32,9 @@ const char *bound_weight_meaning(BoundWeight weight);
 /* Prints the meaning of the largest weight. */
 void bound_limit_print(Text *out, const BoundWeights *weights);
 void bound_weights_print(Text *out, const BoundWeights *weights);
-/* Reads what bound_weights_print wrote, up to the end or a ';'.  Returns NULL
- * if it is anything else, or if the weights do not add up; else what follows.
- */
-const char *bound_weights_read(const char *text, BoundWeights *out);
+/* Reads what bound_weights_print wrote.  Returns false if it is anything else,
+ * or if the weights do not add up. */
+bool bound_weights_read(const char *text, BoundWeights *out);
 
 /* ---- what all plans of the space have in common ---- */
 

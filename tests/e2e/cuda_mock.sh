@@ -83,21 +83,7 @@ ends_after "3 7 "
 grep -q "^error: 'text', value 5: 'd.x' is i8, not 255" bytes.err || { cat bytes.err; fail "a wrong value"; }
 
 # A kernel that knows its place in the batch finds it in each micro-batch.
-cat >dropout.dnn <<'MODEL'
-dim B = 24, C = 8, H = 16
-net f(x: [B, C]) -> [B, C] {
-  param w1: [C, H] = normal(0.3)
-  param w2: [H, C] = normal(0.3)
-  h = dropout(gelu(dot(x, w1, C)), 0.5)
-  return dropout(dot(h, w2, H), 0.25)
-}
-data d { x: [B, C] = synthetic(); y: [B, C] = synthetic() }
-train {
-  loss      = mse(f(d.x), d.y)
-  optimizer = adamw(lr = 1e-2)
-  steps     = 5
-}
-MODEL
+cp "$root/tests/e2e/dropout.dnn" .
 "$dnnc" run dropout.dnn --json --no-save >dropout.cpu 2>dropout.err ||
   { cat dropout.err; fail "dropout on the CPU"; }
 # shellcheck disable=SC2086

@@ -33,21 +33,7 @@ compare whole m16
 compare whole m96
 [ $(($(bytes m96) * 10)) -le $(($(bytes m16) * 12)) ] ||
   fail "tables grow with micro-batches: $(bytes m16) bytes, then $(bytes m96)"
-cat >dropout.dnn <<'MODEL'
-dim B = 24, C = 8, H = 16
-net f(x: [B, C]) -> [B, C] {
-  param w1: [C, H] = normal(0.3)
-  param w2: [H, C] = normal(0.3)
-  h = dropout(gelu(dot(x, w1, C)), 0.5)
-  return dropout(dot(h, w2, H), 0.25)
-}
-data d { x: [B, C] = synthetic(); y: [B, C] = synthetic() }
-train {
-  loss      = mse(f(d.x), d.y)
-  optimizer = adamw(lr = 1e-2)
-  steps     = 5
-}
-MODEL
+cp "$root/tests/e2e/dropout.dnn" .
 make dropout dropout.dnn
 make dropout4 dropout.dnn --microbatches 4
 compare dropout dropout4

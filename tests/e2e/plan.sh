@@ -148,6 +148,16 @@ sed 's/^  step    = /&1/' annotated.plan >slower.plan
 "$dnnc" verify $annotated --plan slower.plan --cluster "$cluster" --json >out.json && fail "another step"
 [ "$(field certificate_ok out.json)" = false ] && [ "$(field equal out.json)" = true ] &&
   grep -q '"certificate_fault":"a step takes [0-9.]* ms, not 1[0-9.]* ms"' out.json || { cat out.json; fail "another step"; }
+# A bound agrees with step, gap, weights and restrictions.
+grep -q '^  bound *= ' a.plan || { cat a.plan; fail "no bound"; }
+"$dnnc" verify $small --plan a.plan --cluster "$cluster" >words || { cat words; fail "a plan with a bound"; }
+for change in 's/^  bound .*/  bound = 100s/' 's/^  gap .*/  gap = 0.9999/' 's/forward_stream [0-9]*/forward_stream 1/' \
+  's/two_axes//' '/^  weights/d' '/^  restrictions/d'; do
+  sed "$change" a.plan >claim.plan
+  cmp -s a.plan claim.plan && fail "no change: $change"
+  "$dnnc" verify $small --plan claim.plan --cluster "$cluster" --json >out.json && fail "verified: $change"
+  [ "$(field certificate_ok out.json)" = false ] || { cat out.json; fail "not refused: $change"; }
+done
 "$dnnc" verify $annotated --plan edited.plan --cluster "$cluster" >words 2>message && fail "edited lines are verified"
 [ ! -s words ] && grep -q "the certificate of 'edited.plan' is of other lines" message || { cat message; fail "edited lines"; }
 "$dnnc" verify $annotated --plan edited.plan >words 2>message || { cat message; fail "edited lines without a cluster"; }

@@ -50,18 +50,23 @@ static double gap_of(const Chosen *chosen, const Bound *bound) {
   return 1 - (double)bound->time / (double)chosen->trial.priced.price.step;
 }
 
+/* The load that binds, and the setting whose plans may be that fast. */
 static const char *bound_limit(Arena *arena, const Bound *bound) {
   Text out = text_create(arena);
   bound_limit_print(&out, &bound->weights);
+  text_add(&out, " (");
+  for (int a = 0; a < bound->mesh->n_axes; a++)
+    text_printf(&out, "%s%d", a ? " x " : "mesh ", bound->mesh->axes[a].size);
+  text_printf(&out, "%sZeRO %d, micro-batches %lld%s)",
+              bound->mesh->n_axes ? ", " : "", bound->zero,
+              (long long)bound->microbatches,
+              bound->recomputes ? ", blocks computed again" : "");
   return text_string(&out);
 }
 
 static const char *bound_weights(Arena *arena, const Bound *bound) {
   Text out = text_create(arena);
-  for (int i = 0; i < bound->n_weights; i++) {
-    if (i > 0) text_add(&out, "; ");
-    bound_weights_print(&out, &bound->all_weights[i]);
-  }
+  bound_weights_print(&out, &bound->weights);
   return text_string(&out);
 }
 

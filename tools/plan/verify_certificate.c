@@ -8,11 +8,13 @@
  * refused.
  */
 #include "driver/trial.h"
+#include "price/units/bound_weights.h"
 #include "tools/commands/tool_price.h"
 #include "tools/plan/verify_certificate.h"
 
 #include "tools/show/inspect.h"
 
+#include <math.h>
 #include <string.h>
 
 static const CertificateValue *value_of(const Compilation *c,
@@ -56,6 +58,30 @@ static void compare_step(Tool *tool, const Compilation *c,
   driver_end_trial(&trial);
 }
 
+/* Bound, gap, weights and restrictions of a certificate agree.  The bound is
+ * not computed again: not supported yet. */
+static const char *fault_of_bound(const Compilation *c) {
+  const CertificateValue *bound = value_of(c, CERTIFICATE_bound);
+  const CertificateValue *step = value_of(c, CERTIFICATE_step);
+  const CertificateValue *gap = value_of(c, CERTIFICATE_gap);
+  const CertificateValue *weights = value_of(c, CERTIFICATE_weights);
+  const CertificateValue *list = value_of(c, CERTIFICATE_restrictions);
+  BoundWeights read;
+  unsigned restrictions = 0;
+  if (!bound || !step) return NULL;
+  if (bound->amount > step->amount) return "the bound is above the step";
+  double is = 1 - (double)bound->amount / (double)step->amount;
+  if (!gap || fabs(gap->number - is) > 1e-9)
+    return "the gap is not that of bound and step";
+  if (!weights || !bound_weights_read(weights->text, &read))
+    return "the weights of the bound do not add up";
+  if (!list || !restrictions_read(list->text, &restrictions) ||
+      restrictions != (1u << N_RESTRICTIONS) - 1)
+    return "the bound holds under all restrictions alone, and one is not "
+           "listed";
+  return NULL;
+}
+
 int verify_certificate(Tool *tool, const Compilation *c,
                        CertificateCheck *out) {
   *out = (CertificateCheck){.is_right = ANSWER_not_checked};
@@ -74,8 +100,11 @@ int verify_certificate(Tool *tool, const Compilation *c,
   if (what_if) tool_use_what_if(tool, what_if->text);
   int code = tool_price_request(tool, &request);
   if (code != EXIT_done) return code;
-  if (is_of_program(c)) {
+  const char *fault = fault_of_bound(c);
+  if (is_of_program(c) && !fault) {
     compare_step(tool, c, &request, out);
+  } else if (fault) {
+    *out = (CertificateCheck){ANSWER_no, fault};
   } else {
     out->is_right = ANSWER_no;
     out->fault = "it is of another program";

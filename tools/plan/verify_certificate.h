@@ -14,9 +14,9 @@ typedef struct CertificateCheck {
 } CertificateCheck;
 
 /* Prices the plan again on the cluster of the options and compares the step
- * with that of the certificate.  Checks nothing without a cluster or a
- * certificate of lines.  Returns an exit code, after messages unless it is
- * EXIT_done. */
+ * with that of the certificate, whose bound must agree with its own gap,
+ * weights and restrictions.  Checks nothing without a cluster or a certificate
+ * of lines.  Returns an exit code, after messages unless it is EXIT_done. */
 int verify_certificate(Tool *tool, const Compilation *c, CertificateCheck *out);
 
 #endif
