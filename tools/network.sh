@@ -8,7 +8,7 @@
 #   tools/network.sh paced FOLDER [MBIT [MODEL ...]]  see benchmarks/reality.py
 #   tools/network.sh found FOLDER MBIT MODEL          see benchmarks/bench_tune.py
 # $DNNC is the compiler (build/dnnc), $ROUNDS how often both sides run (5).
-# $JOB_SECONDS is what a rank of a measured job has (50).
+# $JOB_SECONDS is what a rank of a measured job has (50, below 100 Mbit/s 110).
 # $DNNC_NETWORK begins the names of the namespaces.
 set -eu
 cd "$(dirname "$0")/.."
@@ -137,9 +137,10 @@ steps() {
 }
 
 measure_job() { # FOLDER MBIT RANKS
+  local seconds=${JOB_SECONDS:-$(($2 < 100 ? 110 : 50))}
   [ -s "$1/job$2.$3.cluster" ] ||
     on_ranks "$3" "$dnnc" tune benchmarks/systems/mlp.dnn --no-plans \
-      --budget $((${JOB_SECONDS:-50} * $3))s -o "$1/job$2.$3"
+      --budget $((seconds * $3))s -o "$1/job$2.$3"
 }
 
 # The links are measured first, in jobs of as many ranks as the plans have: all
