@@ -1,23 +1,13 @@
 /*
  * loads.h -- declares what a unit under an assignment, and a value between two
  * units, load on the stream and the links of a rank in a step.
- *
- * An assignment gives each axis of a mesh a loop dim of the unit, whose shards
- * it makes, or none: then the ranks along the axis do the same work.
  */
 #ifndef PLANNER_LOADS_H
 #define PLANNER_LOADS_H
 
-#include "price/units/units.h"
 #include "price/price_list.h"
-
-enum { MOST_MESH_AXES = 3, NO_LOOP = -1 };
-
-typedef struct Assignment {
-  int8_t loop[MOST_MESH_AXES]; /* by axis of the mesh, outermost first */
-} Assignment;
-
-enum { N_ZERO_LEVELS = 4, N_LOAD_LINKS = 4 };
+#include "price/units/assignment.h"
+#include "price/units/units.h"
 
 /* At least the time that bytes take of each link of a rank, as cost_links
  * counts them; links behind these are left out. */

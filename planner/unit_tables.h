@@ -7,8 +7,6 @@
 
 #include "planner/loads.h"
 
-enum { ANY_AXES = -1 };
-
 typedef struct TableRequest {
   LoadRequest loads;
   /* The axes that shard the batch of every unit; ANY_AXES: each may differ.

@@ -55,12 +55,8 @@ static const char *bound_limit(Arena *arena, const Bound *bound) {
   Text out = text_create(arena);
   bound_limit_print(&out, &bound->weights);
   text_add(&out, " (");
-  for (int a = 0; a < bound->mesh->n_axes; a++)
-    text_printf(&out, "%s%d", a ? " x " : "mesh ", bound->mesh->axes[a].size);
-  text_printf(&out, "%sZeRO %d, micro-batches %lld%s)",
-              bound->mesh->n_axes ? ", " : "", bound->zero,
-              (long long)bound->microbatches,
-              bound->recomputes ? ", blocks computed again" : "");
+  bound_setting_print(&out, &bound->setting);
+  text_add(&out, ")");
   return text_string(&out);
 }
 

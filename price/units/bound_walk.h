@@ -1,0 +1,82 @@
+/*
+ * bound_walk.h -- declares the walk over settings and weights that bounds the
+ * step of every plan of a space that fits.
+ *
+ * The walk decides which bounds are asked for, an evaluator what they are.  So
+ * the search and those who check it walk the same space, each with tables and
+ * sums of its own.
+ */
+#ifndef PRICE_UNITS_BOUND_WALK_H
+#define PRICE_UNITS_BOUND_WALK_H
+
+#include "price/price_list.h"
+#include "price/units/assignment.h"
+#include "price/units/bound_weights.h"
+#include "price/units/units.h"
+
+typedef struct BoundRequest {
+  const Units *units;
+  const ClusterSlice *slice;
+  const CostModel *model;
+  int64_t ranks, batch;
+  int64_t microbatches; /* 0: powers of two that divide the batch */
+  unsigned zeros;       /* a bit for each level */
+  bool may_recompute;   /* all blocks of repeats */
+  Bytes memory;         /* of a rank */
+  Ps step;              /* of a plan of the space; the bound is no higher */
+  bool (*is_stopped)(void *user); /* or NULL; if so there is no bound */
+  void *user;
+} BoundRequest;
+
+/* Has many plans: each unit may have any assignment. */
+typedef struct BoundSetting {
+  const Mesh *mesh;
+  int64_t microbatches;
+  int batch_axes; /* those that shard the batch of every unit, a bit each; or
+                     ANY_AXES: each unit may differ */
+  int zero;
+  bool recomputes; /* all blocks of repeats */
+} BoundSetting;
+
+/* Prints "mesh 2 x 4, ZeRO 1, micro-batches 4". */
+void bound_setting_print(Text *out, const BoundSetting *setting);
+
+typedef struct Bound {
+  const char *reason; /* why there is none; or NULL */
+  Ps time;
+  BoundSetting setting; /* whose plans may be that fast */
+  BoundWeights weights;
+} Bound;
+
+/* ---- evaluators ---- */
+
+typedef struct BoundQuestion {
+  const BoundSetting *setting;
+  const void *tables; /* that `open` returned */
+  BoundWeights weights;
+} BoundQuestion;
+
+typedef struct BoundAnswer {
+  bool is_known; /* false: a table would be too large */
+  Ps time;       /* below the step of all plans of the setting that fit */
+  Bytes bytes;   /* of the plan whose mean of loads is the least */
+} BoundAnswer;
+
+typedef struct BoundEvaluator {
+  void *user;
+  /* Returns tables for all levels of ZeRO, with and without recomputation.
+   * Returns NULL if there is no plan, or if there are no tables for a reason,
+   * which it fills in. */
+  const void *(*open)(void *user, const BoundSetting *setting,
+                      const char **out_reason);
+  BoundAnswer (*answer)(void *user, const BoundQuestion *question);
+  /* Returns no more bytes than each plan of the setting has. */
+  Bytes (*least_bytes)(void *user, const BoundQuestion *question);
+} BoundEvaluator;
+
+/* ---- bound_walk.c ---- */
+
+Bound bound_walk(Arena *arena, const BoundRequest *request,
+                 const BoundEvaluator *evaluator);
+
+#endif
