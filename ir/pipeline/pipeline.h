@@ -1,0 +1,174 @@
+/*
+ * pipeline.h -- declares pipelines: the lists of what each rank computes, in
+ * which order, and the messages between ranks that follow from it.
+ *
+ *     0F0  0F1  0B0  0B1        a schedule: calls alone (tokens.def)
+ *     1F0  1B0  1F1  1B1
+ *
+ *     0F0 0SEND_F0 0F1 0SEND_F1 0RECV_B0 0B0 0RECV_B1 0B1       lowered
+ *     1RECV_F0 1RECV_F1 1F0 1B0 1SEND_B0 1F1 1B1 1SEND_B1
+ *
+ * A schedule yields calls, whatever passes between stages.  What does is a
+ * list of edges.  pipeline_lower inserts their messages, in one way for all
+ * schedules.  rendezvous.h proves that no rank of the result hangs.
+ *
+ * A rank here is a position of the pipeline: it stands for all ranks that run
+ * the same list.
+ */
+#ifndef IR_PIPELINE_PIPELINE_H
+#define IR_PIPELINE_PIPELINE_H
+
+#include "ir/ir.h"
+
+/* ---- tokens ---- */
+
+typedef enum TokenKind {
+#define TOKEN(name, ...) TOKEN_##name,
+#include "ir/pipeline/tokens.def"
+  N_TOKENS
+} TokenKind;
+
+typedef enum TokenRole {
+  TOKEN_ROLE_call,
+  TOKEN_ROLE_send,
+  TOKEN_ROLE_receive,
+  TOKEN_ROLE_move,
+} TokenRole;
+
+typedef struct TokenInfo {
+  const char *text;
+  TokenRole role;
+  bool is_of_step; /* it has no micro-batch */
+} TokenInfo;
+
+const TokenInfo *token_info(TokenKind kind);
+
+/* An action of a rank. */
+typedef struct Token {
+  TokenKind kind;
+  int stage;      /* send: that computes the value; receive: that reads it */
+  int microbatch; /* 0 where the token is of a step */
+  /* With the token before it one action, the results of which are there at its
+   * end: "(0F7;7B3)OVERLAP_F_B". */
+  bool is_joined;
+  int edge;  /* send, receive: index into the edges */
+  int peer;  /* send, receive: the other rank */
+  Span span; /* its cell, where a person wrote it */
+} Token;
+
+typedef VEC(Token) Tokens;
+
+/* A value that a call of one stage leaves for a call of another.  Where the
+ * pipeline has B instead of I and W, both kinds mean B.  The periods of both
+ * are equal. */
+typedef struct PipelineEdge {
+  TokenKind from, to;
+  int from_stage, to_stage;
+  Name name; /* path of the value, for messages; NULL: the only one of its kind
+                between these stages */
+  int64_t bytes;
+  DType dtype;
+} PipelineEdge;
+
+typedef struct Pipeline {
+  int n_ranks, n_stages, n_microbatches, n_edges;
+  Tokens *lists; /* by rank, in order */
+  const PipelineEdge *edges;
+} Pipeline;
+
+/* Appends the token as text: "2F7", "3RECV_F0"; a message that is not one of a
+ * chain of stages has the other stage too: "3RECV_F0<0", "0SEND_F0>3". */
+void token_print(Text *out, const Pipeline *pipeline, const Token *token);
+const char *token_text(Arena *arena, const Pipeline *pipeline,
+                       const Token *token);
+/* Prints a line of tokens for each rank, separated by commas. */
+void pipeline_print(Text *out, const Pipeline *pipeline);
+
+/* ---- schedules ---- */
+
+/* Times of the parts of a stage, in any unit. */
+typedef struct PipelineTimes {
+  int64_t forward, input_grad, weight_grad;
+} PipelineTimes;
+
+typedef struct PipelineShape {
+  int ranks, stages, microbatches;
+  PipelineTimes times;
+} PipelineShape;
+
+typedef struct PipelineSchedule {
+  const char *name, *meaning;
+  bool recomputes; /* the backward pass of a stage runs its forward pass too */
+  void (*fill)(Arena *arena, const PipelineShape *shape, Tokens *lists);
+} PipelineSchedule;
+
+int pipeline_schedule_count(void);
+const PipelineSchedule *pipeline_schedule(int index);
+/* Returns the schedule of this name.  Returns NULL if there is none. */
+const PipelineSchedule *pipeline_schedule_find(const char *name);
+/* Returns why a schedule cannot have this shape, as the end of a sentence.
+ * Returns NULL if it can. */
+const char *pipeline_schedule_refuses(Arena *arena,
+                                      const PipelineSchedule *schedule,
+                                      const PipelineShape *shape);
+/* Returns the calls of a schedule, with the edges of a chain of stages.  The
+ * schedule does not refuse the shape. */
+Pipeline *pipeline_make(Arena *arena, const PipelineSchedule *schedule,
+                        const PipelineShape *shape);
+/* Returns the pipeline with stage s on rank `rank_of_stage[s]`, of `n_ranks`.
+ * Calls of stages that share a rank have the order in which a sweep over the
+ * ranks of `pipeline` finds them ready. */
+Pipeline *pipeline_place(Arena *arena, const Pipeline *pipeline, int n_ranks,
+                         const int *rank_of_stage);
+/* Returns the edges of a chain: from F to F of the next stage, and from I (or
+ * B) to I of the one before. */
+const PipelineEdge *pipeline_chain(Arena *arena, int n_stages, int *out_n);
+
+/* ---- lowering ---- */
+
+/* Returns the pipeline with the messages of its edges; those between stages of
+ * one rank have none.  A sweep takes the first call of each rank, rank after
+ * rank, if all that it reads is there.  It appends the sends behind the call
+ * and, at that moment, the receives to the lists of their readers: all ranks
+ * follow one sequence, which cannot hang.  Then each receive moves towards its
+ * reader as far as rendezvous_check still proves that.
+ *
+ * Where calls wait for each other in a circle the sweep takes one of them
+ * nevertheless, and rendezvous_check of the result finds the circle.  Tokens of
+ * messages that `pipeline` has are left out. */
+Pipeline *pipeline_lower(Arena *arena, const Pipeline *pipeline);
+/* Moves each receive towards its reader; messages must be fine before. */
+void pipeline_delay_receives(Arena *arena, Pipeline *pipeline);
+
+/* ---- frames ---- */
+
+/* What lies in memory from one token of a micro-batch to another one of the
+ * same micro-batch on a rank. */
+typedef struct FrameClass {
+  int stage;
+  TokenKind first, last; /* I and W mean B where there is no such token */
+  /* Of first or last, where that is a message; else -1. */
+  int edge;
+} FrameClass;
+
+/* Returns how many frames the rank needs: as many micro-batches as are alive at
+ * a time.  Writes the frame of each micro-batch (-1: it has none), the lowest
+ * one that is free when it begins, unless `out_frames` is NULL. */
+int pipeline_frames(Arena *arena, const Pipeline *pipeline, int rank,
+                    const FrameClass *class, int *out_frames);
+/* Finds two micro-batches that share a frame while both are alive.  Returns
+ * false if there are none. */
+bool pipeline_frames_clash(Arena *arena, const Pipeline *pipeline, int rank,
+                           const FrameClass *class, const int *frames,
+                           int out_microbatches[2]);
+
+/* ---- lists that a person wrote ---- */
+
+/* Reads a list, a line for each rank; an empty cell is no token.  Returns NULL,
+ * with messages, where a cell is no token, stands there twice, or needs a call
+ * that no rank makes.  The peer of a message is the rank of the other stage. */
+Pipeline *pipeline_read(Arena *arena, Diags *diags, const Source *source);
+/* Returns whether any list has a message. */
+bool pipeline_has_messages(const Pipeline *pipeline);
+
+#endif
