@@ -5,7 +5,7 @@
 #ifndef PLANNER_ELIMINATION_H
 #define PLANNER_ELIMINATION_H
 
-#include "planner/candidate.h"
+#include "planner/pricing.h"
 
 typedef struct EliminationResult {
   const char *reason; /* why there are no candidates; or NULL */
@@ -16,5 +16,12 @@ typedef struct EliminationResult {
 
 /* Returns plans that are estimated to fit into `memory`. */
 EliminationResult eliminate_plans(const Space *space, Bytes memory, int most);
+
+/* ---- eliminated.c ---- */
+
+/* Prices plans that elimination finds, and better neighbours of the best.  The
+ * bytes of proposals are estimates: where none fits, they are asked to fit into
+ * less.  Returns false if no plan fits. */
+bool price_eliminated(Pricing *p, const Candidates *starts);
 
 #endif

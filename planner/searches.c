@@ -1,7 +1,9 @@
 /*
- * searches.c -- finds a search by its name: the rows of searches.def.
+ * searches.c -- finds a search by its name, the rows of searches.def, and
+ * judges what it has priced: the best candidates as whole programs.
  */
-#include "planner/search.h"
+#include "planner/descent/descent.h"
+#include "planner/elimination.h"
 
 #include <string.h>
 
@@ -27,4 +29,89 @@ int search_find(const char *name) {
 
 SearchResult plan_search(const SearchInput *input) {
   return searches[input->search].run(input);
+}
+
+/* ---- judgement ---- */
+
+static FoundPlan found(const Pricing *p, const Scored *scored) {
+  return (FoundPlan){candidate_text(&p->space, &scored->candidate),
+                     candidate_words(&p->space, &scored->candidate),
+                     scored->price};
+}
+
+static void judge(Pricing *p, SearchResult *out) {
+  enum { MOST_FINALISTS = 6 };
+  const SearchHost *host = p->input->host;
+  Map *taken = map_create(p->arena);
+  for (int i = 0;; i++) {
+    const Scored *next = scored_take_best((const Scored *const *)p->scored.data,
+                                          p->scored.n, taken);
+    if (!next || (i > 0 && host->is_stopped(host->user))) break;
+    /* Further ones only until one fits whole, of those that may. */
+    bool has_one = out->best.text && price_missing(&out->best.price) == 0;
+    if (i >= MOST_FINALISTS && (has_one || price_missing(&next->price) > 0))
+      break;
+    FoundPlan plan = found(p, next);
+    CandidateList one = {.n = 1, .texts = &plan.text, .is_whole = true};
+    if (!next->is_whole) host->price(host->user, &one, &plan.price);
+    if (!plan.price.is_legal) continue;
+    if (!out->best.text || price_is_better(&plan.price, &out->best.price))
+      out->best = plan;
+  }
+  out->has_plan = out->best.text && price_missing(&out->best.price) == 0;
+}
+
+/* Data parallelism, which is what there is without a search. */
+static void judge_plain(const Pricing *p, const Candidate *candidate,
+                        SearchResult *out) {
+  const SearchHost *host = p->input->host;
+  const char *text = candidate_text(&p->space, candidate);
+  if (!pricing_mesh_is_open(p) || !candidate_is_even(&p->space, candidate))
+    return;
+  const Scored *scored = pricing_known(p, candidate);
+  if (scored && scored->is_whole)
+    out->plain = scored->price;
+  else
+    host->price(host->user,
+                &(CandidateList){.n = 1, .texts = &text, .is_whole = true},
+                &out->plain);
+  if (out->plain.is_legal) out->plain_text = text;
+}
+
+static void count(const Pricing *p, SearchResult *out) {
+  out->n_priced = p->n_priced;
+  if (p->scored.n > 0)
+    out->first = candidate_text(&p->space, &p->scored.data[0]->candidate);
+  for (int i = 0; i < p->scored.n; i++) {
+    const CandidatePrice *price = &p->scored.data[i]->price;
+    out->n_legal += price->is_legal;
+    out->n_fit += price->is_legal && price_missing(price) == 0;
+  }
+}
+
+/* ---- searches ---- */
+
+static SearchResult search_all(const SearchInput *input, bool eliminates) {
+  Pricing p = pricing_create(input);
+  SearchResult out = {0};
+  Candidates starts = {0};
+  descent_starts(&p, &starts);
+  if (!eliminates || !price_eliminated(&p, &starts)) {
+    pricing_all(&p, &starts);
+    descend_from(&p, &starts);
+  }
+  judge(&p, &out);
+  if (starts.n > 0) judge_plain(&p, &starts.data[0], &out);
+  out.is_stopped = input->host->is_stopped(input->host->user);
+  out.space = space_words(&p.space, p.units);
+  count(&p, &out);
+  return out;
+}
+
+SearchResult plan_search_elimination(const SearchInput *input) {
+  return search_all(input, true);
+}
+
+SearchResult plan_search_descent(const SearchInput *input) {
+  return search_all(input, false);
 }

@@ -1,0 +1,145 @@
+/*
+ * coordinates.c -- varies one coordinate of a candidate: its settings, the dims
+ * of an axis, or its mesh.
+ */
+#include "planner/descent/descent.h"
+
+/* ---- settings ---- */
+
+void vary_zero_and_remat(Pricing *p, const Candidate *from, Candidates *out) {
+  for (int zero = 0; zero <= 3; zero++)
+    for (uint32_t r = 0; r < 1u << p->space.n_remats; r++) {
+      Candidate c = *from;
+      c.zero = zero;
+      c.remats = r;
+      pricing_pin(p, &c);
+      pricing_add(p, out, &c);
+    }
+}
+
+void vary_microbatches(Pricing *p, const Candidate *from, Candidates *out) {
+  const Pins *pins = pricing_pins(p);
+  if (!pins || pins->microbatches.is_set) return;
+  int64_t most = pins->batch / candidate_batch_shards(from);
+  for (int64_t m = 1; m <= most; m++) {
+    Candidate c = *from;
+    c.microbatches = m;
+    /* Powers of two, and the largest number. */
+    if (most % m == 0 && ((m & (m - 1)) == 0 || m == most))
+      pricing_add(p, out, &c);
+  }
+}
+
+void vary_dims(Pricing *p, const Candidate *from, int axis, Candidates *out) {
+  if (from->lines) return; /* they name the axes */
+  Candidate c = *from;
+  c.dims[axis] = 0;
+  pricing_add(p, out, &c);
+  c.is_batch_whole = false;
+  if (from->is_batch_whole) pricing_add(p, out, &c);
+  c.is_batch_whole = from->is_batch_whole;
+  for (int i = 0; i < p->space.n_sets; i++) {
+    c.dims[axis] = p->space.sets[i];
+    pricing_add(p, out, &c);
+  }
+  for (int i = 0; i < p->space.n_dims; i++) {
+    c.dims[axis] = from->dims[axis] ^ (DimSet)1 << i;
+    pricing_add(p, out, &c);
+  }
+}
+
+void vary_attention(Pricing *p, const Candidate *from, Candidates *out) {
+  if (pricing_pins(p) && pricing_pins(p)->attention != ATTENTION_open) return;
+  bool has_sequence = false;
+  for (int a = 0; a < from->n_axes; a++)
+    for (int i = 0; i < p->space.n_dims; i++)
+      has_sequence |= from->dims[a] >> i & 1 && p->space.dims[i].is_of_data;
+  if (!has_sequence || !p->space.has_attention) return;
+  for (PlanAttention k = ATTENTION_open; k <= ATTENTION_ulysses; k++) {
+    Candidate c = *from;
+    c.attention = k;
+    if (k != ATTENTION_gather)
+      pricing_add(p, out, &c); /* what is open gathers */
+  }
+}
+
+void vary_sizes(Pricing *p, const Candidate *from, Candidates *out) {
+  for (int i = 0; i < N_SIZES; i++) {
+    Candidate c = *from;
+    c.bucket = i;
+    pricing_add(p, out, &c);
+    c.bucket = from->bucket;
+    c.prefetch = i;
+    if (from->zero >= 1) pricing_add(p, out, &c);
+  }
+}
+
+/* ---- meshes ---- */
+
+static void drop_axis(Candidate *c, int axis) {
+  for (int a = axis; a + 1 < c->n_axes; a++) {
+    c->sizes[a] = c->sizes[a + 1];
+    c->dims[a] = c->dims[a + 1];
+  }
+  c->n_axes--;
+}
+
+/* The axis stands outside of `before`. */
+static void insert_axis(Candidate *c, int before, int64_t size, DimSet dims) {
+  for (int a = c->n_axes; a > before; a--) {
+    c->sizes[a] = c->sizes[a - 1];
+    c->dims[a] = c->dims[a - 1];
+  }
+  c->sizes[before] = size;
+  c->dims[before] = dims;
+  c->n_axes++;
+}
+
+/* Another axis takes a factor of this one. */
+static void move_factor(Pricing *p, const Candidate *from, int axis, int factor,
+                        Candidates *out) {
+  for (int to = 0; to < from->n_axes; to++) {
+    Candidate c = *from;
+    if (to == axis) continue;
+    c.sizes[axis] /= factor;
+    c.sizes[to] *= factor;
+    if (c.sizes[axis] == 1) drop_axis(&c, axis);
+    pricing_add(p, out, &c);
+  }
+}
+
+/* A new axis takes it, inside of all or outside. */
+static void split_factor(Pricing *p, const Candidate *from, int axis,
+                         int factor, Candidates *out) {
+  if (from->n_axes == MOST_OPEN_AXES) return;
+  for (int i = -1; i < p->space.n_sets; i++)
+    for (int inside = 0; inside < 2; inside++) {
+      DimSet dims = i < 0 ? 0 : p->space.sets[i];
+      Candidate c = *from;
+      if (dims == from->dims[axis]) continue;
+      c.sizes[axis] /= factor;
+      if (c.sizes[axis] == 1) drop_axis(&c, axis);
+      insert_axis(&c, inside ? c.n_axes : 0, factor, dims);
+      pricing_add(p, out, &c);
+    }
+}
+
+void vary_mesh(Pricing *p, const Candidate *from, Candidates *out) {
+  if (!pricing_mesh_is_open(p) || from->lines) return;
+  for (int axis = 0; axis < from->n_axes; axis++) {
+    for (int k = 0; k < p->space.n_factors; k++) {
+      int factor = p->space.factors[k];
+      if (k > 0 && factor == p->space.factors[k - 1]) continue;
+      if (from->sizes[axis] % factor != 0) continue;
+      move_factor(p, from, axis, factor, out);
+      split_factor(p, from, axis, factor, out);
+    }
+    if (axis + 1 == from->n_axes) break;
+    Candidate swapped = *from;
+    swapped.sizes[axis] = from->sizes[axis + 1];
+    swapped.dims[axis] = from->dims[axis + 1];
+    swapped.sizes[axis + 1] = from->sizes[axis];
+    swapped.dims[axis + 1] = from->dims[axis];
+    pricing_add(p, out, &swapped);
+  }
+}

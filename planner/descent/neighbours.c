@@ -1,0 +1,114 @@
+/*
+ * neighbours.c -- goes from the best priced candidates to neighbours that are
+ * better: one setting up or down, or lines about names in place of those about
+ * paths.
+ */
+#include "planner/descent/descent.h"
+
+/* From the default to the largest size, then down. */
+static int next_size(int size) {
+  return size > 0 ? size - 1 : N_SIZES - 1;
+}
+
+static void vary_prefetch(Pricing *p, const Candidate *from, Candidates *out) {
+  Candidate c = *from;
+  c.prefetch = next_size(from->prefetch);
+  if (from->zero >= 1) pricing_add(p, out, &c);
+}
+
+static void vary_bucket(Pricing *p, const Candidate *from, Candidates *out) {
+  Candidate c = *from;
+  c.bucket = next_size(from->bucket);
+  pricing_add(p, out, &c);
+}
+
+static void vary_zero_near(Pricing *p, const Candidate *from, Candidates *out) {
+  for (int by = -1; by <= 1; by += 2) {
+    Candidate c = *from;
+    c.zero += by;
+    pricing_pin(p, &c);
+    if (c.zero >= 0 && c.zero <= 3) pricing_add(p, out, &c);
+  }
+}
+
+static void vary_microbatches_near(Pricing *p, const Candidate *from,
+                                   Candidates *out) {
+  Candidate c = *from;
+  c.microbatches /= 2;
+  pricing_pin(p, &c);
+  if (from->microbatches % 2 == 0) pricing_add(p, out, &c);
+  c.microbatches = 2 * from->microbatches;
+  pricing_pin(p, &c);
+  pricing_add(p, out, &c);
+}
+
+static void vary_remats_near(Pricing *p, const Candidate *from,
+                             Candidates *out) {
+  for (int i = 0; i < p->space.n_remats; i++) {
+    Candidate c = *from;
+    c.remats ^= 1u << i;
+    pricing_add(p, out, &c);
+  }
+}
+
+/* The settings of a candidate with lines about names in place of those about
+ * paths: the batch over all ranks. */
+static void try_batch_alone(Pricing *p, const Scored *at) {
+  Candidates list = {0};
+  pricing_add(p, &list,
+              &(Candidate){.n_axes = p->input->ranks > 1,
+                           .sizes = {p->input->ranks},
+                           .zero = at->candidate.zero,
+                           .microbatches = at->candidate.microbatches,
+                           .remats = at->candidate.remats});
+  pricing_all(p, &list);
+}
+
+/* Lines about names put the parameters over the inner axis, for the fastest of
+ * those with two axes whose lines about paths take too many bytes. */
+static void try_names(Pricing *p) {
+  const Scored *at = NULL;
+  for (int i = 0; i < p->scored.n; i++) {
+    const Scored *s = p->scored.data[i];
+    if (s->price.is_legal && s->candidate.n_axes == 2 &&
+        s->price.step < p->best->price.step &&
+        (!at || s->price.step < at->price.step))
+      at = s;
+  }
+  Candidates list = {0};
+  for (int i = 0; i < p->space.n_sets && at; i++)
+    pricing_add(
+        p, &list,
+        &(Candidate){.n_axes = 2,
+                     .sizes = {at->candidate.sizes[0], at->candidate.sizes[1]},
+                     .dims = {0, p->space.sets[i]},
+                     .zero = at->candidate.zero,
+                     .microbatches = at->candidate.microbatches,
+                     .remats = at->candidate.remats});
+  pricing_all(p, &list);
+}
+
+/* Goes to neighbours as long as they are better; first to those that mostly
+ * are. */
+static void climb(Pricing *p, const Scored *at) {
+  static VaryFn *const moves[] = {
+      vary_prefetch,    vary_microbatches_near, vary_bucket, vary_zero_near,
+      vary_remats_near, vary_attention,         vary_sizes};
+  for (const Scored *before = NULL; before != at && !pricing_is_over(p);) {
+    before = at;
+    for (int i = 0; i < ARRAY_LENGTH(moves); i++)
+      at = try_moves(p, moves[i], at);
+  }
+}
+
+void climb_from_best(Pricing *p) {
+  enum { MOST_CLIMBS = 3 };
+  Map *taken = map_create(p->arena);
+  try_batch_alone(p, p->best);
+  try_names(p);
+  for (int i = 0; i < MOST_CLIMBS && !pricing_is_over(p); i++) {
+    const Scored *at = scored_take_best((const Scored *const *)p->scored.data,
+                                        p->scored.n, taken);
+    if (at) climb(p, at);
+  }
+}

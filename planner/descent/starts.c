@@ -1,0 +1,101 @@
+/*
+ * starts.c -- lists the candidates from which a descent starts.
+ *
+ *     8 ranks, sets {C} and {F, H}:     8; 8 over C; 2 x 4 over C; 4 x 2 over C;
+ *                                       8 over F, H; ...
+ */
+#include "planner/descent/descent.h"
+
+/* Sets as many micro-batches as powers of two allow. */
+static void divide_batch(const Pricing *p, Candidate *c) {
+  int64_t batch = pricing_pins(p) ? pricing_pins(p)->batch : 1;
+  int64_t samples = batch / candidate_batch_shards(c);
+  while (samples > 0 && samples % (2 * c->microbatches) == 0)
+    c->microbatches *= 2;
+}
+
+/* Adds the candidate; also with a whole batch, if its shards would differ. */
+static void add_with_batch(Pricing *p, Candidates *list, const Candidate *c) {
+  int64_t batch = pricing_pins(p) ? pricing_pins(p)->batch : 0;
+  Candidate whole = *c;
+  pricing_add(p, list, c);
+  if (batch % (candidate_batch_shards(c) * c->microbatches) == 0) return;
+  whole.is_batch_whole = true;
+  pricing_add(p, list, &whole);
+}
+
+/* Adds the candidate with what takes the most memory, and the least. */
+static void add_start(Pricing *p, Candidates *list, Candidate c) {
+  c.microbatches = 1;
+  pricing_pin(p, &c);
+  add_with_batch(p, list, &c);
+  c.zero = 3;
+  c.remats = (1u << p->space.n_remats) - 1;
+  divide_batch(p, &c);
+  pricing_pin(p, &c);
+  add_with_batch(p, list, &c);
+}
+
+/* The axes that a person wrote, with their sizes. */
+static Candidate written_mesh(const Pricing *p) {
+  const Pins *pins = pricing_pins(p);
+  Candidate c = {.n_axes = pins->axes.n};
+  int64_t left = p->input->ranks;
+  for (int a = 0; a < c.n_axes; a++)
+    if (pins->axes.data[a].size) left /= pins->axes.data[a].size;
+  for (int a = 0; a < c.n_axes; a++) {
+    c.sizes[a] = pins->axes.data[a].size;
+    if (c.sizes[a] == 0) c.sizes[a] = left, left = 1;
+  }
+  return c;
+}
+
+/* Leaves all axes to written lines and the batch, or shards each set over one
+ * axis or all: the batch may not take as many ranks. */
+static void add_written_mesh(Pricing *p, Candidates *list) {
+  const Candidate mesh = written_mesh(p);
+  add_start(p, list, mesh);
+  for (int i = 0; i < p->space.n_sets; i++) {
+    Candidate all = mesh;
+    for (int a = 0; a < mesh.n_axes; a++) {
+      Candidate one = mesh;
+      all.dims[a] = one.dims[a] = p->space.sets[i];
+      if (mesh.n_axes > 1) add_start(p, list, one);
+    }
+    add_start(p, list, all);
+  }
+}
+
+static void add_two_axes(Pricing *p, Candidates *list, int64_t size,
+                         DimSet inner) {
+  add_start(p, list,
+            (Candidate){.n_axes = 2,
+                        .sizes = {p->input->ranks / size, size},
+                        .dims = {0, inner}});
+}
+
+/* Every way to write the ranks as a product of two, both more than one. */
+static void add_products(Pricing *p, Candidates *list, DimSet inner) {
+  int64_t ranks = p->input->ranks, size = 2;
+  for (; size * size <= ranks; size++)
+    if (ranks % size == 0) add_two_axes(p, list, size, inner);
+  while (--size >= 2)
+    if (ranks % size == 0 && size * size != ranks)
+      add_two_axes(p, list, ranks / size, inner);
+}
+
+void descent_starts(Pricing *p, Candidates *list) {
+  int64_t ranks = p->input->ranks;
+  if (!pricing_mesh_is_open(p)) {
+    add_written_mesh(p, list);
+    return;
+  }
+  int n_axes = ranks > 1;
+  add_start(p, list, (Candidate){.n_axes = n_axes, .sizes = {ranks}});
+  for (int i = 0; i < p->space.n_sets && ranks > 1; i++) {
+    add_start(
+        p, list,
+        (Candidate){.n_axes = 1, .sizes = {ranks}, .dims = {p->space.sets[i]}});
+    add_products(p, list, p->space.sets[i]);
+  }
+}
