@@ -134,8 +134,18 @@ static bool stores_weights(const Compilation *c, EntryPointId id) {
   return id == ENTRY_decode && !(c->plan && plan_shards_parameters(c->plan));
 }
 
+/* No program of several stages is made yet, but its joint graph is. */
+static bool has_one_stage(const Compilation *c, int end) {
+  bool is_joint = end > 0 && end <= pass_phase(PASSES_partition);
+  if (!c->plan || c->plan->stages.n <= 1 || is_joint) return true;
+  diag(c->module->diags, DIAG_not_supported, c->plan->stages.data[0].span,
+       "a program of several stages");
+  return false;
+}
+
 bool driver_compile_graph(const Compilation *c, EntryPointId id, Graph *graph,
                           int end, PassResult *out) {
+  if (!has_one_stage(c, end)) return false;
   PassRun run = {.name = entry_point_name(id),
                  .plan = driver_entry_point_plan(c, id),
                  .is_training = id == ENTRY_train,

@@ -53,9 +53,7 @@ static void read_axis(PinReader *r, const Setting *setting) {
   bool is_auto = reader_is_word(setting->value, "auto");
   if (!is_auto && !reader_read_int(r, setting->value, name, 1, &axis.size))
     return;
-  if (strcmp(name, "pipe") == 0 && axis.size != 1)
-    elab_not_supported(r->e, span, "stages (the axis 'pipe')");
-  else if (r->pins->axes.n == MAX_AXES - 1)
+  if (r->pins->axes.n == MAX_AXES - 1)
     diag(r->e->diags, DIAG_mesh_axes, span, MAX_AXES - 1);
   else
     vec_push(r->e->arena, &r->pins->axes, axis);
@@ -96,6 +94,10 @@ bool reader_read_axes(PinReader *r, const NameList *names, int *out_n,
       if (pins->mesh_span.source)
         diag_note(d, pins->mesh_span, "the mesh is here");
       diag_suggest(d, name, known, pins->axes.n);
+      return false;
+    }
+    if (axis_is_pipe(name)) {
+      diag(r->e->diags, DIAG_axis_pipe, names->spans[i]);
       return false;
     }
     for (int k = 0; k < i; k++)

@@ -145,6 +145,7 @@ static Pins *read_pins(PlanReader *plans, Elab *e, const PlanSource *from) {
   reader_read_mesh(&r, mesh);
   if (diags_errors(e->diags) > 0) return NULL;
   if (pins->is_given || plans->walk->pinned.n > 0) read_lines(plans, &r, from);
+  reader_check_pipe(&r);
   add_tensors(&r);
   return diags_errors(e->diags) > 0 ? NULL : pins;
 }

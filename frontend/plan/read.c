@@ -5,7 +5,7 @@
  *     shard F over tensor                PlanShard F over tensor
  *     shard ffn[*].w: F over tensor      PlanPin of ffn[0].w, ffn[1].w
  *     shard optimizer.ffn: F over data   the same of optimizer/ffn[0].w ...
- *     stage 0: ffn                       "not supported yet: stages"
+ *     offload ffn                        "not supported yet: 'offload'"
  *
  * A pin that is understood but cannot be compiled yet is answered "not
  * supported yet" at its place; one that has no meaning is an error.
@@ -231,14 +231,12 @@ static void read_pin(PinReader *r, const Pin *pin, SavingLines *savings) {
   case PIN_keep:
   case PIN_remat: saving_read_line(savings, pin); return;
   case PIN_stage:
-  case PIN_cut:
+  case PIN_cut: reader_read_stage(r, pin); return;
   case PIN_offload:
   case PIN_place:
     if (plan_read_paths(r, pin, &paths))
       elab_not_supported(r->e, pin->span,
-                         pin->kind == PIN_offload ? "'offload'"
-                         : pin->kind == PIN_place ? "'place'"
-                                                  : "stages");
+                         pin->kind == PIN_offload ? "'offload'" : "'place'");
     return;
   }
 }

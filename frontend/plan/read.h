@@ -44,6 +44,13 @@ bool reader_read_axes(PinReader *r, const NameList *names, int *out_n,
 /* Reads a line NAME = VALUE. */
 void reader_read_setting(PinReader *r, const Pin *pin);
 
+/* ---- stages.c ---- */
+
+/* Reads a line `stage` or `cut after`. */
+void reader_read_stage(PinReader *r, const Pin *pin);
+/* Reports an axis `pipe` where no line gives stages. */
+void reader_check_pipe(PinReader *r);
+
 /* ---- read.c ---- */
 
 /* Returns whether the source leaves out the line or annotation at this place.

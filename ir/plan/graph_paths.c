@@ -173,6 +173,10 @@ PlanPaths *plan_paths_create(Module *module, const Graph *graph,
   return paths;
 }
 
+const Graph *plan_paths_graph(const PlanPaths *paths) {
+  return paths->graph;
+}
+
 const char *plan_paths_at(const PlanPaths *paths, int i) {
   return i < paths->candidates.n ? paths->candidates.data[i].path : NULL;
 }

@@ -40,6 +40,8 @@ typedef struct PathPattern {
 typedef struct PlanPaths PlanPaths;
 PlanPaths *plan_paths_create(Module *module, const Graph *graph,
                              const PathAlias *aliases, int n_aliases);
+/* Returns the graph that they are of. */
+const Graph *plan_paths_graph(const PlanPaths *paths);
 /* Returns the i-th path of all.  Returns NULL if there are no more. */
 const char *plan_paths_at(const PlanPaths *paths, int i);
 /* Reads a path such as "cut.x[3]", whose words may be those of a plan.  Returns

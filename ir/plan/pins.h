@@ -50,6 +50,13 @@ typedef struct PathPin {
   Span subject;      /* of its first path */
 } PathPin;
 
+/* A line `stage` or `cut after`. */
+typedef struct PinStage {
+  PlanStage stage; /* `stage`: has its ranks if the line names them, else 0 */
+  bool is_cut;
+  int64_t number; /* of `stage` */
+} PinStage;
+
 typedef struct Pins {
   Name model;
   bool is_given; /* something was written that asks for a plan */
@@ -68,6 +75,7 @@ typedef struct Pins {
   bool reduces_bf16;
   VEC(PlanShard) shards; /* of names; a later one wins */
   VEC(PathPin) of_paths; /* a later one wins, and any over `shards` */
+  VEC(PinStage) stages;  /* either cuts, or stages by number */
   /* The model, which pins are about. */
   bool has_train;
   const Certificate *certificate; /* of the plan file; NULL: it has none */
@@ -94,6 +102,22 @@ bool pins_ask(const Pins *pins);
  * every axis that no `shard` line names, there is one micro-batch, nothing is
  * recomputed, buckets have the default size.  NULL after a message. */
 Plan *plan_close(Module *module, const Pins *pins);
+
+/* ---- plan_stages.c ---- */
+
+/* The groups of ranks on which the stages are, all of one size. */
+typedef struct RankGroups {
+  int64_t n;     /* 1 without stages */
+  int64_t ranks; /* of all groups; 0: nothing says it */
+  int size; /* ranks of a group by the lines of stages; 0: they name none */
+} RankGroups;
+
+/* Returns whether the axis is that of stages, which no mesh of a stage has. */
+bool axis_is_pipe(Name axis);
+/* Counts the groups; false after a message. */
+bool pins_count_groups(Module *module, const Pins *pins, RankGroups *out);
+/* Gives the plan its stages, whose mesh is known; false after a message. */
+bool plan_close_stages(Module *module, const Pins *pins, Plan *plan);
 
 /* ---- plan_make.c ---- */
 

@@ -15,7 +15,6 @@
 Plan *plan_create(Module *module, Name model) {
   Plan *plan = ARENA_NEW(module->arena, Plan);
   plan->name = model;
-  plan->n_stages = 1;
   plan->ranks = 1;
   plan->microbatches = 1;
   plan->bucket_bytes = BUCKET_BYTES;
@@ -30,13 +29,12 @@ static void add_axis(Mesh *mesh, Name name, int64_t size, bool is_sequential) {
 }
 
 const Mesh *plan_mesh(const Plan *plan) {
-  return &plan->stages[0].place.mesh;
+  return &plan->mesh;
 }
 
 void plan_add_axis(Plan *plan, Name axis, int64_t size) {
-  Mesh *mesh = &plan->stages[0].place.mesh;
-  add_axis(mesh, axis, size, false);
-  plan->ranks = mesh_ranks(mesh);
+  add_axis(&plan->mesh, axis, size, false);
+  plan->ranks = mesh_ranks(&plan->mesh);
 }
 
 /* The axes of ranks may be called anything, "time" too. */
@@ -45,8 +43,7 @@ void plan_set_microbatches(Module *module, Plan *plan, int64_t microbatches) {
   while (mesh_find(plan_mesh(plan), name) >= 0)
     name = name_format(module->names, "%s~", name);
   plan->microbatches = microbatches;
-  for (int i = 0; i < plan->n_stages; i++)
-    add_axis(&plan->stages[i].place.mesh, name, microbatches, true);
+  add_axis(&plan->mesh, name, microbatches, true);
 }
 
 /* A rank holds a run of samples, which the sequential axis divides into
@@ -210,7 +207,6 @@ static void drop_sequential_axes(Mesh *mesh) {
 }
 
 void plan_drop_time(Plan *plan) {
-  for (int i = 0; i < plan->n_stages; i++)
-    drop_sequential_axes(&plan->stages[i].place.mesh);
+  drop_sequential_axes(&plan->mesh);
   plan->microbatches = 1;
 }

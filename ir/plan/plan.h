@@ -67,22 +67,29 @@ typedef enum PlanAttention {
   ATTENTION_ulysses /* ranks exchange shards of the sequence for heads */
 } PlanAttention;
 
-/* The ranks of a stage, whose mesh begins at rank `first_rank`. */
-typedef struct StageMesh {
-  Mesh mesh; /* rank axes, then the sequential one if microbatches > 1 */
-  int first_rank;
-} StageMesh;
+/* A path of a line `stage` or `cut after`. */
+typedef struct StagePath {
+  const char *text; /* as written */
+  int n_paths;
+  const Name *paths; /* all that it means */
+  Span span;
+} StagePath;
 
+/* A stage of a pipeline.  All stages have equal meshes. */
 typedef struct PlanStage {
-  StageMesh place;
+  int first_rank, n_ranks;
+  VEC(StagePath) paths; /* those of its line; of a cut: after which it ends */
+  Span span;
 } PlanStage;
-
-enum { MAX_STAGES = 1 }; /* a pin that asks for more is not supported yet */
 
 typedef struct Plan {
   Name name;
-  int n_stages;
-  PlanStage stages[MAX_STAGES];
+  Mesh mesh; /* of a stage: rank axes, then the sequential one if microbatches >
+                1 */
+  VEC(PlanStage) stages; /* none: one on all ranks that has everything */
+  bool has_cuts;         /* lines `cut after` give the stages */
+  bool has_ranks;        /* lines `stage` name their ranks */
+  Map *stage_of;         /* path -> number + 1; NULL: there are no stages */
   int ranks;             /* of all stages */
   int64_t microbatches;  /* 1: no sequential axis */
   Name batch_dim;        /* that the sequential axis divides; or NULL */
@@ -119,11 +126,10 @@ Plan *plan_data_parallel(Module *module, Name model, Name batch_dim, int ranks,
 /* Returns a plan of one rank and one micro-batch, with nothing pinned and the
  * default bucket. */
 Plan *plan_create(Module *module, Name model);
-/* Returns the mesh of the first stage, which has all ranks while there is one
- * stage. */
+/* Returns the mesh of each stage. */
 const Mesh *plan_mesh(const Plan *plan);
-/* Adds an axis to the first stage.  Axes come outermost first; one of size 1 is
- * left out. */
+/* Adds an axis to the mesh of a stage.  Axes come outermost first; one of size
+ * 1 is left out. */
 void plan_add_axis(Plan *plan, Name axis, int64_t size);
 /* Appends the sequential axis; called after all other axes. */
 void plan_set_microbatches(Module *module, Plan *plan, int64_t microbatches);
@@ -177,8 +183,25 @@ const char *plan_attention_name(PlanAttention attention);
 /* Prints the text of section 11 of docs/plan.md. */
 void plan_print(Text *out, const Plan *plan);
 
+/* Prints the line of a stage, with one more path or NULL. */
+void plan_print_stage(Text *out, const Plan *plan, int stage, const char *more,
+                      bool has_ranks);
+
 /* Returns "data 16 x tensor 8, ZeRO 1, 4 micro-batches", with what its lines
  * say beside. */
 const char *plan_describe(Arena *arena, const Plan *plan);
+
+/* ---- stage_labels.c ---- */
+
+/* A node whose value goes back from its stage to that of a reader. */
+typedef struct StageFault {
+  int value, reader;             /* nodes */
+  int value_stage, reader_stage; /* counted from 1 */
+} StageFault;
+/* Returns the stage of each node of a forward graph, counted from 1; 0 means
+ * that it belongs to none.  Where a value goes back, `out_fault` says so, and
+ * the value is NULL. */
+const uint16_t *stage_labels(Arena *arena, const Graph *graph,
+                             const Map *stage_of, StageFault *out_fault);
 
 #endif

@@ -84,11 +84,16 @@ static bool count_ranks(Module *module, const PinAxis *axes, int n,
  * number of ranks differs. */
 static bool close_mesh(Module *module, const Pins *pins, Mesh *out) {
   PinAxis axes[MAX_AXES];
-  int64_t ranks = pins->ranks.value, product;
-  bool has_axes = pins->mesh_span.source || ranks > 0;
-  int n = has_axes ? pins->axes.n : 0;
-  ASSERT(n <= MAX_AXES);
-  for (int i = 0; i < n; i++) axes[i] = pins->axes.data[i];
+  RankGroups groups;
+  int64_t product;
+  int n = 0;
+  if (!pins_count_groups(module, pins, &groups)) return false;
+  int64_t ranks = groups.ranks / groups.n; /* of a stage */
+  bool has_axes = pins->mesh_span.source || groups.ranks > 0;
+  ASSERT(pins->axes.n <= MAX_AXES);
+  for (int i = 0; has_axes && i < pins->axes.n; i++)
+    if (pins->stages.n == 0 || !axis_is_pipe(pins->axes.data[i].name))
+      axes[n++] = pins->axes.data[i];
   if (!has_axes && pins->data_span.source) {
     diag(module->diags, DIAG_unknown_axis, pins->data_span, "data");
     return false;
@@ -96,9 +101,14 @@ static bool close_mesh(Module *module, const Pins *pins, Mesh *out) {
   if (!close_auto(module, axes, n, known_ranks(axes, n), ranks) ||
       !count_ranks(module, axes, n, &product))
     return false;
-  if (ranks > 0 && product != ranks) {
+  if (groups.size > 0 && product != groups.size) {
+    diag(module->diags, DIAG_stage_ranks, pins->mesh_span, (long long)product,
+         groups.size);
+    return false;
+  }
+  if (groups.ranks > 0 && product * groups.n != groups.ranks) {
     Diag *d = diag(module->diags, DIAG_mesh_ranks, pins->mesh_span,
-                   (long long)product, (long long)ranks);
+                   (long long)(product * groups.n), (long long)groups.ranks);
     if (pins->ranks.span.source)
       diag_note(d, pins->ranks.span, "the number of ranks is pinned here");
     else
@@ -278,6 +288,7 @@ Plan *plan_close(Module *module, const Pins *pins) {
   close_settings(plan, pins);
   close_pins(module->arena, plan, pins);
   shard_batch(module, plan, pins->batch_dim);
+  if (!plan_close_stages(module, pins, plan)) return NULL;
   plan->reached = map_create(module->arena);
   for (int i = 0; i < pins->tensors.n; i++)
     reach_tensor(module->arena, plan, &pins->tensors.data[i]);

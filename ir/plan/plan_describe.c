@@ -43,6 +43,8 @@ const char *plan_describe(Arena *arena, const Plan *plan) {
     if (!mesh->axes[a].is_sequential)
       text_printf(&out, "%s%s %d", out.n ? " x " : "", mesh->axes[a].name,
                   mesh->axes[a].size);
+  if (plan->stages.n > 0)
+    text_printf(&out, "%s%d stages", out.n ? " x " : "", plan->stages.n);
   if (out.n == 0) text_add(&out, "one rank");
   if (plan->zero > 0) text_printf(&out, ", ZeRO %d", plan->zero);
   if (plan->microbatches > 1)

@@ -79,14 +79,17 @@ const char *line_text(LineMaker *maker, const PathLine *line) {
 
 /* ---- the plan ---- */
 
-static void print_mesh(Text *out, const Mesh *mesh) {
+static void print_mesh(Text *out, const Plan *plan) {
+  const Mesh *mesh = plan_mesh(plan);
   text_add(out, "mesh {\n");
-  int width = 0;
+  int width = plan->has_cuts ? 4 : 0;
   for (int i = 0; i < mesh->n_axes; i++) {
     int n = 0;
     while (mesh->axes[i].name[n]) n++;
     if (!mesh->axes[i].is_sequential && n > width) width = n;
   }
+  if (plan->has_cuts)
+    text_printf(out, "  %-*s = %d\n", width, "pipe", plan->stages.n);
   for (int i = 0; i < mesh->n_axes; i++) {
     const MeshAxis *axis = &mesh->axes[i];
     if (axis->is_sequential) continue;
@@ -142,8 +145,33 @@ static bool has_own_zero_axes(const Plan *plan) {
   return zero->n_axes > 0 && !is_alike;
 }
 
+void plan_print_stage(Text *out, const Plan *plan, int s, const char *more,
+                      bool has_ranks) {
+  const PlanStage *stage = &plan->stages.data[s];
+  if (plan->has_cuts)
+    text_add(out, "cut after");
+  else
+    text_printf(out, "stage %d:", s);
+  for (int i = 0; i < stage->paths.n; i++)
+    text_printf(out, "%s%s", i ? ", " : " ", stage->paths.data[i].text);
+  if (more) text_printf(out, ", %s", more);
+  if (!has_ranks) return;
+  text_printf(out, " on %d", stage->first_rank);
+  if (stage->n_ranks > 1)
+    text_printf(out, "..%d", stage->first_rank + stage->n_ranks - 1);
+}
+
+static void print_stages(Text *out, const Plan *plan) {
+  int n = plan->stages.n - plan->has_cuts;
+  for (int s = 0; s < n; s++) {
+    text_add(out, s ? "  " : "\n  ");
+    plan_print_stage(out, plan, s, NULL, !plan->has_cuts);
+    text_add(out, "\n");
+  }
+}
+
 void plan_print(Text *out, const Plan *plan) {
-  print_mesh(out, plan_mesh(plan));
+  print_mesh(out, plan);
   text_printf(out, "\nplan %s {\n", plan->name);
   if (plan->schedule) text_printf(out, "  schedule     = %s\n", plan->schedule);
   text_printf(out, "  microbatches = %lld\n", (long long)plan->microbatches);
@@ -158,6 +186,7 @@ void plan_print(Text *out, const Plan *plan) {
     text_printf(out, "  attention    = %s\n",
                 plan_attention_name(plan->attention));
   if (plan->reduces_bf16) text_add(out, "  reduce       = bf16\n");
+  print_stages(out, plan);
   bool is_first = true;
   for (int i = 0; i < plan->shards.n; i++) {
     const PlanShard *shard = &plan->shards.data[i];

@@ -46,7 +46,7 @@ static void add_axis(Case *c, const char *axis, const char *text) {
   char dim[32];
   int pieces;
   cr_assert_eq(sscanf(text, "%31[^:]:%d", dim, &pieces), 2);
-  Mesh *mesh = &c->plan.stages[0].place.mesh;
+  Mesh *mesh = &c->plan.mesh;
   bool is_time = strcmp(axis, "time") == 0;
   mesh->axes[mesh->n_axes++] =
       (MeshAxis){name_intern(c->module->names, axis), pieces, is_time};
@@ -68,7 +68,7 @@ static void add_axis(Case *c, const char *axis, const char *text) {
 
 /* An axis that cuts nothing. */
 static void add_idle(Case *c, const char *text) {
-  Mesh *mesh = &c->plan.stages[0].place.mesh;
+  Mesh *mesh = &c->plan.mesh;
   mesh->axes[mesh->n_axes++] =
       (MeshAxis){name_intern(c->module->names, "idle"), atoi(text), false};
   c->plan.ranks *= atoi(text);
@@ -222,8 +222,7 @@ static const char *outcome(Case *c, const char *path, const char *input,
 static void check_file(const char *name) {
   char path[500];
   snprintf(path, sizeof path, "%s/tests/golden/passes/%s", TEST_ROOT, name);
-  Case c = {.module = module_create(),
-            .plan = {.n_stages = 1, .ranks = 1, .microbatches = 1}};
+  Case c = {.module = module_create(), .plan = {.ranks = 1, .microbatches = 1}};
   Arena *arena = c.module->arena;
   c.plan.name = name_intern(c.module->names, "test");
   c.model.precision =

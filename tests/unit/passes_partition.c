@@ -18,8 +18,8 @@
 
 /* Shards of unequal size over 3 ranks: B:4 with an empty one, or T:5. */
 static Plan make_uneven_plan(Module *module, const char *dim) {
-  Plan plan = {.n_stages = 1, .ranks = 3, .microbatches = 1};
-  Mesh *mesh = &plan.stages[0].place.mesh;
+  Plan plan = {.ranks = 3, .microbatches = 1};
+  Mesh *mesh = &plan.mesh;
   plan.name = name_intern(module->names, "test");
   plan.batch_dim = name_intern(module->names, "B");
   Name axis = name_intern(module->names, "data");
@@ -32,8 +32,8 @@ static Plan make_uneven_plan(Module *module, const char *dim) {
 }
 
 static Plan make_plan(Module *module) {
-  Plan plan = {.n_stages = 1, .ranks = 2, .microbatches = 2};
-  Mesh *mesh = &plan.stages[0].place.mesh;
+  Plan plan = {.ranks = 2, .microbatches = 2};
+  Mesh *mesh = &plan.mesh;
   plan.name = name_intern(module->names, "test");
   Name axes[2] = {name_intern(module->names, "data"),
                   name_intern(module->names, "time")};

@@ -20,7 +20,7 @@ static Graph *parse_text(Module *module, const char *text) {
 
 static Plan *empty_plan(Module *module) {
   Plan *plan = ARENA_NEW(module->arena, Plan);
-  *plan = (Plan){.n_stages = 1, .ranks = 1, .microbatches = 1};
+  *plan = (Plan){.ranks = 1, .microbatches = 1};
   return plan;
 }
 
