@@ -1,33 +1,26 @@
 /*
- * schedule_list.h -- declares how a pipeline schedule as a list of actions, in
- * the notation of torch.distributed.pipelining, becomes a program of the
- * simulator.
- *
- *     0F0,0F1,,0B0,0B1     one line per rank, run from left to right: stage,
- *     1F0,1B0,1F1,1B1      kind, micro-batch; an empty cell is no action
- *
- * Kinds: F forward; B backward, which is I and W together; I gradient of the
- * stage's input; W gradient of its weights.  "(0F7;7B3)OVERLAP_F_B" is one
- * action of several parts, whose results are there at its end.  Messages take
- * no time: tokens with SEND, RECV, UNSHARD, RESHARD and REDUCE_GRAD are read
- * and left out.
+ * schedule_list.h -- declares how the calls of a pipeline become a program of
+ * the simulator.  Messages take no time.
  */
 #ifndef PRICE_SCHEDULE_LIST_H
 #define PRICE_SCHEDULE_LIST_H
 
+#include "ir/pipeline/pipeline.h"
 #include "price/simulate.h"
 
 typedef struct ScheduleTimes {
   Ps forward, input_grad, weight_grad;
 } ScheduleTimes;
 
+/* A call, or several that are joined. */
 typedef struct ScheduleAction {
   int rank;
-  Span span; /* place of its cell */
+  int first, end; /* tokens of the list of its rank */
   Ps duration;
 } ScheduleAction;
 
 typedef struct ScheduleList {
+  const Pipeline *pipeline;
   int n_ranks, n_stages, n_microbatches, n_actions;
   const ScheduleAction *actions; /* `id` of the simulator's launches */
   SimProgram program;            /* one class for each rank */
@@ -37,8 +30,13 @@ typedef struct ScheduleList {
   int *peak_live;
 } ScheduleList;
 
+/* Returns the program of a pipeline, whose calls have what they need
+ * (pipeline_check_calls).  The last one of an action of several parts makes all
+ * results. */
+ScheduleList *schedule_list_make(Arena *arena, const Pipeline *pipeline,
+                                 const ScheduleTimes *times);
 /* Reads a list.  Returns NULL, with messages, where the list cannot be run. */
-ScheduleList *schedule_list_read(Arena *arena, Names *names, Diags *diags,
+ScheduleList *schedule_list_read(Arena *arena, Diags *diags,
                                  const Source *source,
                                  const ScheduleTimes *times);
 

@@ -8,8 +8,8 @@
  *     0F0 0SEND_F0 0F1 0SEND_F1 0RECV_B0 0B0 0RECV_B1 0B1       lowered
  *     1RECV_F0 1RECV_F1 1F0 1B0 1SEND_B0 1F1 1B1 1SEND_B1
  *
- * A schedule yields calls, whatever passes between stages.  What does is a
- * list of edges.  pipeline_lower inserts their messages, in one way for all
+ * A schedule yields calls alone.  The values that pass between stages are
+ * edges.  pipeline_lower inserts their messages, in one way for all
  * schedules.  rendezvous.h proves that no rank of the result hangs.
  *
  * A rank here is a position of the pipeline: it stands for all ranks that run
@@ -84,6 +84,22 @@ const char *token_text(Arena *arena, const Pipeline *pipeline,
 /* Prints a line of tokens for each rank, separated by commas. */
 void pipeline_print(Text *out, const Pipeline *pipeline);
 
+/* Place of a token: in the list of its rank. */
+typedef struct TokenPlace {
+  int rank, at;
+} TokenPlace;
+
+/* Where the calls of a pipeline are. */
+typedef struct PipelineCalls PipelineCalls;
+PipelineCalls *pipeline_calls(Arena *arena, const Pipeline *pipeline);
+/* Finds a call; I and W are found in B where there is no such token.  Returns
+ * false if no rank makes it. */
+bool pipeline_find_call(const PipelineCalls *calls, TokenKind kind, int stage,
+                        int microbatch, TokenPlace *out);
+/* Finds the kind of the call of the same stage and micro-batch whose values
+ * one reads: of I that is F.  Returns false if there is none. */
+bool token_reads_own(TokenKind kind, TokenKind *out);
+
 /* ---- schedules ---- */
 
 /* Times of the parts of a stage, in any unit. */
@@ -123,6 +139,9 @@ Pipeline *pipeline_place(Arena *arena, const Pipeline *pipeline, int n_ranks,
 /* Returns the edges of a chain: from F to F of the next stage, and from I (or
  * B) to I of the one before. */
 const PipelineEdge *pipeline_chain(Arena *arena, int n_stages, int *out_n);
+/* Returns the index among them of the edge between two neighbours.  Returns -1
+ * if there is none. */
+int pipeline_chain_edge(int n_stages, int from_stage, int to_stage);
 
 /* ---- lowering ---- */
 
@@ -142,13 +161,12 @@ void pipeline_delay_receives(Arena *arena, Pipeline *pipeline);
 
 /* ---- frames ---- */
 
-/* What lies in memory from one token of a micro-batch to another one of the
- * same micro-batch on a rank. */
+/* Memory that holds values of a micro-batch from one token to another one of
+ * the same micro-batch on a rank. */
 typedef struct FrameClass {
   int stage;
   TokenKind first, last; /* I and W mean B where there is no such token */
-  /* Of first or last, where that is a message; else -1. */
-  int edge;
+  int edge; /* of first or last, where that is a message; else -1 */
 } FrameClass;
 
 /* Returns how many frames the rank needs: as many micro-batches as are alive at
@@ -164,10 +182,16 @@ bool pipeline_frames_clash(Arena *arena, const Pipeline *pipeline, int rank,
 
 /* ---- lists that a person wrote ---- */
 
-/* Reads a list, a line for each rank; an empty cell is no token.  Returns NULL,
- * with messages, where a cell is no token, stands there twice, or needs a call
- * that no rank makes.  The peer of a message is the rank of the other stage. */
+/* Reads a list, a line for each rank; an empty cell is no token.  The stages
+ * are a chain.  Returns NULL, with messages, where a cell is no token or a call
+ * stands there twice.  Messages have no edge and no peer yet. */
 Pipeline *pipeline_read(Arena *arena, Diags *diags, const Source *source);
+/* Reports calls that need what no rank computes, or what the same rank computes
+ * later. */
+void pipeline_check_calls(Arena *arena, Diags *diags, const Pipeline *pipeline);
+/* Finds edge and peer of each message; reports messages that are no edge, or
+ * stand there twice, and stages of which two ranks compute a micro-batch. */
+void pipeline_find_messages(Arena *arena, Diags *diags, Pipeline *pipeline);
 /* Returns whether any list has a message. */
 bool pipeline_has_messages(const Pipeline *pipeline);
 

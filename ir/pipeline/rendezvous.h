@@ -62,7 +62,7 @@ typedef struct RendezvousProgram {
   const RendezvousClass *classes;
 } RendezvousProgram;
 
-/* What a rank does in the order of its list. */
+/* The actions that a rank makes in the order of its list. */
 typedef enum RendezvousOrder {
   RENDEZVOUS_all,      /* calls and messages: what the proof assumes */
   RENDEZVOUS_messages, /* its messages and, beside them, its calls */

@@ -22,9 +22,8 @@ typedef struct Played {
 static Played play(Module *module, const char *text, size_t n) {
   Source *source = ARENA_NEW(module->arena, Source);
   *source = (Source){"list.csv", text, n};
-  Played played = {.list =
-                       schedule_list_read(module->arena, module->names,
-                                          module->diags, source, &unit_times)};
+  Played played = {.list = schedule_list_read(module->arena, module->diags,
+                                              source, &unit_times)};
   Text messages = text_create(module->arena);
   diags_print(module->diags, &messages);
   played.messages = text_string(&messages);
@@ -90,8 +89,8 @@ Test(schedule, times_of_the_parts) {
   static const char text[] = "0F0,0I0,0W0\n1F0,1I0,1W0\n";
   ScheduleTimes times = {5, 7, 11};
   Source source = {"list.csv", text, sizeof text - 1};
-  ScheduleList *list = schedule_list_read(module->arena, module->names,
-                                          module->diags, &source, &times);
+  ScheduleList *list =
+      schedule_list_read(module->arena, module->diags, &source, &times);
   SimResult result = simulate(module->arena, &list->program, 1, NULL, NULL);
   cr_expect_eq(result.step, 5 + 5 + 7 + 7 + 11);
   cr_expect_eq(*result.classes[1].step_ends, 5 + 5 + 7 + 11);

@@ -73,6 +73,13 @@ static void print_list_json(Text *out, const ScheduleList *list,
   text_add(out, "]}\n");
 }
 
+/* The cell of an action, or its cells from the first to the last. */
+static Span action_span(const ScheduleList *list, int action) {
+  const ScheduleAction *a = &list->actions[action];
+  const Token *tokens = list->pipeline->lists[a->rank].data;
+  return span_join(tokens[a->first].span, tokens[a->end - 1].span);
+}
+
 /* Each rank that does not end, and the action that it waits before. */
 static int report_deadlock(Tool *tool, const ScheduleList *list,
                            const SimResult *result) {
@@ -83,13 +90,12 @@ static int report_deadlock(Tool *tool, const ScheduleList *list,
     int at = class->waits_at;
     while (at < actions->n_actions && actions->actions[at].kind != SIM_run)
       at++;
-    const ScheduleAction *action = &list->actions[actions->actions[at].id];
-    const ScheduleAction *needed =
-        &list->actions[list->senders[class->waits_for]];
-    Diag *d = diag(tool->module.diags, DIAG_schedule_deadlock, action->span, r,
-                   span_text(tool->arena, action->span));
-    diag_note(d, needed->span, "it needs this, which rank %d runs",
-              needed->rank);
+    Span span = action_span(list, actions->actions[at].id);
+    int needed = list->senders[class->waits_for];
+    Diag *d = diag(tool->module.diags, DIAG_schedule_deadlock, span, r,
+                   span_text(tool->arena, span));
+    diag_note(d, action_span(list, needed), "it needs this, which rank %d runs",
+              list->actions[needed].rank);
   }
   tool_report(tool);
   return EXIT_user;
@@ -101,8 +107,8 @@ static int simulate_list(Tool *tool) {
     return EXIT_user;
   const Source *source = tool_read_subject(tool);
   if (!source) return EXIT_user;
-  ScheduleList *list = schedule_list_read(tool->arena, tool->module.names,
-                                          tool->module.diags, source, &times);
+  ScheduleList *list =
+      schedule_list_read(tool->arena, tool->module.diags, source, &times);
   if (tool_report(tool) || !list) return EXIT_user;
   SimResult result = simulate(tool->arena, &list->program, 1, NULL, NULL);
   if (result.is_stuck) return report_deadlock(tool, list, &result);
