@@ -1,0 +1,311 @@
+// links: price interp ir support
+/*
+ * pipeline.c -- tests schedules of pipelines, their messages, the frames that
+ * they need and the time that they take.
+ */
+#include "ir/pipeline/rendezvous.h"
+#include "price/schedule_list.h"
+#include "tests/unit/values.h"
+
+TestSuite(pipeline, .fini = modules_destroy);
+
+#define LISTS TEST_ROOT "/../shared/data/schedules"
+
+static Pipeline *make_pipeline(Module *module, const char *name, int p, int m) {
+  const PipelineSchedule *schedule = pipeline_schedule_find(name);
+  cr_assert(schedule, "%s", name);
+  PipelineShape shape = {
+      .ranks = p, .stages = p, .microbatches = m, .times = {1, 1, 1}};
+  return pipeline_make(module->arena, schedule, &shape);
+}
+
+static const char *print(Module *module, const Pipeline *pipeline) {
+  Text text = text_create(module->arena);
+  pipeline_print(&text, pipeline);
+  return text_string(&text);
+}
+
+static RendezvousVerdict verdict_of(Module *module, const Pipeline *pipeline) {
+  return rendezvous_check(module->arena,
+                          pipeline_rendezvous(module->arena, pipeline, 1),
+                          RENDEZVOUS_all)
+      .verdict;
+}
+
+static Pipeline *read_text(Module *module, const char *text) {
+  Source *source = ARENA_NEW(module->arena, Source);
+  *source = (Source){"list.csv", text, strlen(text)};
+  Pipeline *pipeline = pipeline_read(module->arena, module->diags, source);
+  if (pipeline) {
+    pipeline_check_calls(module->arena, module->diags, pipeline);
+    pipeline_find_messages(module->arena, module->diags, pipeline);
+  }
+  Text messages = text_create(module->arena);
+  diags_print(module->diags, &messages);
+  cr_assert_eq(diags_errors(module->diags), 0, "%s", text_string(&messages));
+  return pipeline;
+}
+
+/* ---- lists of our own ---- */
+
+Test(pipeline, lists) {
+  static const struct {
+    const char *name;
+    int p, m;
+    const char *list;
+  } cases[] = {
+      {"naive", 2, 2, "0F0,0B0,0F1,0B1\n1F0,1B0,1F1,1B1\n"},
+      {"fthenb", 2, 2, "0F0,0F1,0B0,0B1\n1F0,1F1,1B0,1B1\n"},
+      {"gpipe", 2, 2, "0F0,0F1,0B0,0B1\n1F0,1F1,1B0,1B1\n"},
+      {"1f1b", 3, 3,
+       "0F0,0F1,0F2,0B0,0B1,0B2\n1F0,1F1,1B0,1F2,1B1,1B2\n"
+       "2F0,2B0,2F1,2B1,2F2,2B2\n"},
+      {"1f1b", 3, 1, "0F0,0B0\n1F0,1B0\n2F0,2B0\n"},
+      {"1f1b", 1, 2, "0F0,0B0,0F1,0B1\n"},
+  };
+  for (int i = 0; i < ARRAY_LENGTH(cases); i++) {
+    Module *module = module_create();
+    cr_expect_str_eq(print(module, make_pipeline(module, cases[i].name,
+                                                 cases[i].p, cases[i].m)),
+                     cases[i].list);
+  }
+}
+
+/* A receive stands as late as it may: rank 1 of 1f1b must receive 1F1 before it
+ * sends 1B0, since rank 0 sends that before it receives this. */
+Test(pipeline, messages) {
+  Module *module = module_create();
+  cr_expect_str_eq(
+      print(module,
+            pipeline_lower(module->arena, make_pipeline(module, "1f1b", 2, 2))),
+      "0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1\n"
+      "1RECV_F0,1F0,1B0,1RECV_F1,1SEND_B0,1F1,1B1,1SEND_B1\n");
+  cr_expect_str_eq(
+      print(module, pipeline_lower(module->arena,
+                                   make_pipeline(module, "fthenb", 2, 2))),
+      "0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1\n"
+      "1RECV_F0,1F0,1RECV_F1,1F1,1B0,1SEND_B0,1B1,1SEND_B1\n");
+}
+
+/* Each schedule, with fewer micro-batches than ranks too, cannot hang, whether
+ * calls wait for messages or are beside them. */
+Test(pipeline, no_schedule_hangs) {
+  for (int i = 0; i < pipeline_schedule_count(); i++)
+    for (int p = 1; p <= 6; p++)
+      for (int m = 1; m <= 2 * p; m++) {
+        Module *module = module_create();
+        const char *name = pipeline_schedule(i)->name;
+        Pipeline *lowered =
+            pipeline_lower(module->arena, make_pipeline(module, name, p, m));
+        RendezvousProgram *program =
+            pipeline_rendezvous(module->arena, lowered, 1);
+        for (int order = 0; order < 2; order++)
+          cr_expect_eq(
+              rendezvous_check(module->arena, program, (RendezvousOrder)order)
+                  .verdict,
+              RENDEZVOUS_fine, "%s p %d m %d", name, p, m);
+        modules_destroy();
+      }
+}
+
+/* ---- edges of any kind ---- */
+
+/* A value that skips a stage, two values between one pair of stages, and one
+ * that passes once a step. */
+Test(pipeline, edges_of_any_kind) {
+  Module *module = module_create();
+  Pipeline *pipeline = make_pipeline(module, "1f1b", 3, 2);
+  static const PipelineEdge edges[] = {
+      {.from = TOKEN_forward, .to = TOKEN_forward, .to_stage = 1},
+      {.from = TOKEN_forward, .to = TOKEN_forward, .to_stage = 1},
+      {.from = TOKEN_forward, .to = TOKEN_forward, .to_stage = 2},
+      {.from = TOKEN_forward,
+       .to = TOKEN_forward,
+       .from_stage = 1,
+       .to_stage = 2},
+      {.from = TOKEN_input_grad, .to = TOKEN_input_grad, .from_stage = 2},
+      {.from = TOKEN_norm, .to = TOKEN_update, .from_stage = 2},
+  };
+  pipeline->edges = edges;
+  pipeline->n_edges = ARRAY_LENGTH(edges);
+  vec_push(module->arena, &pipeline->lists[2],
+           (Token){.kind = TOKEN_norm, .stage = 2});
+  vec_push(module->arena, &pipeline->lists[0],
+           (Token){.kind = TOKEN_update, .stage = 0});
+  Pipeline *lowered = pipeline_lower(module->arena, pipeline);
+  cr_expect_eq(verdict_of(module, lowered), RENDEZVOUS_fine);
+  const char *text = print(module, lowered);
+  static const char *const parts[] = {"0F0,0SEND_F0,0SEND_F0,0SEND_F0>2,0F1",
+                                      "2RECV_F0<0", "2NORM,2SEND>0",
+                                      "0B1,0RECV<2,0UPDATE"};
+  for (int i = 0; i < ARRAY_LENGTH(parts); i++)
+    cr_expect(strstr(text, parts[i]), "%s: %s", parts[i], text);
+}
+
+/* All stages of one rank have no messages; of two ranks those in the middle. */
+Test(pipeline, stages_that_share_a_rank) {
+  static const char *const names[] = {"naive", "fthenb", "1f1b"};
+  for (int i = 0; i < ARRAY_LENGTH(names); i++) {
+    Module *module = module_create();
+    Pipeline *pipeline = make_pipeline(module, names[i], 4, 3);
+    static const int on_one[] = {0, 0, 0, 0}, on_two[] = {0, 0, 1, 1};
+    Pipeline *one = pipeline_lower(
+        module->arena, pipeline_place(module->arena, pipeline, 1, on_one));
+    cr_expect(!pipeline_has_messages(one));
+    cr_expect_eq(one->lists[0].n, 24);
+    cr_expect_eq(verdict_of(module, one), RENDEZVOUS_fine);
+    Pipeline *two = pipeline_lower(
+        module->arena, pipeline_place(module->arena, pipeline, 2, on_two));
+    cr_expect_eq(two->lists[0].n, 12 + 2 * 3);
+    cr_expect_eq(verdict_of(module, two), RENDEZVOUS_fine);
+  }
+}
+
+/* ---- frames ---- */
+
+Test(pipeline, frames) {
+  for (int p = 1; p <= 6; p++)
+    for (int m = 1; m <= 12; m++) {
+      Module *module = module_create();
+      int frames[12], clash[2];
+      for (int r = 0; r < p; r++) {
+        FrameClass class = {.stage = r,
+                            .first = TOKEN_forward,
+                            .last = TOKEN_input_grad,
+                            .edge = -1};
+        Pipeline *pipeline = make_pipeline(module, "1f1b", p, m);
+        int ahead = p - r < m ? p - r : m;
+        cr_expect_eq(pipeline_frames(module->arena,
+                                     pipeline_lower(module->arena, pipeline), r,
+                                     &class, frames),
+                     ahead);
+        cr_expect(!pipeline_frames_clash(module->arena, pipeline, r, &class,
+                                         frames, clash));
+        pipeline = make_pipeline(module, "fthenb", p, m);
+        cr_expect_eq(
+            pipeline_frames(module->arena, pipeline, r, &class, frames), m);
+        cr_expect(!pipeline_frames_clash(module->arena, pipeline, r, &class,
+                                         frames, clash));
+        frames[m - 1] = 0; /* while micro-batch 0 is alive */
+        cr_expect_eq(pipeline_frames_clash(module->arena, pipeline, r, &class,
+                                           frames, clash),
+                     m > 1);
+      }
+      modules_destroy();
+    }
+}
+
+/* A slot of a message is taken from its receive to its reader, and from what
+ * computes it to its send. */
+Test(pipeline, message_slots) {
+  Module *module = module_create();
+  int edge = pipeline_chain_edge(2, 0, 1);
+  FrameClass receive = {1, TOKEN_receive_forward, TOKEN_input_grad, edge},
+             send = {0, TOKEN_forward, TOKEN_send_forward, edge};
+  static const char *const names[] = {"1f1b", "fthenb"};
+  for (int i = 0; i < 2; i++) {
+    Pipeline *lowered =
+        pipeline_lower(module->arena, make_pipeline(module, names[i], 2, 4));
+    cr_expect_eq(pipeline_frames(module->arena, lowered, 1, &receive, NULL),
+                 i == 0 ? 1 : 4);
+    cr_expect_eq(pipeline_frames(module->arena, lowered, 0, &send, NULL), 1);
+  }
+}
+
+/* ---- time ---- */
+
+/* With messages that take no time the ramp is (p - 1) (F + B). */
+Test(pipeline, idle) {
+  for (int p = 2; p <= 4; p++) {
+    Module *module = module_create();
+    ScheduleTimes times = {100, 100, 100};
+    const ScheduleList *list = schedule_list_make(
+        module->arena, make_pipeline(module, "1f1b", p, 8), &times);
+    SimResult result = simulate(module->arena, &list->program, 1, NULL, NULL);
+    Ps most = 0;
+    for (int r = 0; r < p; r++)
+      if (list->work[r] > most) most = list->work[r];
+    cr_expect_eq(result.step - most, (p - 1) * 300);
+  }
+}
+
+/* ---- published lists, where the shared data is there ---- */
+
+static const char *file_text(Module *module, const char *name) {
+  const char *text, *path = arena_printf(module->arena, LISTS "/%s", name);
+  size_t n;
+  Status status = file_read(module->arena, path, 1 << 24, &text, &n);
+  return status.code == STATUS_ok ? text : NULL;
+}
+
+Test(pipeline, published_schedules) {
+  static const struct {
+    const char *file, *name;
+    int p, m;
+  } cases[] = {
+      {"zbpp_1f1b_p2_m4.csv", "1f1b", 2, 4},
+      {"zbpp_1f1b_p4_m2.csv", "1f1b", 4, 2},
+      {"zbpp_1f1b_p4_m4.csv", "1f1b", 4, 4},
+      {"zbpp_1f1b_p4_m8.csv", "1f1b", 4, 8},
+      {"derived_gpipe_p2_m4.csv", "fthenb", 2, 4},
+      {"derived_gpipe_p4_m8.csv", "fthenb", 4, 8},
+  };
+  Module *module = module_create();
+  if (!file_text(module, cases[0].file)) {
+    cr_skip("skipped: no ../shared/data/schedules");
+    return;
+  }
+  for (int i = 0; i < ARRAY_LENGTH(cases); i++) {
+    Pipeline *read = read_text(module, file_text(module, cases[i].file));
+    cr_expect_str_eq(print(module, read),
+                     print(module, make_pipeline(module, cases[i].name,
+                                                 cases[i].p, cases[i].m)),
+                     "%s", cases[i].file);
+  }
+}
+
+/* What rank `from` sends to `to`, or that receives from it, as the names of the
+ * stages that compute it. */
+static const char *messages_between(Module *module, const Pipeline *pipeline,
+                                    int from, int to, bool is_sent) {
+  Text text = text_create(module->arena);
+  const Tokens *list = &pipeline->lists[is_sent ? from : to];
+  for (int i = 0; i < list->n; i++) {
+    const Token *token = &list->data[i];
+    TokenRole role = token_info(token->kind)->role;
+    if (role != (is_sent ? TOKEN_ROLE_send : TOKEN_ROLE_receive) ||
+        token->peer != (is_sent ? to : from))
+      continue;
+    text_printf(&text, "%d%s%d ", pipeline->edges[token->edge].from_stage,
+                pipeline->edges[token->edge].from == TOKEN_forward ? "F" : "B",
+                token->microbatch);
+  }
+  return text_string(&text);
+}
+
+Test(pipeline, published_messages) {
+  static const char *const files[] = {
+      "zbpp_1f1b_p4_m8_comms.csv", "zbpp_interleaved_v2_p4_m8_comms.csv",
+      "zbpp_zbv_p4_m8_comms.csv", "torch_zb1p_2rank_2stagep_comms.csv"};
+  Module *module = module_create();
+  if (!file_text(module, files[0])) {
+    cr_skip("skipped: no ../shared/data/schedules");
+    return;
+  }
+  for (int i = 0; i < ARRAY_LENGTH(files); i++) {
+    Pipeline *read = read_text(module, file_text(module, files[i]));
+    Pipeline *lowered = pipeline_lower(module->arena, read);
+    int n_messages = 0;
+    for (int a = 0; a < read->n_ranks; a++)
+      for (int b = 0; b < read->n_ranks; b++)
+        for (int is_sent = 0; is_sent < 2; is_sent++) {
+          const char *expected = messages_between(module, read, a, b, is_sent);
+          n_messages += (int)strlen(expected) / 4;
+          cr_expect_str_eq(messages_between(module, lowered, a, b, is_sent),
+                           expected, "%s: from %d to %d", files[i], a, b);
+        }
+    cr_expect_gt(n_messages, 50, "%s", files[i]);
+    cr_expect_eq(verdict_of(module, read), RENDEZVOUS_fine, "%s", files[i]);
+    cr_expect_eq(verdict_of(module, lowered), RENDEZVOUS_fine, "%s", files[i]);
+  }
+}
