@@ -19,8 +19,7 @@
 enum {
   FEWER_BLOCKS = 10,
   MORE_BLOCKS = 12,
-  MOST_CANDIDATES = 800, /* unless --effort says another number */
-  MOST_LEAN = 160        /* candidates of a search for the fewest bytes */
+  MOST_LEAN = 160 /* candidates of a search for the fewest bytes */
 };
 
 /* ---- prices of candidates ---- */
@@ -294,8 +293,20 @@ static void add_kernels(Planning *planning, SearchInput *input) {
     input->memory = pins->memory_bytes.value;
 }
 
+/* A price takes time for each node of a program, so a number of nodes is what
+ * all candidates together may have. */
+int planning_most_candidates(const Planning *planning) {
+  enum { MOST = 800, FEWEST = 60, NODES = 240000 };
+  int64_t effort = planning->tool->options.effort;
+  int64_t nodes = planning->loaded.model->train->nodes.n;
+  if (effort > 0) return effort < INT32_MAX ? (int)effort : INT32_MAX;
+  if (planning->n_blocks > MORE_BLOCKS)
+    nodes = nodes * (FEWER_BLOCKS + MORE_BLOCKS) / planning->n_blocks;
+  int64_t most = NODES / (nodes + 1);
+  return most < FEWEST ? FEWEST : most > MOST ? MOST : (int)most;
+}
+
 SearchInput planning_input(Planning *planning, SearchHost *host) {
-  const Options *options = &planning->tool->options;
   *host = (SearchHost){.price = price_candidates,
                        .is_stopped = is_stopped,
                        .progress = show_progress,
@@ -305,9 +316,7 @@ SearchInput planning_input(Planning *planning, SearchHost *host) {
                        .pins = planning->loaded.pins,
                        .cluster = planning->loaded.cluster,
                        .ranks = ranks_of(planning),
-                       .most_candidates = options->effort > 0
-                                              ? (int)options->effort
-                                              : MOST_CANDIDATES,
+                       .most_candidates = planning_most_candidates(planning),
                        .search = planning->search,
                        .host = host};
 }

@@ -41,6 +41,8 @@ typedef struct Planning {
 int planning_load(Planning *planning);
 /* Prepares a planning whose model was loaded otherwise. */
 void planning_begin(Planning *planning);
+/* Returns how many candidates a search may price: fewer of a larger program. */
+int planning_most_candidates(const Planning *planning);
 /* Returns what the search is given.  It points to `host`, which is filled in.
  */
 SearchInput planning_input(Planning *planning, SearchHost *host);

@@ -16,8 +16,8 @@
 enum { MOST_RELAXED = 200 }; /* candidates of a search for a relaxation */
 
 static int most_relaxed(const Planning *planning) {
-  int64_t effort = planning->tool->options.effort;
-  return effort > 0 && effort < MOST_RELAXED ? (int)effort : MOST_RELAXED;
+  int most = planning_most_candidates(planning);
+  return most < MOST_RELAXED ? most : MOST_RELAXED;
 }
 
 static SearchResult search_lean(void *user, const ConflictCase *one,
