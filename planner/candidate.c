@@ -66,11 +66,14 @@ Candidate candidate_merged(const Space *space, const Candidate *candidate) {
   return out;
 }
 
+static bool shards_batch(const Candidate *c, int axis) {
+  return c->has_batch_line ? c->batch >> axis & 1 : c->dims[axis] == 0;
+}
+
 int64_t candidate_batch_shards(const Candidate *candidate) {
   int64_t n = 1;
   for (int a = 0; a < candidate->n_axes; a++)
-    if (candidate->dims[a] == 0 && !candidate->is_batch_whole)
-      n *= candidate->sizes[a];
+    if (shards_batch(candidate, a)) n *= candidate->sizes[a];
   return n;
 }
 
@@ -87,18 +90,35 @@ bool candidate_is_even(const Space *space, const Candidate *candidate) {
 
 /* ---- the plan file ---- */
 
-/* The axes that shard a dim: "tensor" or "(tensor_outer, tensor)". */
+/* "tensor", "(tensor_outer, tensor)" or "none". */
+static void add_axes(Text *out, const Space *space, const Candidate *c,
+                     AxisSet axes) {
+  int n = 0, k = 0;
+  for (int a = 0; a < c->n_axes; a++) n += axes >> a & 1;
+  text_add(out, n == 0 ? "none" : n > 1 ? "(" : "");
+  for (int a = 0; a < c->n_axes; a++)
+    if (axes >> a & 1)
+      text_printf(out, "%s%s", k++ ? ", " : "", axis_name(space, c, a));
+  if (n > 1) text_add(out, ")");
+}
+
 static void add_shard_line(Text *out, const Space *space, const Candidate *c,
                            int dim) {
-  int n = 0;
-  for (int a = 0; a < c->n_axes; a++) n += c->dims[a] >> dim & 1;
-  if (n == 0) return;
-  text_printf(out, "  shard %s over %s", space->dims[dim].name,
-              n > 1 ? "(" : "");
-  for (int a = 0, k = 0; a < c->n_axes; a++)
-    if (c->dims[a] >> dim & 1)
-      text_printf(out, "%s%s", k++ ? ", " : "", axis_name(space, c, a));
-  text_add(out, n > 1 ? ")\n" : "\n");
+  AxisSet axes = 0;
+  for (int a = 0; a < c->n_axes; a++)
+    if (c->dims[a] >> dim & 1) axes |= (AxisSet)(1u << a);
+  if (!axes) return;
+  text_printf(out, "  shard %s over ", space->dims[dim].name);
+  add_axes(out, space, c, axes);
+  text_add(out, "\n");
+}
+
+static void add_batch_line(Text *out, const Space *space, const Candidate *c) {
+  const Pins *pins = space->input->pins;
+  if (!c->has_batch_line || !pins || !pins->batch_dim || c->lines) return;
+  text_printf(out, "  shard %s over ", pins->batch_dim);
+  add_axes(out, space, c, c->batch);
+  text_add(out, "\n");
 }
 
 typedef struct WrittenLines {
@@ -142,13 +162,11 @@ static void add_zero(Text *out, const Space *space, const Candidate *c) {
   const Pins *pins = space->input->pins;
   bool is_written = pins && pins->zero.is_set;
   text_printf(out, "  zero = %d", c->zero);
+  AxisSet axes = 0;
   for (int a = 0; a < c->n_axes && c->lines && !is_written; a++)
-    text_printf(out, "%s%s%s",
-                a               ? ", "
-                : c->n_axes > 1 ? " over ("
-                                : " over ",
-                axis_name(space, c, a),
-                a + 1 == c->n_axes && c->n_axes > 1 ? ")" : "");
+    if (c->sizes[a] > 1) axes |= (AxisSet)(1u << a);
+  if (axes) text_add(out, " over ");
+  if (axes) add_axes(out, space, c, axes);
   text_add(out, "\n");
 }
 
@@ -184,13 +202,14 @@ const char *candidate_text(const Space *space, const Candidate *c) {
               pins && pins->model ? arena_printf(arena, "%s ", pins->model)
                                   : "");
   add_settings(&out, space, c);
-  if (c->is_batch_whole && pins && pins->batch_dim && !c->lines)
-    text_printf(&out, "  shard %s over none\n", pins->batch_dim);
+  add_batch_line(&out, space, c);
   for (int i = 0; i < space->n_dims && !c->lines; i++)
     add_shard_line(&out, space, c, i);
   if (c->lines) text_add(&out, c->lines);
   for (int i = 0; i < space->n_remats; i++)
     if (c->remats >> i & 1) text_printf(&out, "  remat %s\n", space->remats[i]);
+  for (int i = 0; i < space->n_layers; i++)
+    if (c->layers >> i & 1) text_printf(&out, "  remat %s\n", space->layers[i]);
   add_written_lines(&out, arena, pins); /* later ones win */
   text_add(&out, "}\n");
   return text_string(&out);
@@ -212,5 +231,8 @@ const char *candidate_words(const Space *space, const Candidate *c) {
   for (int i = 0; i < space->n_remats; i++)
     if (c->remats >> i & 1)
       text_printf(&out, ", %s recomputed", space->remats[i]);
+  for (int i = 0; i < space->n_layers; i++)
+    if (c->layers >> i & 1)
+      text_printf(&out, ", %s recomputed", space->layers[i]);
   return text_string(&out);
 }

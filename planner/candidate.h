@@ -10,11 +10,13 @@ typedef struct Candidate {
   int n_axes;
   int64_t sizes[MAX_AXES]; /* outermost first, as in the mesh */
   DimSet dims[MAX_AXES];   /* that the axis shards; none: the batch */
-  bool is_batch_whole;     /* no axis shards the batch */
+  bool has_batch_line; /* `batch` are the axes that shard the batch, if any */
+  AxisSet batch;
   int zero;
   int64_t microbatches;
   PlanAttention attention;
   uint32_t remats; /* a bit for each repeat */
+  uint32_t layers; /* that are computed again: a bit for each other layer */
   int bucket, prefetch;
   /* Lines about paths, in place of `dims`, and the names of the axes; or
    * NULL. */

@@ -18,7 +18,7 @@ typedef struct Corrections {
 static bool has_equal_settings(const Candidate *a, const Candidate *b) {
   return a->n_axes == b->n_axes && a->sizes[0] == b->sizes[0] &&
          a->zero == b->zero && a->microbatches == b->microbatches &&
-         a->remats == b->remats;
+         a->remats == b->remats && a->layers == b->layers;
 }
 
 /* Returns 0 if nothing is known. */

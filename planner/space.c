@@ -11,6 +11,8 @@
  */
 #include "planner/space.h"
 
+#include "planner/loads.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -157,27 +159,40 @@ static Name repeat_of(const Graph *graph, const char *path) {
   return name_intern_n(graph->module->names, path, (size_t)(open - path));
 }
 
+/* "encoder" of "encoder.conv[2]"; NULL: the path is of a repeat or of no layer.
+ * The loss is no layer of the net. */
+static Name layer_of(const Graph *graph, const char *path) {
+  size_t n = path ? strcspn(path, ".[") : 0;
+  if (n == 0 || path[n] != '.' || (n == 4 && !strncmp(path, "loss", n)))
+    return NULL;
+  return name_intern_n(graph->module->names, path, n);
+}
+
 /* Those with the most operators. */
-static void find_remats(Space *space) {
+static int most_named(const Space *space,
+                      Name (*name_of)(const Graph *graph, const char *path),
+                      int most, const char **out) {
   const Graph *graph = space->input->train;
   Map *counts = map_create(space->input->arena);
+  int n = 0;
   for (int id = 0; id < graph->nodes.n; id++) {
-    Name name = repeat_of(graph, graph->nodes.data[id]->path);
+    Name name = name_of(graph, graph->nodes.data[id]->path);
     if (name)
       map_put(counts, name, (void *)((intptr_t)map_get(counts, name) + 1));
   }
-  while (space->n_remats < MOST_REMATS) {
+  while (n < most) {
     int best = -1;
     for (int i = 0; i < map_size(counts); i++)
       if (map_value_at(counts, i) &&
           (best < 0 || (intptr_t)map_value_at(counts, i) >
                            (intptr_t)map_value_at(counts, best)))
         best = i;
-    if (best < 0) return;
+    if (best < 0) break;
     Name name = map_key_at(counts, best);
-    space->remats[space->n_remats++] = name;
+    out[n++] = name;
     map_put(counts, name, NULL);
   }
+  return n;
 }
 
 /* ---- ranks ---- */
@@ -191,12 +206,40 @@ static void find_factors(Space *space) {
   }
 }
 
+int64_t pinned_axis_size(const SearchInput *input, int axis) {
+  const Pins *pins = input->pins;
+  int64_t left = input->ranks;
+  bool is_first = true;
+  for (int a = 0; a < pins->axes.n; a++) {
+    int64_t size = pins->axes.data[a].size;
+    if (size) left /= size;
+    if (size == 0 && a < axis) is_first = false;
+  }
+  if (pins->axes.data[axis].size) return pins->axes.data[axis].size;
+  return is_first ? left : 1;
+}
+
+const Mesh *pinned_mesh(const SearchInput *input) {
+  const Pins *pins = input->pins;
+  Mesh *mesh = ARENA_NEW(input->arena, Mesh);
+  if (!pins || !pins_have_mesh(pins)) return NULL;
+  for (int a = 0; a < pins->axes.n; a++) {
+    int64_t size = pinned_axis_size(input, a);
+    if (size == 1) continue;
+    if (mesh->n_axes == MOST_MESH_AXES) return NULL;
+    mesh->axes[mesh->n_axes++] =
+        (MeshAxis){.name = pins->axes.data[a].name, .size = (int32_t)size};
+  }
+  return mesh;
+}
+
 Space space_of(const SearchInput *input) {
   Space space = {.input = input,
                  .has_attention = graph_has_op(input->train, OP_softmax)};
   find_dims(&space);
   find_sets(&space);
-  find_remats(&space);
+  space.n_remats = most_named(&space, repeat_of, MOST_REMATS, space.remats);
+  space.n_layers = most_named(&space, layer_of, MOST_LAYERS, space.layers);
   find_factors(&space);
   return space;
 }
@@ -213,6 +256,8 @@ const char *space_words(const Space *space, const char *units) {
               MOST_OPEN_AXES, (long long)space->input->ranks);
   for (int i = 0; i < space->n_remats; i++)
     text_printf(&text, "%s %s", i ? "," : "", space->remats[i]);
+  if (space->n_layers > 0)
+    text_add(&text, ", remat of other layers where a plan does not fit");
   text_add(&text, ", sizes of buckets and prefetch");
   return text_string(&text);
 }

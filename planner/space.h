@@ -12,6 +12,7 @@ enum {
   MOST_DIMS = 24,
   MOST_SETS = 16,
   MOST_REMATS = 4,
+  MOST_LAYERS = 8,
   MOST_FACTORS = 40,
   MOST_OPEN_AXES = 3,
   N_SIZES = 4 /* of buckets and of prefetched parameters; 0: the default */
@@ -36,12 +37,20 @@ typedef struct Space {
   DimSet sets[MOST_SETS];
   int n_remats;
   const char *remats[MOST_REMATS]; /* names of repeats */
+  int n_layers;
+  const char *layers[MOST_LAYERS]; /* names of other layers */
   int n_factors;
   int factors[MOST_FACTORS]; /* primes, whose product is the ranks */
   bool has_attention, has_sequence;
 } Space;
 
 Space space_of(const SearchInput *input);
+/* Returns the size of an axis of a written mesh: one that is open takes the
+ * ranks that the others leave. */
+int64_t pinned_axis_size(const SearchInput *input, int axis);
+/* Returns the written mesh without axes of size 1.  Returns NULL if nobody
+ * wrote one, or if units cannot be assigned over so many axes. */
+const Mesh *pinned_mesh(const SearchInput *input);
 /* The restrictions in words. */
 /* `units`: of the plans that place unit by unit; NULL: there are none. */
 const char *space_words(const Space *space, const char *units);

@@ -17,6 +17,14 @@ void vary_zero_and_remat(Pricing *p, const Candidate *from, Candidates *out) {
     }
 }
 
+void vary_layers(Pricing *p, const Candidate *from, Candidates *out) {
+  for (int i = 0; i < p->space.n_layers; i++) {
+    Candidate c = *from;
+    c.layers ^= 1u << i;
+    pricing_add(p, out, &c);
+  }
+}
+
 void vary_microbatches(Pricing *p, const Candidate *from, Candidates *out) {
   const Pins *pins = pricing_pins(p);
   if (!pins || pins->microbatches.is_set) return;
@@ -35,9 +43,9 @@ void vary_dims(Pricing *p, const Candidate *from, int axis, Candidates *out) {
   Candidate c = *from;
   c.dims[axis] = 0;
   pricing_add(p, out, &c);
-  c.is_batch_whole = false;
-  if (from->is_batch_whole) pricing_add(p, out, &c);
-  c.is_batch_whole = from->is_batch_whole;
+  c.has_batch_line = false;
+  if (from->has_batch_line) pricing_add(p, out, &c);
+  c.has_batch_line = from->has_batch_line;
   for (int i = 0; i < p->space.n_sets; i++) {
     c.dims[axis] = p->space.sets[i];
     pricing_add(p, out, &c);

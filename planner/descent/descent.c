@@ -31,6 +31,7 @@ static const Scored *settle(Pricing *p, const Scored *at) {
     before = at;
     for (int i = 0; i < ARRAY_LENGTH(settings); i++)
       at = try_moves(p, settings[i], at);
+    if (price_missing(&at->price) > 0) at = try_moves(p, vary_layers, at);
   }
   return at;
 }

@@ -15,8 +15,8 @@ const Scored *try_moves(Pricing *p, VaryFn *vary, const Scored *at);
 
 /* ---- coordinates.c ---- */
 
-VaryFn vary_zero_and_remat, vary_microbatches, vary_attention, vary_sizes,
-    vary_mesh;
+VaryFn vary_zero_and_remat, vary_layers, vary_microbatches, vary_attention,
+    vary_sizes, vary_mesh;
 /* The dims of one axis. */
 void vary_dims(Pricing *p, const Candidate *from, int axis, Candidates *out);
 
@@ -25,6 +25,9 @@ void vary_dims(Pricing *p, const Candidate *from, int axis, Candidates *out);
 /* Adds each mesh of one or two axes with each set of dims, once lean in memory
  * and once not.  The first one is data parallelism. */
 void descent_starts(Pricing *p, Candidates *list);
+/* Returns the mesh that a person wrote, with the batch over all axes; without
+ * one all ranks on one axis. */
+Candidate plain_candidate(const Pricing *p);
 
 /* ---- descent.c ---- */
 

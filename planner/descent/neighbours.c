@@ -55,12 +55,11 @@ static void vary_remats_near(Pricing *p, const Candidate *from,
  * paths: the batch over all ranks. */
 static void try_batch_alone(Pricing *p, const Scored *at) {
   Candidates list = {0};
-  pricing_add(p, &list,
-              &(Candidate){.n_axes = p->input->ranks > 1,
-                           .sizes = {p->input->ranks},
-                           .zero = at->candidate.zero,
-                           .microbatches = at->candidate.microbatches,
-                           .remats = at->candidate.remats});
+  Candidate c = plain_candidate(p);
+  c.zero = at->candidate.zero;
+  c.microbatches = at->candidate.microbatches;
+  c.remats = at->candidate.remats;
+  pricing_add(p, &list, &c);
   pricing_all(p, &list);
 }
 

@@ -1,8 +1,8 @@
 /*
  * starts.c -- lists the candidates from which a descent starts.
  *
- *     8 ranks, sets {C} and {F, H}:     8; 8 over C; 2 x 4 over C; 4 x 2 over C;
- *                                       8 over F, H; ...
+ *     8 ranks, sets {C} and {F, H}:     8; 8 over C; 2 x 4, the 4 over C;
+ *                                       4 x 2, the 2 over C; 8 over F, H; ...
  */
 #include "planner/descent/descent.h"
 
@@ -20,7 +20,7 @@ static void add_with_batch(Pricing *p, Candidates *list, const Candidate *c) {
   Candidate whole = *c;
   pricing_add(p, list, c);
   if (batch % (candidate_batch_shards(c) * c->microbatches) == 0) return;
-  whole.is_batch_whole = true;
+  whole.has_batch_line = true;
   pricing_add(p, list, &whole);
 }
 
@@ -36,25 +36,34 @@ static void add_start(Pricing *p, Candidates *list, Candidate c) {
   add_with_batch(p, list, &c);
 }
 
-/* The axes that a person wrote, with their sizes. */
-static Candidate written_mesh(const Pricing *p) {
-  const Pins *pins = pricing_pins(p);
-  Candidate c = {.n_axes = pins->axes.n};
-  int64_t left = p->input->ranks;
-  for (int a = 0; a < c.n_axes; a++)
-    if (pins->axes.data[a].size) left /= pins->axes.data[a].size;
-  for (int a = 0; a < c.n_axes; a++) {
-    c.sizes[a] = pins->axes.data[a].size;
-    if (c.sizes[a] == 0) c.sizes[a] = left, left = 1;
-  }
+Candidate plain_candidate(const Pricing *p) {
+  int64_t ranks = p->input->ranks;
+  Candidate c = {.n_axes = ranks > 1, .sizes = {ranks}};
+  if (pricing_mesh_is_open(p)) return c;
+  c.n_axes = pricing_pins(p)->axes.n;
+  for (int a = 0; a < c.n_axes; a++) c.sizes[a] = pinned_axis_size(p->input, a);
   return c;
+}
+
+/* The batch over any of the axes: by itself it takes none that a written line
+ * names. */
+static void add_batches(Pricing *p, Candidates *list, const Candidate *mesh) {
+  enum { MOST = 3 };
+  if (pricing_pins(p)->shards.n == 0 || mesh->n_axes > MOST) return;
+  for (AxisSet axes = 1; axes < 1u << mesh->n_axes; axes++) {
+    Candidate c = *mesh;
+    c.has_batch_line = true;
+    c.batch = axes;
+    add_start(p, list, c);
+  }
 }
 
 /* Leaves all axes to written lines and the batch, or shards each set over one
  * axis or all: the batch may not take as many ranks. */
 static void add_written_mesh(Pricing *p, Candidates *list) {
-  const Candidate mesh = written_mesh(p);
+  const Candidate mesh = plain_candidate(p);
   add_start(p, list, mesh);
+  add_batches(p, list, &mesh);
   for (int i = 0; i < p->space.n_sets; i++) {
     Candidate all = mesh;
     for (int a = 0; a < mesh.n_axes; a++) {
@@ -90,8 +99,7 @@ void descent_starts(Pricing *p, Candidates *list) {
     add_written_mesh(p, list);
     return;
   }
-  int n_axes = ranks > 1;
-  add_start(p, list, (Candidate){.n_axes = n_axes, .sizes = {ranks}});
+  add_start(p, list, plain_candidate(p));
   for (int i = 0; i < p->space.n_sets && ranks > 1; i++) {
     add_start(
         p, list,

@@ -16,6 +16,7 @@ static const Graph *small_graph(Module *module) {
       "%1 = input {index = 1} : f32[C:32, F:128] param \"w1\"\n"
       "%2 = input {index = 2} : f32[F:128, C:32] param \"w2\"\n"
       "%3 = input {index = 3} : f32[V:256, C:32] param \"table\"\n"
+      "%4 = exp %0 : f32[B:64, C:32] \"gate.exp\"\n"
       "output loss \"loss\" %0 }";
   const Graph *graph =
       graph_parse(module, &(Source){"case", text, strlen(text)});
@@ -30,6 +31,8 @@ typedef struct Asked {
   int stop_after;  /* so many lists; 0: never */
   int n_too_large; /* whole programs that need more than their folded price */
   int64_t least;   /* bytes of any plan */
+  const char *fits_with, *needs; /* lines of the plans that fit, that are legal;
+                                    or NULL */
 } Asked;
 
 static int64_t size_after(const char *text, const char *word) {
@@ -58,6 +61,8 @@ static void price(void *user, const CandidateList *list, CandidatePrice *out) {
         .peak = 64 / (data * microbatches),
         .memory = 8};
     if (out[i].peak < asked->least) out[i].peak = asked->least;
+    if (asked->fits_with && !strstr(text, asked->fits_with)) out[i].peak += 8;
+    if (asked->needs) out[i].is_legal = strstr(text, asked->needs) != NULL;
     if (list->is_whole && asked->n_too_large-- > 0) out[i].peak = 9;
   }
 }
@@ -221,4 +226,30 @@ Test(planner, ranks_may_have_different_numbers_of_samples) {
   cr_assert(result.first);
   cr_expect(strstr(result.first, "data = 24"), "%s", result.first);
   cr_expect(!strstr(result.first, "over none"), "%s", result.first);
+}
+
+Test(planner, a_layer_is_computed_again_where_nothing_fits_else) {
+  Asked asked = {.fits_with = "  remat gate\n"};
+  SearchResult result = search(&asked, 2000, 16);
+  cr_assert(result.has_plan);
+  cr_expect(strstr(result.best.text, asked.fits_with), "%s", result.best.text);
+  asked = (Asked){0};
+  cr_expect(!strstr(search(&asked, 2000, 16).best.text, "remat gate"));
+}
+
+/* By itself the batch takes no axis that another line names. */
+Test(planner, the_batch_may_take_an_axis_that_a_line_names) {
+  static const Source source;
+  Asked asked = {.needs = "  shard B over (a, b)\n"};
+  SearchInput input = search_input(&asked, 2000, 4);
+  Pins *pins = arena_copy(input.arena, input.pins, sizeof *pins);
+  Names *names = input.train->module->names;
+  Name a = name_intern(names, "a"), b = name_intern(names, "b");
+  pins->mesh_span.source = &source;
+  vec_push(input.arena, &pins->axes, ((PinAxis){.name = a, .size = 2}));
+  vec_push(input.arena, &pins->axes, ((PinAxis){.name = b}));
+  vec_push(input.arena, &pins->shards,
+           ((PlanShard){.dim = name_intern(names, "F"), 1, .axes = {a}}));
+  input.pins = pins;
+  cr_expect(plan_search(&input).has_plan);
 }
