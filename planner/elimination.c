@@ -21,6 +21,32 @@ typedef struct EliminationSearch {
   Ps best; /* step of the fastest proposal that fits */
 } EliminationSearch;
 
+/* ---- pins ---- */
+
+static const Pins *mesh_pins(const EliminationSearch *s) {
+  const Pins *pins = s->space->input->pins;
+  return pins && pins_have_mesh(pins) ? pins : NULL;
+}
+
+/* NULL: there are no lines. */
+static const UnitPins *unit_pins(const EliminationSearch *s, const Mesh *mesh) {
+  const Pins *pins = s->space->input->pins;
+  if (!pins || pins->shards.n + pins->of_paths.n == 0) return NULL;
+  return unit_pins_of(s->arena, s->units, pins, mesh);
+}
+
+/* Returns why no mesh can keep the pins, or NULL. */
+static const char *pins_reason(const EliminationSearch *s) {
+  const Pins *pins = s->space->input->pins;
+  if (!pins) return NULL;
+  if (!pins_have_mesh(pins) && pins->data_span.source)
+    return "lines name an axis of no mesh";
+  if (pins_have_mesh(pins) &&
+      !pinned_mesh(s->arena, pins, s->space->input->ranks))
+    return "the written mesh has more than three axes";
+  return NULL;
+}
+
 /* ---- the walk ---- */
 
 static Mesh *make_mesh(const EliminationSearch *s, int64_t outer,
@@ -56,11 +82,12 @@ static unsigned propose_for(EliminationSearch *s, const Mesh *mesh,
                             .slice = input->slice,
                             .model = input->model,
                             .mesh = mesh,
+                            .pins = unit_pins(s, mesh),
                             .microbatches = microbatches,
                             .batch_axes = ANY_AXES,
                             .zeros = zeros,
                             .may_recompute = s->space->n_remats > 0,
-                            .is_wide = s->space->n_remats == 0,
+                            .is_wide = s->space->n_remats == 0 || mesh_pins(s),
                             .memory = s->memory};
   unsigned fitting = 0;
   int last = microbatches > 1 ? (1 << mesh->n_axes) - 1 : 0;
@@ -91,6 +118,10 @@ static void walk_microbatches(EliminationSearch *s, const Mesh *mesh) {
 
 static void walk_meshes(EliminationSearch *s) {
   int64_t ranks = s->space->input->ranks;
+  if (mesh_pins(s)) {
+    walk_microbatches(s, pinned_mesh(s->arena, mesh_pins(s), ranks));
+    return;
+  }
   for (int64_t outer = 1; outer <= ranks; outer++) {
     if (ranks % outer != 0 || (outer == 1 && ranks > 1)) continue;
     walk_microbatches(s, make_mesh(s, outer, ranks / outer));
@@ -125,15 +156,26 @@ static void order(Proposals *proposals) {
   }
 }
 
+static void set_mesh(const EliminationSearch *s, const Proposal *p,
+                     const char **names, Candidate *c) {
+  const Pins *pins = mesh_pins(s);
+  c->n_axes = pins ? pins->axes.n : p->mesh->n_axes;
+  for (int a = 0; a < c->n_axes; a++)
+    c->sizes[a] = pins ? pinned_axis_size(pins, s->space->input->ranks, a)
+                       : p->mesh->axes[a].size;
+  if (!pins) c->axis_names = names;
+}
+
 static Candidate candidate_of(const EliminationSearch *s, const Proposal *p) {
-  Candidate c = {.n_axes = p->mesh->n_axes,
-                 .zero = p->zero,
+  Candidate c = {.zero = p->zero,
                  .microbatches = p->microbatches,
                  .remats = p->recomputes ? (1u << s->space->n_remats) - 1 : 0};
   const char **names = ARENA_ARRAY(s->arena, const char *, MAX_AXES);
-  proposal_axis_names(s->arena, s->units, p, names);
-  for (int a = 0; a < c.n_axes; a++) c.sizes[a] = p->mesh->axes[a].size;
-  c.axis_names = names;
+  if (mesh_pins(s))
+    for (int a = 0; a < p->mesh->n_axes; a++) names[a] = p->mesh->axes[a].name;
+  else
+    proposal_axis_names(s->arena, s->units, p, names);
+  set_mesh(s, p, names, &c);
   c.lines =
       proposal_lines(s->arena, s->units, s->space->input->paths, p, names);
   return c;
@@ -168,6 +210,8 @@ EliminationResult eliminate_plans(const Space *space, Bytes memory, int most) {
                      input->pins ? input->pins->batch_dim : NULL,
                      &input->repeats, &out.reason);
   if (!s.units) return out;
+  out.reason = pins_reason(&s);
+  if (out.reason) return out;
   walk_meshes(&s);
   if (s.proposals.list.n > 0)
     qsort(s.proposals.list.data, (size_t)s.proposals.list.n,

@@ -350,7 +350,8 @@ unsigned propose(Arena *arena, const ProposeRequest *request, Proposals *out) {
                                    .slice = request->slice,
                                    .model = request->model,
                                    .microbatches = request->microbatches},
-                         .batch_axes = request->batch_axes};
+                         .batch_axes = request->batch_axes,
+                         .pins = request->pins};
   p.tables = unit_tables(p.arena, &tables);
   unsigned fitting = p.tables ? propose_all(arena, &p, out) : 0;
   arena_destroy(p.arena);

@@ -12,6 +12,7 @@ typedef struct ProposeRequest {
   const ClusterSlice *slice;
   const CostModel *model;
   const Mesh *mesh;
+  const UnitPins *pins; /* on this mesh; or NULL */
   int64_t microbatches;
   int batch_axes;     /* as in TableRequest */
   unsigned zeros;     /* a bit for each level that may be taken */

@@ -206,9 +206,8 @@ static void find_factors(Space *space) {
   }
 }
 
-int64_t pinned_axis_size(const SearchInput *input, int axis) {
-  const Pins *pins = input->pins;
-  int64_t left = input->ranks;
+int64_t pinned_axis_size(const Pins *pins, int64_t ranks, int axis) {
+  int64_t left = ranks;
   bool is_first = true;
   for (int a = 0; a < pins->axes.n; a++) {
     int64_t size = pins->axes.data[a].size;
@@ -219,12 +218,11 @@ int64_t pinned_axis_size(const SearchInput *input, int axis) {
   return is_first ? left : 1;
 }
 
-const Mesh *pinned_mesh(const SearchInput *input) {
-  const Pins *pins = input->pins;
-  Mesh *mesh = ARENA_NEW(input->arena, Mesh);
+const Mesh *pinned_mesh(Arena *arena, const Pins *pins, int64_t ranks) {
+  Mesh *mesh = ARENA_NEW(arena, Mesh);
   if (!pins || !pins_have_mesh(pins)) return NULL;
   for (int a = 0; a < pins->axes.n; a++) {
-    int64_t size = pinned_axis_size(input, a);
+    int64_t size = pinned_axis_size(pins, ranks, a);
     if (size == 1) continue;
     if (mesh->n_axes == MOST_MESH_AXES) return NULL;
     mesh->axes[mesh->n_axes++] =

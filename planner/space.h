@@ -47,10 +47,10 @@ typedef struct Space {
 Space space_of(const SearchInput *input);
 /* Returns the size of an axis of a written mesh: one that is open takes the
  * ranks that the others leave. */
-int64_t pinned_axis_size(const SearchInput *input, int axis);
+int64_t pinned_axis_size(const Pins *pins, int64_t ranks, int axis);
 /* Returns the written mesh without axes of size 1.  Returns NULL if nobody
  * wrote one, or if units cannot be assigned over so many axes. */
-const Mesh *pinned_mesh(const SearchInput *input);
+const Mesh *pinned_mesh(Arena *arena, const Pins *pins, int64_t ranks);
 /* The restrictions in words. */
 /* `units`: of the plans that place unit by unit; NULL: there are none. */
 const char *space_words(const Space *space, const char *units);

@@ -23,10 +23,12 @@ static const void *key_of(uint64_t hash) {
 
 /* ---- shapes ---- */
 
-static uint64_t hash_unit(const Units *units, int unit) {
+static uint64_t hash_unit(const TableRequest *r, int unit) {
+  const Units *units = r->loads.units;
   const PlanUnit *u = units->units.data[unit];
-  uint64_t hash = hash_mix(hash_mix(41, (uint64_t)u->times),
-                           (uint64_t)u->n_dims * 2 + (u->block >= 0));
+  uint64_t hash =
+      hash_mix(hash_mix(unit_pins_hash(r->pins, unit), (uint64_t)u->times),
+               (uint64_t)u->n_dims * 2 + (u->block >= 0));
   for (int d = 0; d < u->n_dims; d++)
     hash =
         hash_mix(hash_mix(hash, (uint64_t)u->dims[d].size),
@@ -73,8 +75,8 @@ static bool has_batch_axes(const PlanUnit *u, const Mesh *mesh,
   return own == axes;
 }
 
-static void add_values(Tabling *t, int unit, int axis, Assignment at,
-                       ValueList *out) {
+static void add_values(Tabling *t, int unit, const UnitPins *pins, int axis,
+                       Assignment at, ValueList *out) {
   const PlanUnit *u = t->r->loads.units->units.data[unit];
   if (out->values.n >= MOST_VALUES) {
     t->out->is_partial = true;
@@ -82,16 +84,16 @@ static void add_values(Tabling *t, int unit, int axis, Assignment at,
   }
   if (axis == t->r->loads.mesh->n_axes || axis == MOST_MESH_AXES) {
     if (has_batch_axes(u, t->r->loads.mesh, at, t->r->batch_axes) &&
-        loads_allow(t->loads, unit, at))
+        unit_pins_allow(pins, unit, at) && loads_allow(t->loads, unit, at))
       vec_push(t->arena, &out->values, at);
     return;
   }
   at.loop[axis] = NO_LOOP;
-  add_values(t, unit, axis + 1, at, out);
+  add_values(t, unit, pins, axis + 1, at, out);
   for (int d = 0; d < u->n_dims; d++) {
     if (u->dims[d].is_whole || u->dims[d].size < 2) continue;
     at.loop[axis] = (int8_t)d;
-    add_values(t, unit, axis + 1, at, out);
+    add_values(t, unit, pins, axis + 1, at, out);
   }
 }
 
@@ -128,7 +130,9 @@ static const UnitShape *shape_of(Tabling *t, int unit) {
   ValueList list = {0};
   Assignment none;
   memset(none.loop, NO_LOOP, sizeof none.loop);
-  add_values(t, unit, 0, none, &list);
+  add_values(t, unit, t->r->pins, 0, none, &list);
+  if (list.values.n == 0 && t->r->pins)
+    add_values(t, unit, NULL, 0, none, &list);
   if (list.values.n == 0) return NULL;
   Load *loads = ARENA_ARRAY(t->arena, Load, list.values.n);
   int64_t times = t->r->loads.units->units.data[unit]->times;
@@ -189,7 +193,7 @@ static bool make_tables(Tabling *t) {
   t->out->unit = ARENA_ARRAY(t->arena, const UnitShape *, units->units.n);
   t->out->edge = ARENA_ARRAY(t->arena, const EdgeTable *, units->edges.n + 1);
   for (int u = 0; u < units->units.n; u++) {
-    t->hashes[u] = hash_unit(units, u);
+    t->hashes[u] = hash_unit(t->r, u);
     t->out->unit[u] = shape_of(t, u);
     if (!t->out->unit[u]) return false;
   }

@@ -5,13 +5,16 @@
 #ifndef PLANNER_UNIT_TABLES_H
 #define PLANNER_UNIT_TABLES_H
 
-#include "planner/loads.h"
+#include "planner/unit_pins.h"
 
 typedef struct TableRequest {
   LoadRequest loads;
   /* The axes that shard the batch of every unit; ANY_AXES: each may differ.
    * Micro-batches of other shards would wait for each other. */
   int batch_axes;
+  /* Lines of a person; or NULL.  A unit that cannot keep them has all
+   * assignments. */
+  const UnitPins *pins;
 } TableRequest;
 
 /* Units that are equal but for their paths share one. */

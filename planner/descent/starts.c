@@ -41,7 +41,8 @@ Candidate plain_candidate(const Pricing *p) {
   Candidate c = {.n_axes = ranks > 1, .sizes = {ranks}};
   if (pricing_mesh_is_open(p)) return c;
   c.n_axes = pricing_pins(p)->axes.n;
-  for (int a = 0; a < c.n_axes; a++) c.sizes[a] = pinned_axis_size(p->input, a);
+  for (int a = 0; a < c.n_axes; a++)
+    c.sizes[a] = pinned_axis_size(pricing_pins(p), ranks, a);
   return c;
 }
 

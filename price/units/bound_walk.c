@@ -171,8 +171,17 @@ static bool make_settings(BoundWalk *b, const Mesh *mesh,
   return true;
 }
 
+static bool walk_microbatches(BoundWalk *b, const Mesh *mesh) {
+  const BoundRequest *r = b->r;
+  if (r->microbatches) return make_settings(b, mesh, r->microbatches);
+  for (int64_t m = 1; m <= r->batch && r->batch % m == 0; m *= 2)
+    if (!make_settings(b, mesh, m)) return false;
+  return true;
+}
+
 static bool walk_meshes(BoundWalk *b) {
   const BoundRequest *r = b->r;
+  if (r->mesh) return walk_microbatches(b, r->mesh);
   for (int64_t outer = 1; outer <= r->ranks; outer++) {
     if (r->ranks % outer != 0 || (outer == 1 && r->ranks > 1)) continue;
     Mesh *mesh = ARENA_NEW(b->arena, Mesh);
@@ -181,11 +190,7 @@ static bool walk_meshes(BoundWalk *b) {
       if (sizes[i] > 1)
         mesh->axes[mesh->n_axes++] = (MeshAxis){.name = i ? "inner" : "outer",
                                                 .size = (int32_t)sizes[i]};
-    int64_t m = r->microbatches ? r->microbatches : 1;
-    for (; m <= r->batch && r->batch % m == 0; m *= 2) {
-      if (!make_settings(b, mesh, m)) return false;
-      if (r->microbatches) break;
-    }
+    if (!walk_microbatches(b, mesh)) return false;
   }
   return true;
 }

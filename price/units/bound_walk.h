@@ -19,6 +19,7 @@ typedef struct BoundRequest {
   const ClusterSlice *slice;
   const CostModel *model;
   int64_t ranks, batch;
+  const Mesh *mesh;     /* NULL: all of one or two axes on all ranks */
   int64_t microbatches; /* 0: powers of two that divide the batch */
   unsigned zeros;       /* a bit for each level */
   bool may_recompute;   /* all blocks of repeats */

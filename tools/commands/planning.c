@@ -269,8 +269,6 @@ static void add_kernels(Planning *planning, SearchInput *input) {
   TrialPlan plan = {.pins = ARENA_NEW(tool->arena, Pins),
                     .blocks = KEPT_BLOCKS,
                     .is_training_only = true};
-  if (pins && (pins_have_mesh(pins) || pins->shards.n || pins->of_paths.n))
-    return;
   input->paths = known_paths(planning);
   if (!input->paths || !driver_try(&planning->loaded, tool->memory, &plan,
                                    &planning->request, trial))

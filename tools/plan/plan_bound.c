@@ -1,6 +1,7 @@
 /*
  * plan_bound.c -- bounds the step of what a search looked at.
  */
+#include "planner/space.h"
 #include "tools/commands/planning.h"
 
 /* Returns why loads are no bounds, or NULL.  Measured launches and messages may
@@ -38,6 +39,11 @@ Bound planning_bound(const Planning *planning, Ps step) {
                           .step = step,
                           .is_stopped = input->host->is_stopped,
                           .user = input->host->user};
+  request.mesh = pinned_mesh(arena, pins, input->ranks);
+  if (pins && pins_have_mesh(pins) && !request.mesh)
+    return (Bound){.reason = "the written mesh has more than three axes"};
+  if (pins && pins->zero_over.n_axes > 0)
+    return (Bound){.reason = "ZeRO is over written axes"};
   if (pins && pins->microbatches.is_set)
     request.microbatches = pins->microbatches.value;
   return plan_bound(arena, &request);
