@@ -85,6 +85,7 @@ static bool try_first(BoundWalk *b, WalkedSetting *s) {
   stream.of[BOUND_forward_stream] = stream.of[BOUND_backward_stream] =
       BOUND_ONE;
   if (!try_weights(b, s, stream)) return false;
+  if (s->bound < b->r->step && b->r->first) ask(b, s, b->r->first);
   if (s->bound < b->r->step && b->last.split >= -1) try_weights(b, s, b->last);
   b->last = s->weights;
   return true;

@@ -25,6 +25,7 @@ typedef struct BoundRequest {
   bool may_recompute;   /* all blocks of repeats */
   Bytes memory;         /* of a rank */
   Ps step;              /* of a plan of the space; the bound is no higher */
+  const BoundWeights *first; /* to be tried early for each setting; or NULL */
   bool (*is_stopped)(void *user); /* or NULL; if so there is no bound */
   void *user;
 } BoundRequest;

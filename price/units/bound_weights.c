@@ -16,7 +16,7 @@ static const NamedMeaning weights_info[] = {
 };
 
 static const NamedMeaning restrictions_info[] = {
-#define RESTRICTION(name, meaning) {#name, meaning},
+#define RESTRICTION(name, is_in_all, meaning) {#name, meaning},
 #include "price/units/restrictions.def"
 };
 
@@ -34,6 +34,14 @@ const char *restriction_name(Restriction restriction) {
 
 const char *restriction_meaning(Restriction restriction) {
   return restrictions_info[restriction].meaning;
+}
+
+unsigned restrictions_of_all(void) {
+  return 0
+#define RESTRICTION(name, is_in_all, meaning)                                  \
+  | (unsigned)(is_in_all) << RESTRICTION_##name
+#include "price/units/restrictions.def"
+      ;
 }
 
 static bool has_link(const BoundWeights *w) {

@@ -39,13 +39,15 @@ bool bound_weights_read(const char *text, BoundWeights *out);
 /* ---- what all plans of the space have in common ---- */
 
 typedef enum Restriction {
-#define RESTRICTION(name, meaning) RESTRICTION_##name,
+#define RESTRICTION(name, is_in_all, meaning) RESTRICTION_##name,
 #include "price/units/restrictions.def"
   N_RESTRICTIONS
 } Restriction;
 
 const char *restriction_name(Restriction restriction);
 const char *restriction_meaning(Restriction restriction);
+/* Returns a bit for each restriction that every bound has. */
+unsigned restrictions_of_all(void);
 /* Returns a bit for each name in the text, which are separated by spaces.
  * Returns false if there is another one. */
 bool restrictions_read(const char *text, unsigned *out);

@@ -158,6 +158,15 @@ for change in 's/^  bound .*/  bound = 100s/' 's/^  gap .*/  gap = 0.9999/' 's/f
   "$dnnc" verify $small --plan claim.plan --cluster "$cluster" --json >out.json && fail "verified: $change"
   [ "$(field certificate_ok out.json)" = false ] || { cat out.json; fail "not refused: $change"; }
 done
+grep -qx 'bound: computed again, no plan of its space that fits is faster' words || { cat words; fail "the bound is not computed again"; }
+# A bound raised by 0.1 % with its gap is refused, and so is one that a pin raised if it does not say so; a lower one is a bound, too.
+scale_bound() { awk -v by="$1" '$1 == "step" { step = $3 + 0 } $1 == "bound" { unit = $3; gsub(/[0-9.]/, "", unit); $3 = sprintf("%.9f%s", bound = ($3 + 0) * by, unit) }
+  $1 == "gap" { $3 = sprintf("%.17g", 1 - bound / step) } { print }' "$2"; }
+scale_bound 1.001 a.plan >claim.plan
+"$dnnc" verify $small --plan claim.plan --cluster "$cluster" --json >out.json && fail "a raised bound"
+grep -q '"certificate_fault":"the bound is not one: plans of .* may take [0-9.]* ms, see .limit.' out.json || { cat out.json; fail "a raised bound"; }
+scale_bound 0.9 a.plan >claim.plan
+"$dnnc" verify $small --plan claim.plan --cluster "$cluster" >words || { cat words; fail "a lower bound"; }
 "$dnnc" verify $annotated --plan edited.plan --cluster "$cluster" >words 2>message && fail "edited lines are verified"
 [ ! -s words ] && grep -q "the certificate of 'edited.plan' is of other lines" message || { cat message; fail "edited lines"; }
 "$dnnc" verify $annotated --plan edited.plan >words 2>message || { cat message; fail "edited lines without a cluster"; }

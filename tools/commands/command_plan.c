@@ -66,22 +66,25 @@ static const char *bound_weights(Arena *arena, const Bound *bound) {
   return text_string(&out);
 }
 
-static const char *bound_restrictions(Arena *arena) {
+static const char *bound_restrictions(Arena *arena, unsigned restrictions) {
   Text out = text_create(arena);
   for (Restriction i = 0; i < N_RESTRICTIONS; i++)
-    text_printf(&out, "%s%s", i ? " " : "", restriction_name(i));
+    if (restrictions >> i & 1)
+      text_printf(&out, "%s%s", i ? " " : "", restriction_name(i));
   return text_string(&out);
 }
 
-static void set_bound(Certificate *out, Arena *arena, const Chosen *chosen,
-                      const Bound *bound) {
+static void set_bound(Certificate *out, const Planning *planning,
+                      const Chosen *chosen, const Bound *bound) {
+  Arena *arena = planning->tool->arena;
   if (bound->reason) return;
   certificate_set_amount(out, CERTIFICATE_bound, bound->time);
   certificate_set_number(out, CERTIFICATE_gap, gap_of(chosen, bound));
   certificate_set_text(out, CERTIFICATE_limit, bound_limit(arena, bound));
   certificate_set_text(out, CERTIFICATE_weights, bound_weights(arena, bound));
-  certificate_set_text(out, CERTIFICATE_restrictions,
-                       bound_restrictions(arena));
+  certificate_set_text(
+      out, CERTIFICATE_restrictions,
+      bound_restrictions(arena, planning_restrictions(planning)));
 }
 
 static Certificate certificate_of(const Planning *planning,
@@ -102,7 +105,7 @@ static Certificate certificate_of(const Planning *planning,
                          chosen->trial.priced.price.step);
   if (chosen->floor > 0)
     certificate_set_amount(&out, CERTIFICATE_floor, chosen->floor);
-  set_bound(&out, planning->tool->arena, chosen, bound);
+  set_bound(&out, planning, chosen, bound);
   certificate_set_text(&out, CERTIFICATE_space, result->space);
   return out;
 }

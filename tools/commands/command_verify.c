@@ -66,6 +66,7 @@ static void print_json(Tool *tool, const VerifyReport *report,
   add_text(&out, "sizes", report->sizes);
   add_text(&out, "kept_sizes", report->kept_sizes);
   add_text(&out, "certificate_fault", certificate->fault);
+  add_text(&out, "bound_not_checked", certificate->bound_not_checked);
   if (report->has_single_elements) text_add(&out, ",\"single_elements\":true");
   add_text(&out, "blocks", report->repeats);
   text_printf(&out, ",\"batch_shards\":%lld,\"different_shards\":%lld",
@@ -123,6 +124,18 @@ static void add_comparison(Text *out, const VerifyReport *report) {
                 report->clip);
 }
 
+static void add_certificate(Text *out, const CertificateCheck *certificate) {
+  const char *why = certificate->bound_not_checked;
+  add_line(out, why ? ANSWER_yes : certificate->is_right,
+           "certificate: priced again, a step takes as long as it says",
+           certificate->fault, "certificate");
+  if (why)
+    text_printf(out, "bound: not checked: %s\n", why);
+  else if (certificate->has_bound && certificate->is_right == ANSWER_yes)
+    text_add(out, "bound: computed again, no plan of its space that fits is "
+                  "faster\n");
+}
+
 static void print_words(Tool *tool, const Compilation *c,
                         const VerifyReport *report,
                         const CertificateCheck *certificate) {
@@ -162,10 +175,7 @@ static void print_words(Tool *tool, const Compilation *c,
            "memory: nothing is overwritten early, and the peak is the highest "
            "byte touched",
            report->memory_fault, "memory");
-  if (tool->options.cluster)
-    add_line(&out, certificate->is_right,
-             "certificate: priced again, a step takes as long as it says",
-             certificate->fault, "certificate");
+  if (tool->options.cluster) add_certificate(&out, certificate);
   tool_print(&out);
 }
 

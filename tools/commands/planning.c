@@ -15,6 +15,7 @@
 
 #include "ir/model/repeat.h"
 #include "tools/commands/child.h"
+#include "tools/plan/one_rank.h"
 
 enum {
   FEWER_BLOCKS = 10,
@@ -263,32 +264,17 @@ static const PlanPaths *known_paths(Planning *planning) {
 
 /* The program of one rank, whose kernels the search places. */
 static void add_kernels(Planning *planning, SearchInput *input) {
-  Tool *tool = planning->tool;
-  const Pins *pins = planning->loaded.pins;
-  Trial *trial = ARENA_NEW(tool->arena, Trial);
-  TrialPlan plan = {.pins = ARENA_NEW(tool->arena, Pins),
-                    .blocks = KEPT_BLOCKS,
-                    .is_training_only = true};
+  OneRank program;
   input->paths = known_paths(planning);
-  if (!input->paths || !driver_try(&planning->loaded, tool->memory, &plan,
-                                   &planning->request, trial))
+  if (!input->paths ||
+      !one_rank_compile(planning->tool, &planning->loaded, &planning->request,
+                        input->ranks, &program))
     return;
-  ClusterSlice *slice = ARENA_NEW(tool->arena, ClusterSlice);
-  CostModel *model = ARENA_NEW(tool->arena, CostModel);
-  *model = trial->priced.model;
-  *slice = cluster_slice(tool->arena, trial->priced.cluster,
-                         planning->request.first_rank, input->ranks);
-  if (!driver_cost_model(&trial->c, slice, model)) return;
-  Repeat *repeats = ARENA_ARRAY(tool->arena, Repeat, MOST_REPEATS);
-  int n = graph_repeats(planning->loaded.model->train, NULL, repeats);
-  input->repeats = (UnitRepeats){n, KEPT_BLOCKS, repeats};
-  input->kernels = trial->c.trained;
-  input->model = model;
-  input->slice = slice;
-  input->memory = trial->priced.memory;
-  if (pins && pins->memory_bytes.is_set &&
-      pins->memory_bytes.value < input->memory)
-    input->memory = pins->memory_bytes.value;
+  input->repeats = program.repeats;
+  input->kernels = program.kernels;
+  input->model = program.model;
+  input->slice = program.slice;
+  input->memory = program.memory;
 }
 
 /* A price takes time for each node of a program, so a number of nodes is what

@@ -90,6 +90,8 @@ bool planning_choose(Planning *planning, const char *candidate, Diags **diags,
 /* Returns a time below the step of every plan that planning_search looked at
  * and that fits; none is as long as `step`. */
 Bound planning_bound(const Planning *planning, Ps step);
+/* Returns a bit for each restriction of these plans. */
+unsigned planning_restrictions(const Planning *planning);
 
 /* ---- tools/plan/plan_simplify.c ---- */
 

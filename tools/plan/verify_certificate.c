@@ -5,11 +5,13 @@
  *     certificate { step = 45.81ms }     priced again: 45.81 ms or another step
  *
  * A certificate above lines of another plan says nothing about them and is
- * refused.
+ * refused.  The bound is computed again over the whole space by
+ * planner/recheck, which shares no table with the search.
  */
 #include "driver/trial.h"
-#include "price/units/bound_weights.h"
+#include "planner/recheck/recheck.h"
 #include "tools/commands/tool_price.h"
+#include "tools/plan/one_rank.h"
 #include "tools/plan/verify_certificate.h"
 
 #include "tools/show/inspect.h"
@@ -58,28 +60,74 @@ static void compare_step(Tool *tool, const Compilation *c,
   driver_end_trial(&trial);
 }
 
-/* Bound, gap, weights and restrictions of a certificate agree.  The bound is
- * not computed again: not supported yet. */
-static const char *fault_of_bound(const Compilation *c) {
-  const CertificateValue *bound = value_of(c, CERTIFICATE_bound);
+/* ---- the bound ---- */
+
+/* Returns how bound, gap, weights and restrictions disagree, or NULL. */
+static const char *read_claim(const Compilation *c, BoundClaim *out,
+                              unsigned *out_restrictions) {
   const CertificateValue *step = value_of(c, CERTIFICATE_step);
   const CertificateValue *gap = value_of(c, CERTIFICATE_gap);
   const CertificateValue *weights = value_of(c, CERTIFICATE_weights);
   const CertificateValue *list = value_of(c, CERTIFICATE_restrictions);
-  BoundWeights read;
-  unsigned restrictions = 0;
-  if (!bound || !step) return NULL;
-  if (bound->amount > step->amount) return "the bound is above the step";
-  double is = 1 - (double)bound->amount / (double)step->amount;
+  unsigned all = restrictions_of_all();
+  out->bound = value_of(c, CERTIFICATE_bound)->amount;
+  out->step = step->amount;
+  if (out->bound > out->step) return "the bound is above the step";
+  double is = 1 - (double)out->bound / (double)out->step;
   if (!gap || fabs(gap->number - is) > 1e-9)
     return "the gap is not that of bound and step";
-  if (!weights || !bound_weights_read(weights->text, &read))
+  if (!weights || !bound_weights_read(weights->text, &out->weights))
     return "the weights of the bound do not add up";
-  if (!list || !restrictions_read(list->text, &restrictions) ||
-      restrictions != (1u << N_RESTRICTIONS) - 1)
+  if (!list || !restrictions_read(list->text, out_restrictions) ||
+      (*out_restrictions & all) != all)
     return "the bound holds under all restrictions alone, and one is not "
            "listed";
   return NULL;
+}
+
+static const char *below(Arena *arena, const Bound *found) {
+  Text out = text_create(arena);
+  text_add(&out, "the bound is not one: plans of ");
+  bound_setting_print(&out, &found->setting);
+  text_printf(&out, " may take %s, see 'limit'",
+              inspect_ms(arena, found->time));
+  return text_string(&out);
+}
+
+static void check_bound(Tool *tool, const Compilation *c,
+                        const PriceRequest *request, const BoundClaim *claim,
+                        unsigned restrictions, CertificateCheck *out) {
+  OneRank program;
+  BoundRequest space;
+  Bound found = {.reason = "the program of one rank has no price"};
+  if (one_rank_compile(tool, c, request, c->ranks, &program))
+    found.reason =
+        one_rank_bound(tool->arena, &program, c->pins, restrictions, &space);
+  if (!found.reason) found = recheck_bound(tool->arena, &space, claim);
+  if (found.reason) {
+    out->is_right = ANSWER_not_checked;
+    out->bound_not_checked = found.reason;
+  } else if (!recheck_holds(&found, claim)) {
+    out->is_right = ANSWER_no;
+    out->fault = below(tool->arena, &found);
+  }
+}
+
+static void check(Tool *tool, const Compilation *c, const PriceRequest *request,
+                  CertificateCheck *out) {
+  BoundClaim claim = {0};
+  unsigned restrictions = 0;
+  out->has_bound =
+      value_of(c, CERTIFICATE_bound) && value_of(c, CERTIFICATE_step);
+  if (out->has_bound) out->fault = read_claim(c, &claim, &restrictions);
+  if (!is_of_program(c)) out->fault = "it is of another program";
+  if (out->fault) {
+    out->is_right = ANSWER_no;
+    return;
+  }
+  compare_step(tool, c, request, out);
+  if (out->has_bound && out->is_right == ANSWER_yes)
+    check_bound(tool, c, request, &claim, restrictions, out);
 }
 
 int verify_certificate(Tool *tool, const Compilation *c,
@@ -100,14 +148,6 @@ int verify_certificate(Tool *tool, const Compilation *c,
   if (what_if) tool_use_what_if(tool, what_if->text);
   int code = tool_price_request(tool, &request);
   if (code != EXIT_done) return code;
-  const char *fault = fault_of_bound(c);
-  if (is_of_program(c) && !fault) {
-    compare_step(tool, c, &request, out);
-  } else if (fault) {
-    *out = (CertificateCheck){ANSWER_no, fault};
-  } else {
-    out->is_right = ANSWER_no;
-    out->fault = "it is of another program";
-  }
+  check(tool, c, &request, out);
   return EXIT_done;
 }

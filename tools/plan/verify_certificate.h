@@ -11,12 +11,17 @@
 typedef struct CertificateCheck {
   Answer is_right;
   const char *fault; /* what is wrong, in words; NULL: nothing */
+  bool has_bound;
+  /* Why the bound was not computed again, though nothing else is wrong; NULL:
+   * it was, or there is none. */
+  const char *bound_not_checked;
 } CertificateCheck;
 
 /* Prices the plan again on the cluster of the options and compares the step
- * with that of the certificate, whose bound must agree with its own gap,
- * weights and restrictions.  Checks nothing without a cluster or a certificate
- * of lines.  Returns an exit code, after messages unless it is EXIT_done. */
+ * with that of the certificate.  Its bound must agree with its gap, weights and
+ * restrictions, and is computed again without the search.  Checks nothing
+ * without a cluster or a certificate of lines.  Returns an exit code, after
+ * messages unless it is EXIT_done. */
 int verify_certificate(Tool *tool, const Compilation *c, CertificateCheck *out);
 
 #endif

@@ -1,0 +1,424 @@
+/*
+ * recheck.c -- answers the walk over settings: the least mean of loads of all
+ * assignments, and the least bytes.
+ *
+ * A mean is a sum over copies of units and edges.  The least cost of each alone
+ * adds up to a bound, too, which is mostly enough; else least.c finds the least
+ * sum.  Costs are parts of a picosecond, BOUND_ONE of them, rounded down.
+ */
+#include "planner/recheck/recheck.h"
+
+#include <string.h>
+
+#include "planner/recheck/copies.h"
+#include "planner/recheck/costs.h"
+#include "planner/recheck/least.h"
+
+enum { MOST_VALUES = 4096 };
+#define MOST_ENTRIES ((int64_t)1 << 20)
+
+typedef struct Recheck {
+  Arena *arena;
+  const BoundRequest *r;
+  const Copies *copies;
+  const LeastPair *pairs; /* by copy of an edge */
+  const Kinds *kinds;
+  Costs *costs;
+} Recheck;
+
+/* ---- tables of a mesh, micro-batches and axes of the batch ---- */
+
+typedef struct ValueTable {
+  VEC(Assignment) values;
+  const UnitCost *costs; /* by value */
+} ValueTable;
+
+/* Values that place the value of an edge alike cost the same there. */
+typedef struct Places {
+  const int *of;   /* place, by value */
+  VEC(int) values; /* by place: one that has it */
+} Places;
+
+typedef struct PlaceTable {
+  Places from, to;
+  const EdgeCost *costs; /* [place of `from` * places of `to` + that of `to`] */
+} PlaceTable;
+
+typedef struct Tables {
+  ValueTable *units;   /* by kind */
+  PlaceTable *edges;   /* by kind */
+  const int *n_values; /* by copy */
+  const LeastOrder *order;
+} Tables;
+
+/* Lists what each axis may shard, from this axis on. */
+static void list_values(Recheck *k, const BoundSetting *s, const PlanUnit *unit,
+                        int axis, Assignment at, ValueTable *out) {
+  if (out->values.n > MOST_VALUES) return;
+  if (axis == s->mesh->n_axes) {
+    if (costs_allow(k->costs, unit, at) &&
+        costs_shard_batch(k->costs, unit, at, s->batch_axes))
+      vec_push(k->arena, &out->values, at);
+    return;
+  }
+  for (int loop = NO_LOOP; loop < unit->n_dims; loop++) {
+    at.loop[axis] = (int8_t)loop;
+    list_values(k, s, unit, axis + 1, at, out);
+  }
+}
+
+static void fill_units(Recheck *k, const BoundSetting *s, Tables *out) {
+  out->units = ARENA_ARRAY(k->arena, ValueTable, k->kinds->n_units + 1);
+  for (int i = 0; i < k->kinds->n_units; i++) {
+    ValueTable *table = &out->units[i];
+    int unit = k->kinds->first_unit[i];
+    Assignment none;
+    memset(none.loop, NO_LOOP, sizeof none.loop);
+    list_values(k, s, k->r->units->units.data[unit], 0, none, table);
+    UnitCost *costs = ARENA_ARRAY(k->arena, UnitCost, table->values.n + 1);
+    for (int v = 0; v < table->values.n; v++)
+      costs[v] = cost_of_unit(k->costs, unit, table->values.data[v]);
+    table->costs = costs;
+  }
+}
+
+static bool are_placed_alike(const Recheck *k, const UnitEdge *edge,
+                             const DimMap *dims, LoopSet partial, Assignment a,
+                             Assignment b) {
+  for (int d = 0; d < edge->type->rank; d++)
+    if (costs_axes(k->costs, a, dims->at[d]) !=
+        costs_axes(k->costs, b, dims->at[d]))
+      return false;
+  return costs_axes_of(k->costs, a, partial) ==
+         costs_axes_of(k->costs, b, partial);
+}
+
+static Places places_of(Recheck *k, const UnitEdge *edge, const DimMap *dims,
+                        LoopSet partial, const ValueTable *table) {
+  Places out = {0};
+  int *of = ARENA_ARRAY(k->arena, int, table->values.n + 1);
+  for (int v = 0; v < table->values.n; v++) {
+    int p = 0;
+    while (p < out.values.n &&
+           !are_placed_alike(k, edge, dims, partial, table->values.data[v],
+                             table->values.data[out.values.data[p]]))
+      p++;
+    if (p == out.values.n) vec_push(k->arena, &out.values, v);
+    of[v] = p;
+  }
+  out.of = of;
+  return out;
+}
+
+static PlaceTable place_table(Recheck *k, const UnitEdge *edge,
+                              const Tables *tables) {
+  const ValueTable *from = &tables->units[k->kinds->of_unit[edge->from]];
+  const ValueTable *to = &tables->units[k->kinds->of_unit[edge->to]];
+  PlaceTable out = {places_of(k, edge, &edge->from_dims, edge->partial, from),
+                    places_of(k, edge, &edge->to_dims, 0, to), NULL};
+  int n_to = out.to.values.n;
+  EdgeCost *costs =
+      ARENA_ARRAY(k->arena, EdgeCost, out.from.values.n * n_to + 1);
+  for (int i = 0; i < out.from.values.n; i++)
+    for (int j = 0; j < n_to; j++)
+      costs[i * n_to + j] = cost_of_edge(
+          k->costs, edge, from->values.data[out.from.values.data[i]],
+          to->values.data[out.to.values.data[j]]);
+  out.costs = costs;
+  return out;
+}
+
+static void make_order(Recheck *k, Tables *out) {
+  int *n_values = ARENA_ARRAY(k->arena, int, k->copies->n + 1);
+  for (int i = 0; i < k->copies->n; i++)
+    n_values[i] = out->units[k->kinds->of_unit[k->copies->unit[i]]].values.n;
+  out->n_values = n_values;
+  out->order = least_order(k->arena, k->copies->n, n_values, k->copies->n_edges,
+                           k->pairs, MOST_ENTRIES);
+}
+
+static const void *open_tables(void *user, const BoundSetting *setting,
+                               const char **out_reason) {
+  Recheck *k = user;
+  Tables *out = ARENA_NEW(k->arena, Tables);
+  costs_set(k->costs, setting->mesh, setting->microbatches);
+  fill_units(k, setting, out);
+  for (int i = 0; i < k->kinds->n_units; i++) {
+    if (out->units[i].values.n == 0) return NULL;
+    if (out->units[i].values.n > MOST_VALUES)
+      *out_reason = "a unit has too many assignments";
+  }
+  if (*out_reason) return NULL;
+  out->edges = ARENA_ARRAY(k->arena, PlaceTable, k->kinds->n_edges + 1);
+  for (int i = 0; i < k->kinds->n_edges; i++)
+    out->edges[i] =
+        place_table(k, &k->r->units->edges.data[k->kinds->first_edge[i]], out);
+  make_order(k, out);
+  if (!out->order) *out_reason = "a table would be too large";
+  return out;
+}
+
+/* ---- a mean ---- */
+
+static double bytes_of(const BoundSetting *s, const UnitCost *cost) {
+  const StateCost *state = &cost->zero[s->zero];
+  double kept = s->recomputes ? cost->left : cost->saved;
+  return state->state + kept + (s->microbatches > 1 ? state->gradients : 0);
+}
+
+static UnitSide side_of(const Recheck *k, const BoundQuestion *q, int unit) {
+  return k->r->units->splits.data[q->weights.split].units[unit];
+}
+
+/* The kernels of the backward pass, one after the other.  With a split these
+ * are those of the rest, behind the chain of the head. */
+static double backward_stream(const Recheck *k, const BoundQuestion *q,
+                              int unit, const UnitCost *cost, double taken) {
+  double stream =
+      cost->chain + cost->weights + taken * cost->zero[q->setting->zero].sums;
+  if (q->weights.split >= 0) switch (side_of(k, q, unit)) {
+    case SIDE_rest: return stream;
+    case SIDE_head: return cost->chain + cost->cut[1];
+    case SIDE_both: return cost->chain;
+    }
+  /* A block is computed again up to what it leaves. */
+  bool runs_again = q->setting->recomputes && cost->saved > cost->left &&
+                    k->r->units->units.data[unit]->block >= 0;
+  return stream + (runs_again ? cost->forward : 0);
+}
+
+/* Returns what a unit adds to the mean, bytes at their price included. */
+static double unit_mean(const Recheck *k, const BoundQuestion *q, int unit,
+                        const UnitCost *cost) {
+  const int *w = q->weights.of, link = q->weights.link;
+  const StateCost *state = &cost->zero[q->setting->zero];
+  /* Transfers take a part of the stream that they run beside. */
+  double taken = (double)k->r->model->rates.interference / (double)SIM_ONE;
+  double gathers = state->gather_links.of[link];
+  double sums = state->sum_links.of[link];
+  double forward = cost->links[0].of[link], backward = cost->links[1].of[link];
+  /* With ZeRO 3 it is not known in which pass a gather runs. */
+  bool in_any = q->setting->zero == 3;
+  int of_gathers = w[BOUND_forward_stream];
+  if (in_any && w[BOUND_backward_stream] < of_gathers)
+    of_gathers = w[BOUND_backward_stream];
+  return w[BOUND_forward_stream] * (cost->forward + cost->cut[0]) +
+         of_gathers * taken * state->gathers +
+         w[BOUND_forward_link] * (forward + (in_any ? 0 : gathers)) +
+         w[BOUND_backward_stream] * backward_stream(k, q, unit, cost, taken) +
+         w[BOUND_backward_chain] * (cost->chain + cost->cut[1]) +
+         w[BOUND_backward_link] * (backward + sums) +
+         w[BOUND_all_link] * (forward + backward + gathers + sums) +
+         (BOUND_ONE - w[BOUND_all_link]) * state->update +
+         q->weights.per_byte * BOUND_ONE * bytes_of(q->setting, cost);
+}
+
+static double edge_mean(const BoundQuestion *q, const UnitEdge *edge,
+                        bool is_head, const EdgeCost *cost) {
+  const int *w = q->weights.of;
+  int of_wait =
+      edge->is_backward ? w[BOUND_backward_chain] : w[BOUND_forward_stream];
+  int of_link =
+      edge->is_backward ? w[BOUND_backward_link] : w[BOUND_forward_link];
+  if (edge->is_backward && is_head) of_wait += w[BOUND_backward_stream];
+  return (edge->is_cut ? of_wait * cost->wait : 0) +
+         (of_link + w[BOUND_all_link]) * cost->links.of[q->weights.link];
+}
+
+static int64_t rounded(double cost) {
+  return cost < (double)LEAST_MOST ? (int64_t)cost : LEAST_MOST;
+}
+
+/* ---- sums ---- */
+
+/* Costs of a table, and the least of them. */
+typedef struct Column {
+  const int64_t *costs;
+  int64_t least;
+} Column;
+
+enum { N_SIDES = 3 };
+
+/* A question with its costs, by kind and by side of a split. */
+typedef struct Sum {
+  Recheck *k;
+  const BoundQuestion *q;
+  const Tables *tables;
+  Arena *arena;
+  Column *units, *edges; /* of edges: by place */
+  PairTable *pairs;      /* by value; are made when they are needed */
+} Sum;
+
+static int64_t least_cost(const int64_t *costs, int n) {
+  int64_t least = LEAST_MOST;
+  for (int i = 0; i < n; i++)
+    if (costs[i] < least) least = costs[i];
+  return least;
+}
+
+static const Column *unit_column(Sum *s, int unit) {
+  int kind = s->k->kinds->of_unit[unit];
+  int side = s->q->weights.split < 0 ? 0 : (int)side_of(s->k, s->q, unit);
+  Column *out = &s->units[kind * N_SIDES + side];
+  const ValueTable *table = &s->tables->units[kind];
+  if (out->costs) return out;
+  int64_t *costs = ARENA_ARRAY(s->arena, int64_t, table->values.n);
+  for (int v = 0; v < table->values.n; v++)
+    costs[v] = rounded(unit_mean(s->k, s->q, unit, &table->costs[v]));
+  *out = (Column){costs, least_cost(costs, table->values.n)};
+  return out;
+}
+
+/* Returns where the column of an edge is. */
+static int edge_column(const Sum *s, int edge) {
+  int split = s->q->weights.split;
+  bool is_head = split >= 0 && s->k->r->units->splits.data[split].is_head[edge];
+  return s->k->kinds->of_edge[edge] * 2 + is_head;
+}
+
+static const Column *make_edge_column(Sum *s, int edge) {
+  int at = edge_column(s, edge);
+  Column *out = &s->edges[at];
+  const PlaceTable *table = &s->tables->edges[at / 2];
+  int n = table->from.values.n * table->to.values.n;
+  if (out->costs) return out;
+  int64_t *costs = ARENA_ARRAY(s->arena, int64_t, n);
+  for (int i = 0; i < n; i++)
+    costs[i] = table->costs[i].is_possible
+                   ? rounded(edge_mean(s->q, &s->k->r->units->edges.data[edge],
+                                       at % 2, &table->costs[i]))
+                   : LEAST_MOST;
+  *out = (Column){costs, least_cost(costs, n)};
+  return out;
+}
+
+static int64_t sum_of_least(Sum *s) {
+  const Copies *copies = s->k->copies;
+  int64_t sum = 0;
+  for (int i = 0; i < copies->n; i++)
+    sum += unit_column(s, copies->unit[i])->least;
+  for (int i = 0; i < copies->n_edges; i++)
+    sum += make_edge_column(s, copies->edges[i].edge)->least;
+  return sum;
+}
+
+/* Writes the column of an edge out by values. */
+static const PairTable *pair_table(Sum *s, int edge) {
+  int at = edge_column(s, edge);
+  PairTable *out = &s->pairs[at];
+  const PlaceTable *table = &s->tables->edges[at / 2];
+  const UnitEdge *of = &s->k->r->units->edges.data[edge];
+  int n_from = s->tables->units[s->k->kinds->of_unit[of->from]].values.n;
+  int n_to = s->tables->units[s->k->kinds->of_unit[of->to]].values.n;
+  if (out->costs) return out;
+  int64_t *costs = ARENA_ARRAY(s->arena, int64_t, n_from * n_to);
+  int64_t *turned = ARENA_ARRAY(s->arena, int64_t, n_from * n_to);
+  for (int i = 0; i < n_from; i++)
+    for (int j = 0; j < n_to; j++)
+      costs[i * n_to + j] = turned[j * n_from + i] =
+          s->edges[at]
+              .costs[table->from.of[i] * table->to.values.n + table->to.of[j]];
+  *out = (PairTable){costs, turned};
+  return out;
+}
+
+static int64_t least_of_all(Sum *s, double *out_bytes) {
+  const Copies *copies = s->k->copies;
+  const int64_t **own = ARENA_ARRAY(s->arena, const int64_t *, copies->n + 1);
+  const PairTable **pairs =
+      ARENA_ARRAY(s->arena, const PairTable *, copies->n_edges + 1);
+  int *values = ARENA_ARRAY(s->arena, int, copies->n + 1);
+  for (int i = 0; i < copies->n; i++)
+    own[i] = unit_column(s, copies->unit[i])->costs;
+  for (int i = 0; i < copies->n_edges; i++)
+    pairs[i] = pair_table(s, copies->edges[i].edge);
+  int64_t sum = least_sum(s->arena, s->tables->order, own, pairs, values);
+  for (int i = 0; i < copies->n; i++) {
+    int kind = s->k->kinds->of_unit[copies->unit[i]];
+    *out_bytes +=
+        bytes_of(s->q->setting, &s->tables->units[kind].costs[values[i]]);
+  }
+  return sum;
+}
+
+/* ---- what the walk asks ---- */
+
+static Ps time_of(const Sum *s, int64_t sum) {
+  double free = s->q->weights.per_byte * (double)s->k->r->memory;
+  return (Ps)((double)sum / BOUND_ONE - free);
+}
+
+static BoundAnswer answer(void *user, const BoundQuestion *question) {
+  Recheck *k = user;
+  Sum s = {.k = k,
+           .q = question,
+           .tables = question->tables,
+           .arena = arena_beside(k->arena)};
+  s.units = ARENA_ARRAY(s.arena, Column, k->kinds->n_units * N_SIDES + 1);
+  s.edges = ARENA_ARRAY(s.arena, Column, k->kinds->n_edges * 2 + 1);
+  s.pairs = ARENA_ARRAY(s.arena, PairTable, k->kinds->n_edges * 2 + 1);
+  BoundAnswer out = {.is_known = true, .time = time_of(&s, sum_of_least(&s))};
+  double bytes = 0;
+  if (out.time < k->r->step) {
+    out.time = time_of(&s, least_of_all(&s, &bytes));
+    out.bytes = (Bytes)bytes;
+  }
+  arena_destroy(s.arena);
+  return out;
+}
+
+static Bytes least_bytes(void *user, const BoundQuestion *question) {
+  const Recheck *k = user;
+  const Tables *tables = question->tables;
+  double sum = 0;
+  for (int u = 0; u < k->r->units->units.n; u++) {
+    const ValueTable *table = &tables->units[k->kinds->of_unit[u]];
+    double least = bytes_of(question->setting, &table->costs[0]);
+    for (int v = 1; v < table->values.n; v++) {
+      double bytes = bytes_of(question->setting, &table->costs[v]);
+      if (bytes < least) least = bytes;
+    }
+    sum += least * (double)k->r->units->units.data[u]->times;
+  }
+  return (Bytes)sum;
+}
+
+static Bound walk(Arena *arena, const BoundRequest *request) {
+  Recheck k = {.arena = arena,
+               .r = request,
+               .copies = copies_of(arena, request->units),
+               .kinds = kinds_of(arena, request->units)};
+  if (!k.copies)
+    return (Bound){.reason = "blocks that are not neighbours share a value"};
+  LeastPair *pairs = ARENA_ARRAY(arena, LeastPair, k.copies->n_edges + 1);
+  for (int i = 0; i < k.copies->n_edges; i++)
+    pairs[i] = (LeastPair){k.copies->edges[i].from, k.copies->edges[i].to};
+  k.pairs = pairs;
+  k.costs = costs_create(arena, request);
+  BoundEvaluator evaluator = {&k, open_tables, answer, least_bytes};
+  Bound out = bound_walk(arena, request, &evaluator);
+  costs_destroy(k.costs);
+  return out;
+}
+
+bool recheck_holds(const Bound *found, const BoundClaim *claim) {
+  return (double)found->time >= (double)claim->bound * (1 - 1e-9) - 1;
+}
+
+/* A file may name any link and split. */
+static bool are_there(const BoundWeights *weights, const Units *units) {
+  return weights->link < N_LOAD_LINKS && weights->split < units->splits.n;
+}
+
+/* Settings that reach the claim get no more work.  Where one does not, each
+ * gets as much as in a search. */
+Bound recheck_bound(Arena *arena, const BoundRequest *request,
+                    const BoundClaim *claim) {
+  BoundRequest space = *request;
+  if (are_there(&claim->weights, request->units)) space.first = &claim->weights;
+  space.step = claim->bound;
+  Bound found = walk(arena, &space);
+  if (found.reason || recheck_holds(&found, claim)) return found;
+  space.step = claim->step;
+  return walk(arena, &space);
+}

@@ -1,0 +1,27 @@
+/*
+ * recheck.h -- declares the bound of a space as those compute it who do not
+ * trust the search.
+ *
+ * The walk over settings and weights is that of the search, which cannot make a
+ * bound too high.  Tables, sums and least sums are written anew.
+ */
+#ifndef PLANNER_RECHECK_RECHECK_H
+#define PLANNER_RECHECK_RECHECK_H
+
+#include "price/units/bound_walk.h"
+
+/* The bound of a certificate. */
+typedef struct BoundClaim {
+  Ps bound, step; /* step: of the plan */
+  BoundWeights weights;
+} BoundClaim;
+
+/* Returns a time below the step of every plan of the space that fits, no longer
+ * than what is claimed where that is one; so `request` needs no step. */
+Bound recheck_bound(Arena *arena, const BoundRequest *request,
+                    const BoundClaim *claim);
+/* Returns whether the claim holds.  Sums of rounded numbers may differ in the
+ * last digits. */
+bool recheck_holds(const Bound *found, const BoundClaim *claim);
+
+#endif

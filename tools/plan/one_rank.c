@@ -1,0 +1,84 @@
+/*
+ * one_rank.c -- compiles the program of one rank, and makes its units.
+ */
+#include "tools/plan/one_rank.h"
+
+#include "planner/space.h"
+
+bool one_rank_compile(Tool *tool, const Compilation *loaded,
+                      const PriceRequest *request, int64_t ranks,
+                      OneRank *out) {
+  Trial *trial = ARENA_NEW(tool->arena, Trial);
+  TrialPlan plan = {.pins = ARENA_NEW(tool->arena, Pins),
+                    .blocks = KEPT_BLOCKS,
+                    .is_training_only = true};
+  if (!driver_try(loaded, tool->memory, &plan, request, trial)) return false;
+  ClusterSlice *slice = ARENA_NEW(tool->arena, ClusterSlice);
+  CostModel *model = ARENA_NEW(tool->arena, CostModel);
+  *model = trial->priced.model;
+  *slice = cluster_slice(tool->arena, trial->priced.cluster,
+                         request->first_rank, ranks);
+  if (!driver_cost_model(&trial->c, slice, model)) return false;
+  Repeat *repeats = ARENA_ARRAY(tool->arena, Repeat, MOST_REPEATS);
+  int n = graph_repeats(loaded->model->train, NULL, repeats);
+  const Pins *pins = loaded->pins;
+  *out = (OneRank){.kernels = trial->c.trained,
+                   .repeats = {n, KEPT_BLOCKS, repeats},
+                   .cluster = trial->priced.cluster,
+                   .slice = slice,
+                   .model = model,
+                   .memory = trial->priced.memory,
+                   .ranks = ranks};
+  if (pins && pins->memory_bytes.is_set &&
+      pins->memory_bytes.value < out->memory)
+    out->memory = pins->memory_bytes.value;
+  return true;
+}
+
+/* Measured launches and messages may be faster than formulas. */
+static const char *no_bound(const OneRank *program, const Pins *pins) {
+  if (program->slice->n_groups > 1) return "the machines are of several kinds";
+  if (program->cluster->n_curves > 0) return "the cluster has measured curves";
+  if (pins && pins->reduces_bf16) return "sums of gradients have 16 bits";
+  if (pins && pins->zero_over.n_axes > 0) return "ZeRO is over written axes";
+  if (program->model->profile) return "a profile has measured launches";
+  return NULL;
+}
+
+static bool is_fixed(unsigned restrictions, Restriction restriction) {
+  return restrictions >> restriction & 1;
+}
+
+/* Narrows the space to what was asked for. */
+static const char *narrow(Arena *arena, const Pins *pins, unsigned restrictions,
+                          BoundRequest *out) {
+  if (is_fixed(restrictions, RESTRICTION_pinned_zero))
+    out->zeros = 1u << pins->zero.value;
+  if (is_fixed(restrictions, RESTRICTION_pinned_microbatches))
+    out->microbatches = pins->microbatches.value;
+  if (is_fixed(restrictions, RESTRICTION_pinned_mesh)) {
+    out->mesh = pinned_mesh(arena, pins, out->ranks);
+    if (!out->mesh) return "the written mesh has more than three axes";
+  }
+  return NULL;
+}
+
+const char *one_rank_bound(Arena *arena, const OneRank *program,
+                           const Pins *pins, unsigned restrictions,
+                           BoundRequest *out) {
+  const char *reason = no_bound(program, pins);
+  const Units *units =
+      reason ? NULL
+             : units_of(arena, program->kernels, pins ? pins->batch_dim : NULL,
+                        &program->repeats, &reason);
+  if (!units) return reason;
+  *out = (BoundRequest){.units = units,
+                        .slice = program->slice,
+                        .model = program->model,
+                        .ranks = program->ranks,
+                        .batch = pins ? pins->batch : 1,
+                        .zeros = program->ranks > 1 ? 0xfu : 1u,
+                        .may_recompute = program->repeats.n > 0,
+                        .memory = program->memory};
+  return pins ? narrow(arena, pins, restrictions, out) : NULL;
+}
