@@ -176,7 +176,7 @@ static int64_t least_in(Arena *arena, const Aim *aim, int *values) {
     pairs[n_pairs++] = (PairCosts){all->edges[i].from, all->edges[i].to, of};
   }
   PairProblem problem = {all->n, n_values, costs, n_pairs, pairs};
-  return eliminate(arena, &problem, MOST_ENTRIES, values);
+  return eliminate_below(arena, &problem, MOST_ENTRIES, values);
 }
 
 /* ---- what the walk asks ---- */
@@ -191,8 +191,8 @@ static BoundAnswer answer(void *user, const BoundQuestion *question) {
   Arena *arena = arena_beside(b->arena);
   int *values = ARENA_ARRAY(arena, int, b->all->n + 1);
   int64_t sum = least_in(arena, &aim, values);
-  BoundAnswer out = {.is_known = sum >= 0};
-  for (int u = 0; u < b->all->n && out.is_known; u++) {
+  BoundAnswer out = {.is_known = true};
+  for (int u = 0; u < b->all->n; u++) {
     int unit = b->all->unit[u];
     const UnitShape *shape = aim.tables->unit[unit];
     out.bytes += bytes_of(&shape->loads[values[u]], aim.s) /

@@ -8,6 +8,11 @@
  * Next comes the variable whose elimination makes the smallest table.  Then the
  * values are read back from the last one to the first.
  *
+ * Where that table would be too large, the tables of the variable may be
+ * eliminated in groups, as if it could have another value in each
+ * (mini-buckets: Dechter and Rish, 2003).  The sum is then too low, if
+ * anything.
+ *
  * Equal blocks of a program have equal tables, so most eliminations have been
  * done before: a table is known by its contents, less its least entry, which is
  * added up apart.  What has come through some equal blocks is soon the same
@@ -18,6 +23,7 @@
 #include <string.h>
 
 enum { MOST_WIDTH = 12 };
+#define TOO_MANY ((int64_t)1 << 40) /* entries of a table */
 
 typedef struct SumTable {
   int n;
@@ -47,6 +53,8 @@ typedef struct Elimination {
   Arena *arena;
   const PairProblem *p;
   int64_t most;
+  bool may_split;         /* where tables would have more entries */
+  const int64_t *nothing; /* costs of a variable that another group has */
   VEC(SumTable) tables;
   IntList *of_var; /* tables of each variable */
   bool *is_gone;
@@ -93,32 +101,25 @@ static void put_pair(Elimination *e, const PairCosts *pair) {
   put(e, &table);
 }
 
-/* The variables that share a table with this one.  Returns false if they are
- * too many. */
-static bool find_around(const Elimination *e, int var, SumTable *out) {
-  out->n = 0;
-  for (int i = 0; i < e->of_var[var].n; i++) {
-    const SumTable *table = &e->tables.data[e->of_var[var].data[i]];
-    if (table->is_used) continue;
-    for (int k = 0; k < table->n; k++) {
-      int other = table->vars[k], at = 0;
-      if (other == var) continue;
-      while (at < out->n && out->vars[at] < other) at++;
-      if (at < out->n && out->vars[at] == other) continue;
-      if (out->n == MOST_WIDTH) return false;
-      for (int j = out->n++; j > at; j--) out->vars[j] = out->vars[j - 1];
-      out->vars[at] = other;
-    }
+/* Adds the variables of a table, but for `var`.  Returns false if they are too
+ * many. */
+static bool add_around(const SumTable *table, int var, SumTable *out) {
+  for (int k = 0; k < table->n; k++) {
+    int other = table->vars[k], at = 0;
+    if (other == var) continue;
+    while (at < out->n && out->vars[at] < other) at++;
+    if (at < out->n && out->vars[at] == other) continue;
+    if (out->n == MOST_WIDTH) return false;
+    for (int j = out->n++; j > at; j--) out->vars[j] = out->vars[j - 1];
+    out->vars[at] = other;
   }
   return true;
 }
 
 static int64_t entries(const Elimination *e, const SumTable *table) {
   int64_t n = 1;
-  for (int i = 0; i < table->n; i++) {
+  for (int i = 0; i < table->n && n < TOO_MANY; i++)
     n *= e->p->n_values[table->vars[i]];
-    if (n > e->most) return n;
-  }
   return n;
 }
 
@@ -142,6 +143,15 @@ static Walked walked(const Elimination *e, const SumTable *table,
   }
   return out;
 }
+
+/* Tables that are eliminated together. */
+typedef struct Group {
+  int var;
+  const int64_t *own; /* costs of its values */
+  IntList tables;     /* their numbers */
+  Walked *walks;      /* by table */
+  SumTable around;    /* the variables that they have beside it */
+} Group;
 
 /* A row of entries: those that differ in the last variable around alone. */
 typedef struct Row {
@@ -169,14 +179,13 @@ static void keep_less(const Row *row, uint16_t value) {
 
 /* The least over the values of `var` for each entry of a row.  Rows are walked
  * for one value after the other, so that neighbours are read together. */
-static void least_of_row(const Elimination *e, int var, const Walked *tables,
-                         int n_tables, const int64_t *offsets, int last,
-                         const Row *row) {
-  const int64_t *own = e->p->costs[var];
+static void least_of_row(const Elimination *e, const Group *group,
+                         const int64_t *offsets, int last, const Row *row) {
+  const Walked *tables = group->walks;
   for (int64_t i = 0; i < row->n; i++) row->least[i] = INT64_MAX;
-  for (int v = 0; v < e->p->n_values[var]; v++) {
-    for (int64_t i = 0; i < row->n; i++) row->sums[i] = own[v];
-    for (int t = 0; t < n_tables; t++)
+  for (int v = 0; v < e->p->n_values[group->var]; v++) {
+    for (int64_t i = 0; i < row->n; i++) row->sums[i] = group->own[v];
+    for (int t = 0; t < group->tables.n; t++)
       add_to_row(row, tables[t].costs + offsets[t] + v * tables[t].of_var,
                  last < 0 ? 0 : tables[t].stride[last]);
     keep_less(row, (uint16_t)v);
@@ -186,33 +195,34 @@ static void least_of_row(const Elimination *e, int var, const Walked *tables,
 }
 
 /* Moves to the next choice of the variables around but the last. */
-static void next_row(const Elimination *e, const SumTable *around,
-                     const Walked *tables, int n_tables, int *at,
+static void next_row(const Elimination *e, const Group *group, int *at,
                      int64_t *offsets) {
+  const SumTable *around = &group->around;
   for (int j = around->n - 2; j >= 0; j--) {
     int size = e->p->n_values[around->vars[j]];
     int step = ++at[j] < size ? 1 : 1 - size;
-    for (int t = 0; t < n_tables; t++) offsets[t] += step * tables[t].stride[j];
+    for (int t = 0; t < group->tables.n; t++)
+      offsets[t] += step * group->walks[t].stride[j];
     if (at[j] < size) return;
     at[j] = 0;
   }
 }
 
 /* The least of all entries is taken from each. */
-static Made least_table(Elimination *e, int var, const Walked *tables,
-                        int n_tables, const SumTable *around) {
+static Made least_table(Elimination *e, const Group *group) {
+  const SumTable *around = &group->around;
   int64_t n = entries(e, around), least = INT64_MAX;
   int64_t *costs = ARENA_ARRAY(e->arena, int64_t, n);
   uint16_t *best = ARENA_ARRAY(e->arena, uint16_t, n);
-  int64_t *offsets = ARENA_ARRAY(e->arena, int64_t, n_tables + 1);
+  int64_t *offsets = ARENA_ARRAY(e->arena, int64_t, group->tables.n + 1);
   int at[MOST_WIDTH] = {0}, last = around->n - 1;
   Row row = {.n = last < 0 ? 1 : e->p->n_values[around->vars[last]]};
   row.sums = ARENA_ARRAY(e->arena, int64_t, row.n);
   for (int64_t i = 0; i < n; i += row.n) {
     row.least = costs + i;
     row.best = best + i;
-    least_of_row(e, var, tables, n_tables, offsets, last, &row);
-    next_row(e, around, tables, n_tables, at, offsets);
+    least_of_row(e, group, offsets, last, &row);
+    next_row(e, group, at, offsets);
   }
   for (int64_t i = 0; i < n; i++)
     if (costs[i] < least) least = costs[i];
@@ -223,57 +233,92 @@ static Made least_table(Elimination *e, int var, const Walked *tables,
 
 /* All that an elimination depends on: the costs of the variable, the tables and
  * how they share variables. */
-static uint64_t hash_step(const Elimination *e, int var, const SumTable *around,
-                          const SumTable *const *tables, const Walked *walked,
-                          int n) {
-  uint64_t hash = hash_mix(id_of(e->p->costs[var]), (uint64_t)around->n);
+static uint64_t hash_group(const Elimination *e, const Group *group) {
+  const SumTable *around = &group->around;
+  uint64_t hash = hash_mix(id_of(group->own), (uint64_t)around->n);
   for (int j = 0; j < around->n; j++)
     hash = hash_mix(hash, (uint64_t)e->p->n_values[around->vars[j]]);
-  for (int t = 0; t < n; t++) {
-    hash = hash_mix(hash_mix(hash, tables[t]->id), (uint64_t)walked[t].of_var);
+  for (int t = 0; t < group->tables.n; t++) {
+    const SumTable *table = &e->tables.data[group->tables.data[t]];
+    hash =
+        hash_mix(hash_mix(hash, table->id), (uint64_t)group->walks[t].of_var);
     for (int j = 0; j < around->n; j++)
-      hash = hash_mix(hash, (uint64_t)walked[t].stride[j]);
+      hash = hash_mix(hash, (uint64_t)group->walks[t].stride[j]);
   }
   return hash;
 }
 
-static void eliminate_var(Elimination *e, int var, const SumTable *around) {
-  int n = 0, most = e->of_var[var].n + 1;
-  Walked *walks = ARENA_ARRAY(e->arena, Walked, most);
-  const SumTable **tables = ARENA_ARRAY(e->arena, const SumTable *, most);
-  for (int i = 0; i < e->of_var[var].n; i++) {
-    SumTable *table = &e->tables.data[e->of_var[var].data[i]];
-    if (table->is_used) continue;
-    tables[n] = table;
-    walks[n++] = walked(e, table, around, var);
+static void eliminate_group(Elimination *e, Group *group) {
+  group->walks = ARENA_ARRAY(e->arena, Walked, group->tables.n + 1);
+  for (int t = 0; t < group->tables.n; t++) {
+    SumTable *table = &e->tables.data[group->tables.data[t]];
+    group->walks[t] = walked(e, table, &group->around, group->var);
     table->is_used = true;
   }
-  const void *key = key_of(hash_step(e, var, around, tables, walks, n));
+  const void *key = key_of(hash_group(e, group));
   Made *made = map_get(e->known, key);
   if (!made) {
     made = ARENA_NEW(e->arena, Made);
-    *made = least_table(e, var, walks, n, around);
+    *made = least_table(e, group);
     map_put(e->known, key, made);
   }
-  SumTable left = *around;
+  SumTable left = group->around;
   left.costs = made->costs;
   left.id = made->id;
   left.is_used = false;
-  e->is_gone[var] = true;
   e->least += made->least;
-  vec_push(e->arena, &e->steps, ((Step){var, left, made->best}));
+  vec_push(e->arena, &e->steps, ((Step){group->var, left, made->best}));
   for (int j = 0; j < left.n; j++) e->made_entries[left.vars[j]] = 0;
   put(e, &left);
+}
+
+/* Takes tables of the variable for as long as what they leave is small.  Those
+ * made last come first, as they are the largest. */
+static Group take_group(Elimination *e, int var) {
+  Group group = {.var = var};
+  for (int i = e->of_var[var].n - 1; i >= 0; i--) {
+    int table = e->of_var[var].data[i];
+    SumTable wider = group.around;
+    if (e->tables.data[table].is_used) continue;
+    bool is_small = add_around(&e->tables.data[table], var, &wider) &&
+                    entries(e, &wider) <= e->most;
+    if (!is_small && group.tables.n > 0) continue;
+    group.around = wider;
+    vec_push(e->arena, &group.tables, table);
+  }
+  return group;
+}
+
+static bool has_table(const Elimination *e, int var) {
+  for (int i = 0; i < e->of_var[var].n; i++)
+    if (!e->tables.data[e->of_var[var].data[i]].is_used) return true;
+  return false;
+}
+
+/* The first group has the costs of the variable. */
+static void eliminate_var(Elimination *e, int var) {
+  const int64_t *own = e->p->costs[var];
+  do {
+    Group group = take_group(e, var);
+    group.own = own;
+    eliminate_group(e, &group);
+    own = e->nothing;
+  } while (has_table(e, var));
+  e->is_gone[var] = true;
 }
 
 /* ---- the order ---- */
 
 /* Returns the entries of the table that a variable would leave. */
 static int64_t would_leave(Elimination *e, int var) {
-  SumTable around;
-  if (e->made_entries[var] == 0)
-    e->made_entries[var] =
-        find_around(e, var, &around) ? entries(e, &around) : INT64_MAX;
+  SumTable around = {0};
+  bool is_narrow = true;
+  if (e->made_entries[var] > 0) return e->made_entries[var];
+  for (int i = 0; i < e->of_var[var].n && is_narrow; i++) {
+    const SumTable *table = &e->tables.data[e->of_var[var].data[i]];
+    is_narrow = table->is_used || add_around(table, var, &around);
+  }
+  e->made_entries[var] = is_narrow ? entries(e, &around) : TOO_MANY;
   return e->made_entries[var];
 }
 
@@ -284,7 +329,7 @@ static int next_var(Elimination *e) {
   for (int var = 0; var < e->p->n; var++) {
     if (e->is_gone[var]) continue;
     int64_t n = would_leave(e, var);
-    if (n > e->most || n >= least) continue;
+    if ((n > e->most && !e->may_split) || n >= least) continue;
     least = n;
     best = var;
   }
@@ -302,27 +347,45 @@ static void read_back(const Elimination *e, int *values) {
   }
 }
 
+static int most_values(const PairProblem *p) {
+  int most = 0;
+  for (int i = 0; i < p->n; i++)
+    if (p->n_values[i] > most) most = p->n_values[i];
+  return most;
+}
+
+static int64_t eliminate_all(Arena *arena, const PairProblem *problem,
+                             int64_t most, bool may_split, int *values) {
+  Elimination e = {
+      .arena = arena, .p = problem, .most = most, .may_split = may_split};
+  e.nothing = ARENA_ARRAY(arena, int64_t, most_values(problem) + 1);
+  e.of_var = ARENA_ARRAY(arena, IntList, problem->n + 1);
+  e.is_gone = ARENA_ARRAY(arena, bool, problem->n + 1);
+  e.made_entries = ARENA_ARRAY(arena, int64_t, problem->n + 1);
+  e.known = map_create(arena);
+  e.turned = map_create(arena);
+  for (int i = 0; i < problem->n_pairs; i++) put_pair(&e, &problem->pairs[i]);
+  for (int i = 0; i < problem->n; i++) {
+    int var = next_var(&e);
+    if (var < 0) return -1;
+    eliminate_var(&e, var);
+  }
+  read_back(&e, values);
+  return e.least;
+}
+
 int64_t eliminate(Arena *scratch, const PairProblem *problem,
                   int64_t most_entries, int *values) {
-  Elimination e = {
-      .arena = arena_beside(scratch), .p = problem, .most = most_entries};
-  e.of_var = ARENA_ARRAY(e.arena, IntList, problem->n + 1);
-  e.is_gone = ARENA_ARRAY(e.arena, bool, problem->n + 1);
-  e.made_entries = ARENA_ARRAY(e.arena, int64_t, problem->n + 1);
-  e.known = map_create(e.arena);
-  e.turned = map_create(e.arena);
-  for (int i = 0; i < problem->n_pairs; i++) put_pair(&e, &problem->pairs[i]);
-  for (int i = 0; i < problem->n && e.least >= 0; i++) {
-    SumTable around;
-    int var = next_var(&e);
-    if (var < 0) {
-      e.least = -1;
-    } else {
-      find_around(&e, var, &around);
-      eliminate_var(&e, var, &around);
-    }
-  }
-  if (e.least >= 0) read_back(&e, values);
-  arena_destroy(e.arena);
-  return e.least;
+  Arena *arena = arena_beside(scratch);
+  int64_t least = eliminate_all(arena, problem, most_entries, false, values);
+  arena_destroy(arena);
+  return least;
+}
+
+int64_t eliminate_below(Arena *scratch, const PairProblem *problem,
+                        int64_t most_entries, int *values) {
+  Arena *arena = arena_beside(scratch);
+  int64_t below = eliminate_all(arena, problem, most_entries, true, values);
+  arena_destroy(arena);
+  return below;
 }

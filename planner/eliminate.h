@@ -29,5 +29,9 @@ typedef struct PairProblem {
  * would be larger than `most_entries`.  Costs are not negative. */
 int64_t eliminate(Arena *scratch, const PairProblem *problem,
                   int64_t most_entries, int *values);
+/* Returns the same, or less where a table would be too large: then a variable
+ * has several values at a time, one of which is filled in. */
+int64_t eliminate_below(Arena *scratch, const PairProblem *problem,
+                        int64_t most_entries, int *values);
 
 #endif

@@ -125,3 +125,25 @@ Test(eliminate, tables_that_are_too_large) {
   cr_expect_eq(eliminate(module->arena, &circle, 3, values), -1);
   cr_expect_eq(eliminate(module->arena, &circle, 4, values), 0);
 }
+
+/* Small tables make it lower, never higher; the values are always some. */
+Test(eliminate, what_is_below_is_never_above) {
+  int n_lower = 0;
+  for (uint64_t seed = 0; seed < 300; seed++) {
+    Module *module = module_create();
+    Case c = {.arena = module->arena, .key = random_key(seed, "eliminate")};
+    int values[MOST_VARS];
+    make_random(&c);
+    PairProblem problem = {c.n, c.n_values, c.costs, c.n_pairs, c.pairs};
+    int64_t least = least_of_all(&c);
+    for (int64_t most = 1; most <= 81; most *= 3) {
+      int64_t below = eliminate_below(module->arena, &problem, most, values);
+      cr_expect_leq(below, least, "seed %d, %d entries", (int)seed, (int)most);
+      cr_expect_geq(sum_of(&c, values), least);
+      if (eliminate(module->arena, &problem, most, values) >= 0)
+        cr_expect_eq(below, least, "seed %d, all tables fit", (int)seed);
+      n_lower += below < least;
+    }
+  }
+  cr_expect_gt(n_lower, 0);
+}
