@@ -59,16 +59,16 @@ static double runs_again(const Aim *aim, const Load *load, int unit) {
 static double backward_stream(const Aim *aim, const Load *load, int unit) {
   const Units *units = aim->b->r->units;
   const ZeroLoad *zero = &load->zero[aim->s->zero];
-  double chain = (double)load->input_gradient;
+  double chain = (double)load->input_gradient, light = (double)load->light[1];
   double all = chain + (double)load->weight_gradient +
                interference(aim->b) * (double)zero->summed;
   if (aim->weights.split < 0) return all + runs_again(aim, load, unit);
   switch (units->splits.data[aim->weights.split].units[unit]) {
-  case SIDE_head: return chain + (double)load->cut[1];
+  case SIDE_head: return chain - light + (double)load->cut[1];
   case SIDE_rest: return all;
   case SIDE_both: break;
   }
-  return chain;
+  return chain - light;
 }
 
 static double weighted(const Aim *aim, const Load *load, int unit) {
@@ -80,7 +80,8 @@ static double weighted(const Aim *aim, const Load *load, int unit) {
   double gathers = (double)zero->gathers.busy[w->link];
   double chain = (double)load->input_gradient, sum = 0;
   double taken = interference(aim->b);
-  sum += w->of[BOUND_forward_stream] * (double)(load->forward + load->cut[0]);
+  sum += w->of[BOUND_forward_stream] *
+         (double)(load->forward - load->light[0] + load->cut[0]);
   /* Gathers for the backward pass may be early, those for the forward pass not
    * late. */
   int during = aim->s->zero < 3 || w->of[BOUND_forward_stream] <
@@ -91,7 +92,8 @@ static double weighted(const Aim *aim, const Load *load, int unit) {
   sum +=
       w->of[BOUND_forward_link] * (forward + (aim->s->zero == 3 ? 0 : gathers));
   sum += w->of[BOUND_backward_stream] * backward_stream(aim, load, unit);
-  sum += w->of[BOUND_backward_chain] * (chain + (double)load->cut[1]);
+  sum += w->of[BOUND_backward_chain] *
+         (chain + (double)(load->cut[1] - load->light[1]));
   sum += w->of[BOUND_backward_link] * (backward + sums);
   sum += w->of[BOUND_all_link] * (forward + backward + sums + gathers);
   sum += (BOUND_ONE - w->of[BOUND_all_link]) * (double)zero->update;

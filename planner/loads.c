@@ -396,6 +396,7 @@ static void add_kernel(Loads *l, const PlanUnit *u, const UnitKernel *k,
     out->transient = bytes;
   if (node_is_launched(graph, k->id))
     time = runs * launch_time(l, u, k, assignment);
+  if (k->is_light) out->light[node->phase != PHASE_forward] += time;
   if (node->phase == PHASE_forward) {
     out->forward += time;
   } else {

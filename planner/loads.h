@@ -28,8 +28,9 @@ typedef struct ZeroLoad {
 /* In a step, with all its micro-batches. */
 typedef struct Load {
   Ps forward, input_gradient, weight_gradient; /* of the stream */
-  Ps wait[2]; /* transfers that a reader waits for: forward, backward */
-  Ps cut[2];  /* part of it: no kernel can hide them; at least */
+  Ps light[2]; /* of light kernels: forward, input gradient */
+  Ps wait[2];  /* transfers that a reader waits for: forward, backward */
+  Ps cut[2];   /* part of it: no kernel can hide them; at least */
   LinkLoad links[2];
   ZeroLoad zero[N_ZERO_LEVELS];
   /* In one micro-batch; where blocks are computed again, what blocks leave. */

@@ -36,7 +36,7 @@ static uint64_t hash_unit(const TableRequest *r, int unit) {
                      (uint64_t)u->dims[d].is_whole * 2 + (u->batch >> d & 1));
   for (int i = 0; i < u->kernels.n; i++) {
     const UnitKernel *k = &u->kernels.data[i];
-    hash = hash_mix(hash, kernel_key(units->graph, k->id));
+    hash = hash_mix(hash, kernel_key(units->graph, k->id) * 2 + k->is_light);
     for (int d = 0; d < k->dims->n; d++)
       hash = hash_mix(hash, (uint64_t)k->loop[d]);
   }
@@ -105,6 +105,8 @@ static void multiply(Load *load, int64_t times) {
   load->forward *= times;
   load->input_gradient *= times;
   load->weight_gradient *= times;
+  load->light[0] *= times;
+  load->light[1] *= times;
   load->wait[0] *= times;
   load->wait[1] *= times;
   load->cut[0] *= times;

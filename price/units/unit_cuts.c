@@ -7,18 +7,27 @@
  *     a --> [transfer] --> b -----> d     c may run meanwhile
  *      \--> c ---------------------/
  *
+ * Some kernels are beside everything and hardly work, as those of a loss that
+ * balances experts.  They are light: cuts are those of the program without
+ * them, and with cuts their time does not count.
+ *
  * Phases are the forward pass and the chain of input gradients: weight
  * gradients can run beside a transfer of the backward pass, but not before the
  * gradients that they depend on.  So a cut of the backward pass splits it.
  */
 #include "ir/list/instructions.h"
+#include "ir/work.h"
 #include "price/units/units.h"
+
+#include <string.h>
 
 typedef struct Cuts {
   const Graph *graph;
   Units *units;
   int n_words;
   uint64_t *before; /* by node: a bit for each that it depends on, and itself */
+  bool *is_light;   /* by node */
+  double *work;     /* by node: about how much, of kernels */
   VEC(int) kernels[2]; /* of each phase */
 } Cuts;
 
@@ -62,37 +71,135 @@ static bool reads(const Node *node, Value value) {
   return false;
 }
 
-/* Returns whether each kernel is before the value or behind a reader of it in
- * the unit; some reader is in the phase. */
+/* Returns whether a kernel is before the value or behind a reader of it in the
+ * unit. */
+static bool is_ordered(const Cuts *c, int id, Value value,
+                       const PlanUnit *readers) {
+  if (is_before(c, id, value.node)) return true;
+  for (int k = 0; k < readers->kernels.n; k++) {
+    int reader = readers->kernels.data[k].id;
+    if (!c->is_light[reader] && reads(c->graph->nodes.data[reader], value) &&
+        is_before(c, reader, id))
+      return true;
+  }
+  return false;
+}
+
+/* Returns whether all kernels are ordered that are not light; some reader is in
+ * the phase. */
 static bool is_cut(const Cuts *c, int phase, Value value,
                    const PlanUnit *readers) {
   bool is_read = false;
   for (int k = 0; k < readers->kernels.n; k++) {
-    const Node *node = c->graph->nodes.data[readers->kernels.data[k].id];
-    is_read |= phase_of(node) == phase && reads(node, value);
+    int id = readers->kernels.data[k].id;
+    const Node *node = c->graph->nodes.data[id];
+    is_read |=
+        phase_of(node) == phase && !c->is_light[id] && reads(node, value);
   }
   for (int i = 0; i < c->kernels[phase].n && is_read; i++) {
     int id = c->kernels[phase].data[i];
-    bool is_known = is_before(c, id, value.node);
-    for (int k = 0; k < readers->kernels.n && !is_known; k++) {
-      int reader = readers->kernels.data[k].id;
-      is_known = reads(c->graph->nodes.data[reader], value) &&
-                 is_before(c, reader, id);
-    }
-    if (!is_known) return false;
+    if (!c->is_light[id] && !is_ordered(c, id, value, readers)) return false;
   }
-  return is_read;
+  return is_read && !c->is_light[value.node];
 }
 
 /* A sum before or inside of a kernel. */
 static bool is_sum_cut(const Cuts *c, const UnitSum *sum) {
   int phase = phase_of(c->graph->nodes.data[sum->kernel]);
+  if (c->is_light[sum->kernel] || c->is_light[sum->before]) return false;
   for (int i = 0; phase >= 0 && i < c->kernels[phase].n; i++) {
     int id = c->kernels[phase].data[i];
-    if (!is_before(c, id, sum->before) && !is_before(c, sum->kernel, id))
+    if (!c->is_light[id] && !is_before(c, id, sum->before) &&
+        !is_before(c, sum->kernel, id))
       return false;
   }
   return phase >= 0;
+}
+
+/* ---- light kernels ---- */
+
+/* An estimate in bytes: the products of most devices do about so many
+ * operations while a byte moves. */
+static double work_of(const Cuts *c, int id) {
+  enum { OPERATIONS_OF_A_BYTE = 128 };
+  Work work = node_work(c->graph, id);
+  return (double)(work.read + work.written) +
+         (double)work.flops / OPERATIONS_OF_A_BYTE;
+}
+
+/* "mlp.dot" of "block[3].mlp.dot": equal blocks have equal ones. */
+static const char *path_in_block(const Cuts *c, int id) {
+  const char *path = c->graph->nodes.data[id]->path;
+  const char *end = strstr(path, "].");
+  return end ? end + 2 : path;
+}
+
+/* Marks the kernels beside the value, if each of them hardly works. */
+static void mark_beside(Cuts *c, int phase, const UnitEdge *edge, double most) {
+  const PlanUnit *readers = c->units->units.data[edge->to];
+  bool are_small = true;
+  for (int pass = 0; pass < 2 && are_small; pass++)
+    for (int i = 0; i < c->kernels[phase].n && are_small; i++) {
+      int id = c->kernels[phase].data[i];
+      if (is_ordered(c, id, edge->value, readers)) continue;
+      if (pass == 0) are_small = c->work[id] <= most;
+      if (pass == 1) c->is_light[id] = true;
+    }
+}
+
+/* The same kernels of all blocks are light. */
+static double mark_like(Cuts *c, int phase) {
+  double work = 0;
+  for (int i = 0; i < c->kernels[phase].n; i++) {
+    int id = c->kernels[phase].data[i];
+    for (int k = 0; k < c->kernels[phase].n && !c->is_light[id]; k++) {
+      int other = c->kernels[phase].data[k];
+      c->is_light[id] =
+          c->is_light[other] &&
+          strcmp(path_in_block(c, id), path_in_block(c, other)) == 0;
+    }
+    if (c->is_light[id]) work += c->work[id];
+  }
+  return work;
+}
+
+/* Light kernels have little work each, and in all. */
+static void find_light(Arena *scratch, Cuts *c, int phase) {
+  enum { PART_OF_LARGEST = 128, PART_OF_ALL = 64 };
+  bool *others = c->is_light;
+  double all = 0, largest = 0;
+  size_t n = (size_t)c->graph->nodes.n;
+  c->is_light = ARENA_ARRAY(scratch, bool, n + 1);
+  for (int i = 0; i < c->kernels[phase].n; i++) {
+    double work = c->work[c->kernels[phase].data[i]];
+    all += work;
+    if (work > largest) largest = work;
+  }
+  for (int i = 0; i < c->units->edges.n; i++) {
+    const UnitEdge *edge = &c->units->edges.data[i];
+    if (edge->is_backward == phase)
+      mark_beside(c, phase, edge, largest / PART_OF_LARGEST);
+  }
+  if (mark_like(c, phase) > all / PART_OF_ALL)
+    memset(c->is_light, 0, n * sizeof(bool));
+  for (size_t i = 0; i < n; i++) c->is_light[i] |= others[i];
+}
+
+static void find_all_light(Arena *scratch, Cuts *c) {
+  c->is_light = ARENA_ARRAY(scratch, bool, c->graph->nodes.n + 1);
+  c->work = ARENA_ARRAY(scratch, double, c->graph->nodes.n + 1);
+  for (int phase = 0; phase < 2; phase++) {
+    for (int i = 0; i < c->kernels[phase].n; i++) {
+      int id = c->kernels[phase].data[i];
+      c->work[id] = work_of(c, id);
+    }
+    find_light(scratch, c, phase);
+  }
+  for (int u = 0; u < c->units->units.n; u++) {
+    PlanUnit *unit = c->units->units.data[u];
+    for (int i = 0; i < unit->kernels.n; i++)
+      unit->kernels.data[i].is_light = c->is_light[unit->kernels.data[i].id];
+  }
 }
 
 /* ---- splits ---- */
@@ -154,6 +261,7 @@ void units_find_cuts(Arena *arena, Units *units) {
                          (int64_t)units->graph->nodes.n * c.n_words + 1);
   find_before(&c);
   find_kernels(scratch, &c);
+  find_all_light(scratch, &c);
   for (int i = 0; i < units->edges.n; i++) {
     UnitEdge *edge = &units->edges.data[i];
     edge->is_cut =

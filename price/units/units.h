@@ -20,6 +20,7 @@ typedef struct UnitKernel {
   int id; /* of the graph */
   const KernelDims *dims;
   int8_t loop[MOST_LOOP_DIMS]; /* loop dim of the unit, by that of the kernel */
+  bool is_light; /* so little work that it counts for nothing beside cuts */
 } UnitKernel;
 
 typedef struct UnitValue {
@@ -38,7 +39,8 @@ typedef struct UnitSum {
   int readers;        /* units that read the value, this one included */
   int kernel, before; /* the sum is before or inside of `kernel`, and behind
                          `before`, which may be the same */
-  bool is_cut;        /* no kernel of its phase can run meanwhile */
+  bool is_cut;        /* no kernel of its phase can run meanwhile, but light
+                         ones */
 } UnitSum;
 
 /* A value of the forward pass that the backward pass reads. */
@@ -79,7 +81,8 @@ typedef struct UnitEdge {
   DimMap from_dims, to_dims;
   LoopSet partial; /* of `from`: it is partial where these are sharded */
   bool is_backward;
-  bool is_cut;    /* no kernel of its phase can run while it is sent */
+  bool is_cut;    /* no kernel of its phase can run while it is sent, but light
+                     ones */
   int readers;    /* units that read the value, without `from` */
   int joined;     /* partial values that `to` may add before it sums once */
   bool from_sums; /* `from` reads it, too, and sums it if it is partial */
@@ -120,7 +123,7 @@ Units *units_of(Arena *arena, const Graph *kernels, Name batch_dim,
                 const UnitRepeats *repeats, const char **out_reason);
 /* ---- unit_cuts.c ---- */
 
-/* Fills in `is_cut` and `splits`. */
+/* Fills in `is_light`, `is_cut` and `splits`. */
 void units_find_cuts(Arena *arena, Units *units);
 
 /* Returns which blocks of the program block `index` of a repeat stands for. */

@@ -80,6 +80,7 @@ static Load sum_of(const Program *program) {
     sum.forward += times * load.forward;
     sum.input_gradient += times * load.input_gradient;
     sum.weight_gradient += times * load.weight_gradient;
+    for (int k = 0; k < 2; k++) sum.light[k] += times * load.light[k];
     sum.zero[0].state += times * load.zero[0].state;
   }
   return sum;
@@ -217,6 +218,29 @@ Test(units, blocks_count_as_often_as_the_program_has_them) {
   cr_expect_eq(a.zero[0].state, b.zero[0].state);
   driver_end_trial(&whole.trial);
   driver_end_trial(&folded.trial);
+}
+
+static int count_cuts(const Units *units) {
+  int n = 0;
+  for (int i = 0; i < units->edges.n; i++) n += units->edges.data[i].is_cut;
+  return n;
+}
+
+/* The loss that balances experts, and casts of weights, are beside all else. */
+Test(units, kernels_that_hardly_work_are_no_cover) {
+  static const Subject experts = {TEST_ROOT "/models/moe.dnn", {{"L", "3"}}, 1};
+  static const Subject plain = {TEST_ROOT "/models/vgg16.dnn", {{0}}, 0};
+  Program program;
+  load(&experts, 0, &program);
+  Load sum = sum_of(&program);
+  cr_expect_gt(sum.light[0], 0);
+  cr_expect_lt(sum.light[0], sum.forward / 50);
+  cr_expect_lt(sum.light[1], sum.input_gradient / 50);
+  cr_expect_geq(count_cuts(program.units), 3 * 4);
+  driver_end_trial(&program.trial);
+  load(&plain, 0, &program);
+  cr_expect_eq(sum_of(&program).light[0], 0, "a chain has nothing beside it");
+  driver_end_trial(&program.trial);
 }
 
 /* ---- bounds ---- */
