@@ -76,8 +76,8 @@ try() { # OPTIONS LINES CODE MEMBERS OTHERS
   python3 try.py "$dnnc" "$small" "$@" || fail "$*"
 }
 try "--ranks 2" "bucket = 25MB|zero = 0|microbatches = 4|memory = 6MB" 2 "memory = 6MB|--ranks 2" "bucket = 25MB"
-try "" "mesh { data = 4 }|bucket = 25MB|zero = 0|shard B over data|microbatches = 4|memory = 10MB" 2 \
-  "memory = 10MB|mesh { data = 4 }" "bucket = 25MB"
+try "" "mesh { data = 4 }|bucket = 25MB|zero = 0|shard B over data|microbatches = 4|memory = 6MB" 2 \
+  "memory = 6MB|mesh { data = 4 }" "bucket = 25MB"
 try "--ranks 4 --what-if memory=401MB" "prefetch = 5MB" 2 "--what-if memory=401MB" "prefetch = 5MB"
 try "--microbatches 3 --ranks 4" "zero = 1" 1 "--microbatches 3" "zero = 1|--ranks 4"
 try "" "mesh { a = 2; b = 2 }|shard B over a|shard F over b|shard block[0].mlp.gelu: F over (b, a), B over a" 1 \

@@ -328,6 +328,9 @@ static void add_lean(Planning *planning) {
   out->n_fit += lean.n_fit;
   out->is_stopped |= lean.is_stopped;
   if (!lean.best.text) return;
+  bool is_smaller =
+      !out->best.text || lean.best.price.peak < out->best.price.peak;
+  if (!lean.has_plan && !is_smaller) return;
   out->best = lean.best;
   out->has_plan = lean.has_plan;
 }
