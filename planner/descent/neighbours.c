@@ -51,15 +51,20 @@ static void vary_remats_near(Pricing *p, const Candidate *from,
   }
 }
 
+static void add_settings_of(Pricing *p, Candidates *list, Candidate c,
+                            const Candidate *settings) {
+  c.zero = settings->zero;
+  c.microbatches = settings->microbatches;
+  c.remats = settings->remats;
+  c.layers = settings->layers;
+  pricing_add(p, list, &c);
+}
+
 /* The settings of a candidate with lines about names in place of those about
  * paths: the batch over all ranks. */
 static void try_batch_alone(Pricing *p, const Scored *at) {
   Candidates list = {0};
-  Candidate c = plain_candidate(p);
-  c.zero = at->candidate.zero;
-  c.microbatches = at->candidate.microbatches;
-  c.remats = at->candidate.remats;
-  pricing_add(p, &list, &c);
+  add_settings_of(p, &list, plain_candidate(p), &at->candidate);
   pricing_all(p, &list);
 }
 
@@ -75,16 +80,55 @@ static void try_names(Pricing *p) {
       at = s;
   }
   Candidates list = {0};
-  for (int i = 0; i < p->space.n_sets && at; i++)
-    pricing_add(
-        p, &list,
-        &(Candidate){.n_axes = 2,
-                     .sizes = {at->candidate.sizes[0], at->candidate.sizes[1]},
-                     .dims = {0, p->space.sets[i]},
-                     .zero = at->candidate.zero,
-                     .microbatches = at->candidate.microbatches,
-                     .remats = at->candidate.remats});
+  for (int i = 0; i < p->space.n_sets && at; i++) {
+    Candidate c = {.n_axes = 2,
+                   .sizes = {at->candidate.sizes[0], at->candidate.sizes[1]},
+                   .dims = {0, p->space.sets[i]}};
+    add_settings_of(p, &list, c, &at->candidate);
+  }
   pricing_all(p, &list);
+}
+
+/* The starts of the descent in the settings of the best, with and without a
+ * whole batch, as far as half of what may still be priced. */
+static void try_starts(Pricing *p) {
+  Candidates starts = {0}, list = {0};
+  const Candidate settings = p->best->candidate;
+  descent_starts(p, &starts);
+  for (int whole = 0; whole < 2; whole++)
+    for (int i = 0; i < starts.n; i++) {
+      Candidate c = starts.data[i];
+      if (whole && c.has_batch_line) continue;
+      if (whole) c.has_batch_line = true;
+      add_settings_of(p, &list, c, &settings);
+    }
+  int end = p->n_priced + (p->most - p->n_priced) / 2;
+  for (int i = 0; i < list.n && p->n_priced < end; i++)
+    pricing_one(p, &list.data[i]);
+}
+
+/* The fastest plans that do not fit, with layers that are computed again. */
+static void try_layers(Pricing *p) {
+  enum { MOST_TRIED = 3 };
+  Map *tried = map_create(p->arena);
+  for (int n = 0; n < MOST_TRIED && !pricing_is_over(p); n++) {
+    const Scored *at = NULL;
+    for (int i = 0; i < p->scored.n; i++) {
+      const Scored *s = p->scored.data[i];
+      if (s->price.is_legal && price_missing(&s->price) > 0 &&
+          s->price.step < p->best->price.step && !map_has(tried, s) &&
+          (!at || s->price.step < at->price.step))
+        at = s;
+    }
+    if (!at) return;
+    map_put(tried, at, (void *)at);
+    for (const Scored *before = NULL;
+         before != at && price_missing(&at->price) > 0;) {
+      before = at;
+      at = try_moves(p, vary_layers, at);
+      map_put(tried, at, (void *)at);
+    }
+  }
 }
 
 /* Goes to neighbours as long as they are better; first to those that mostly
@@ -101,13 +145,16 @@ static void climb(Pricing *p, const Scored *at) {
 }
 
 void climb_from_best(Pricing *p) {
-  enum { MOST_CLIMBS = 3 };
+  enum { MOST_CLIMBS = 3, MANY_PRICES = 40 };
+  bool has_time = p->most - p->n_priced >= MANY_PRICES;
   Map *taken = map_create(p->arena);
   try_batch_alone(p, p->best);
   try_names(p);
+  if (has_time) try_starts(p);
   for (int i = 0; i < MOST_CLIMBS && !pricing_is_over(p); i++) {
     const Scored *at = scored_take_best((const Scored *const *)p->scored.data,
                                         p->scored.n, taken);
     if (at) climb(p, at);
   }
+  if (has_time) try_layers(p);
 }

@@ -61,3 +61,27 @@ printf 'mesh {\n  a = 2\n  b = 2\n  c = 2\n  d = 2\n}\n' >axes.plan
 "$dnnc" plan small.dnn --cluster "$cluster" --plan axes.plan --effort 40 --quiet >found.plan 2>message || { cat message; fail "four axes"; }
 grep -q '^  space *= "no operator placed by itself (the written mesh has more than three axes)' found.plan && ! grep -q '^  bound' found.plan ||
   { cat found.plan; fail "four axes"; }
+
+# Tiny values over slow links: no slower than the whole batch on each rank, with a layer computed again since it does not fit
+# else.
+cat >tiny.dnn <<'END_OF_MODEL'
+dim B = 12, T = 5, C = 8, V = 6, F = 64
+layer lin(x: [B, T, C]) {
+  param w: [C, F] = normal(0.1)
+  return silu(dot(x, w, C))
+}
+net m(x: i32[B, T]) -> [B, T, F] {
+  param table: [V, C] = normal(0.1)
+  x = gather(table, x, V)
+  x = lin(x)
+  return x
+}
+data d { x: i32[B, T] = synthetic(V); y: [B, T, F] = synthetic() }
+train { loss = mse(m(d.x), d.y); optimizer = adam(lr = 0.1); steps = 2 }
+END_OF_MODEL
+printf 'plan {\n  zero = 1\n  memory = 41791B\n}\n' >pins.plan
+printf 'mesh { data = 2 }\nplan {\n  zero = 1\n  shard B over none\n  remat lin\n  memory = 41791B\n}\n' >other.plan
+"$dnnc" plan tiny.dnn --ranks 2 --cluster "$cluster" --plan pins.plan --quiet --json >out.json 2>message || { cat message; fail "a tiny model"; }
+"$dnnc" simulate tiny.dnn --cluster "$cluster" --plan other.plan --json >simulated.json 2>message || { cat message; fail "a whole batch"; }
+awk -v found="$(field step_s out.json)" -v s="$(field step_s simulated.json)" 'BEGIN { exit !(found <= s) }' ||
+  { cat out.json simulated.json; fail "slower than a whole batch"; }
