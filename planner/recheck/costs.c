@@ -204,7 +204,9 @@ static double kernel_time(Costs *c, const PlanUnit *unit, const UnitKernel *k,
 static void add_kernel(Costs *c, const PlanUnit *unit, const UnitKernel *k,
                        Assignment assignment, UnitCost *out) {
   double time = kernel_time(c, unit, k, assignment);
-  switch (c->r->units->graph->nodes.data[k->id]->phase) {
+  Phase phase = c->r->units->graph->nodes.data[k->id]->phase;
+  if (k->is_light) out->light[phase != PHASE_forward] += time;
+  switch (phase) {
   case PHASE_forward: out->forward += time; break;
   case PHASE_weight_gradient: out->weights += time; break;
   default: out->chain += time; break;

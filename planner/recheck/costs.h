@@ -27,6 +27,8 @@ typedef struct StateCost {
 typedef struct UnitCost {
   double forward, chain, weights; /* kernels: forward pass, input gradients,
                                      weight gradients */
+  double light[2];                /* parts of forward and chain that do not
+                                     count beside what no kernel hides */
   double cut[2];                  /* sums that no kernel hides: forward,
                                      backward */
   Busy links[2];

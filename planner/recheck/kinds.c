@@ -61,6 +61,7 @@ static void add_kernel(KindFinder *f, Row *row, const UnitKernel *k) {
   add(f, row, (int64_t)kernel_key(graph, k->id));
   add(f, row, graph->nodes.data[k->id]->phase);
   add(f, row, node_is_launched(graph, k->id));
+  add(f, row, k->is_light);
   for (int d = 0; d < k->dims->n; d++) add(f, row, k->loop[d]);
 }
 

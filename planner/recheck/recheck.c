@@ -170,6 +170,11 @@ static UnitSide side_of(const Recheck *k, const BoundQuestion *q, int unit) {
   return k->r->units->splits.data[q->weights.split].units[unit];
 }
 
+/* Light kernels may run during a cut. */
+static double chain_with_cuts(const UnitCost *cost) {
+  return cost->chain - cost->light[1] + cost->cut[1];
+}
+
 /* The kernels of the backward pass, one after the other.  With a split these
  * are those of the rest, behind the chain of the head. */
 static double backward_stream(const Recheck *k, const BoundQuestion *q,
@@ -178,8 +183,8 @@ static double backward_stream(const Recheck *k, const BoundQuestion *q,
       cost->chain + cost->weights + taken * cost->zero[q->setting->zero].sums;
   if (q->weights.split >= 0) switch (side_of(k, q, unit)) {
     case SIDE_rest: return stream;
-    case SIDE_head: return cost->chain + cost->cut[1];
-    case SIDE_both: return cost->chain;
+    case SIDE_head: return chain_with_cuts(cost);
+    case SIDE_both: return cost->chain - cost->light[1];
     }
   /* A block is computed again up to what it leaves. */
   bool runs_again = q->setting->recomputes && cost->saved > cost->left &&
@@ -202,11 +207,12 @@ static double unit_mean(const Recheck *k, const BoundQuestion *q, int unit,
   int of_gathers = w[BOUND_forward_stream];
   if (in_any && w[BOUND_backward_stream] < of_gathers)
     of_gathers = w[BOUND_backward_stream];
-  return w[BOUND_forward_stream] * (cost->forward + cost->cut[0]) +
+  return w[BOUND_forward_stream] *
+             (cost->forward - cost->light[0] + cost->cut[0]) +
          of_gathers * taken * state->gathers +
          w[BOUND_forward_link] * (forward + (in_any ? 0 : gathers)) +
          w[BOUND_backward_stream] * backward_stream(k, q, unit, cost, taken) +
-         w[BOUND_backward_chain] * (cost->chain + cost->cut[1]) +
+         w[BOUND_backward_chain] * chain_with_cuts(cost) +
          w[BOUND_backward_link] * (backward + sums) +
          w[BOUND_all_link] * (forward + backward + gathers + sums) +
          (BOUND_ONE - w[BOUND_all_link]) * state->update +
