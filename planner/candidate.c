@@ -13,7 +13,8 @@
 
 #include <string.h>
 
-static const char *const sizes[N_SIZES] = {NULL, "5MB", "100MB", "400MB"};
+static const char *const sizes[N_SIZES] = {NULL, "1MB", "5MB", "100MB",
+                                           "400MB"};
 
 /* ---- axes ---- */
 

@@ -15,7 +15,7 @@ enum {
   MOST_LAYERS = 8,
   MOST_FACTORS = 40,
   MOST_OPEN_AXES = 3,
-  N_SIZES = 4 /* of buckets and of prefetched parameters; 0: the default */
+  N_SIZES = 5 /* of buckets and of prefetched parameters; 0: the default */
 };
 
 typedef uint32_t DimSet; /* a bit for each dim of the space */
