@@ -1,5 +1,5 @@
 /*
- * elimination.c -- walks over meshes and numbers of micro-batches, has each
+ * elimination.c -- walks over places and numbers of micro-batches, has each
  * solved (propose.c), and writes the best proposals as candidates.
  *
  * Micro-batches cost time and save memory, and less memory may do without
@@ -16,6 +16,7 @@ typedef struct EliminationSearch {
   const Space *space;
   Arena *arena;
   const Units *units;
+  SpaceRequest of;
   Proposals proposals;
   Bytes memory;
   Ps best; /* step of the fastest proposal that fits */
@@ -26,13 +27,6 @@ typedef struct EliminationSearch {
 static const Pins *mesh_pins(const EliminationSearch *s) {
   const Pins *pins = s->space->input->pins;
   return pins && pins_have_mesh(pins) ? pins : NULL;
-}
-
-/* NULL: there are no lines. */
-static const UnitPins *unit_pins(const EliminationSearch *s, const Mesh *mesh) {
-  const Pins *pins = s->space->input->pins;
-  if (!pins || pins->shards.n + pins->of_paths.n == 0) return NULL;
-  return unit_pins_of(s->arena, s->units, pins, mesh);
 }
 
 /* Returns why no mesh can keep the pins, or NULL. */
@@ -49,18 +43,6 @@ static const char *pins_reason(const EliminationSearch *s) {
 
 /* ---- the walk ---- */
 
-static Mesh *make_mesh(const EliminationSearch *s, int64_t outer,
-                       int64_t inner) {
-  static const char *const names[] = {"outer", "inner"};
-  Mesh *mesh = ARENA_NEW(s->arena, Mesh);
-  int64_t sizes[] = {outer, inner};
-  for (int i = 0; i < 2; i++)
-    if (sizes[i] > 1)
-      mesh->axes[mesh->n_axes++] =
-          (MeshAxis){.name = names[i], .size = (int32_t)sizes[i]};
-  return mesh;
-}
-
 static unsigned zeros_of(const EliminationSearch *s) {
   const Pins *pins = s->space->input->pins;
   if (pins && pins->zero.is_set) return 1u << pins->zero.value;
@@ -75,14 +57,10 @@ static void note_proposals(EliminationSearch *s, int first) {
 }
 
 /* Returns the levels of ZeRO under which the parameters fit. */
-static unsigned propose_for(EliminationSearch *s, const Mesh *mesh,
+static unsigned propose_for(EliminationSearch *s, const SpacePlace *place,
                             int64_t microbatches, unsigned zeros) {
-  const SearchInput *input = s->space->input;
-  ProposeRequest request = {.units = s->units,
-                            .slice = input->slice,
-                            .model = input->model,
-                            .mesh = mesh,
-                            .pins = unit_pins(s, mesh),
+  ProposeRequest request = {.of = &s->of,
+                            .place = place,
                             .microbatches = microbatches,
                             .batch_axes = ANY_AXES,
                             .zeros = zeros,
@@ -90,7 +68,7 @@ static unsigned propose_for(EliminationSearch *s, const Mesh *mesh,
                             .is_wide = s->space->n_remats == 0 || mesh_pins(s),
                             .memory = s->memory};
   unsigned fitting = 0;
-  int last = microbatches > 1 ? (1 << mesh->n_axes) - 1 : 0;
+  int last = microbatches > 1 ? (1 << place->mesh->n_axes) - 1 : 0;
   for (int axes = last; axes >= 0; axes--) {
     int first = s->proposals.list.n;
     if (microbatches > 1) request.batch_axes = axes;
@@ -101,30 +79,19 @@ static unsigned propose_for(EliminationSearch *s, const Mesh *mesh,
   return fitting;
 }
 
-static void walk_microbatches(EliminationSearch *s, const Mesh *mesh) {
+static void walk_microbatches(void *user, const SpacePlace *place) {
+  EliminationSearch *s = user;
   const SearchInput *input = s->space->input;
   const Pins *pins = input->pins;
   int64_t batch = pins ? pins->batch : 1;
   unsigned zeros = zeros_of(s);
   if (pins && pins->microbatches.is_set) {
-    propose_for(s, mesh, pins->microbatches.value, zeros);
+    propose_for(s, place, pins->microbatches.value, zeros);
     return;
   }
   for (int64_t m = 1; m <= batch && batch % m == 0 && zeros; m *= 2) {
     if (input->host->is_stopped(input->host->user)) return;
-    zeros &= propose_for(s, mesh, m, zeros);
-  }
-}
-
-static void walk_meshes(EliminationSearch *s) {
-  int64_t ranks = s->space->input->ranks;
-  if (mesh_pins(s)) {
-    walk_microbatches(s, pinned_mesh(s->arena, mesh_pins(s), ranks));
-    return;
-  }
-  for (int64_t outer = 1; outer <= ranks; outer++) {
-    if (ranks % outer != 0 || (outer == 1 && ranks > 1)) continue;
-    walk_microbatches(s, make_mesh(s, outer, ranks / outer));
+    zeros &= propose_for(s, place, m, zeros);
   }
 }
 
@@ -210,9 +177,17 @@ EliminationResult eliminate_plans(const Space *space, Bytes memory, int most) {
                      input->pins ? input->pins->batch_dim : NULL,
                      &input->repeats, &out.reason);
   if (!s.units) return out;
+  s.of = (SpaceRequest){.arena = s.arena,
+                        .units = s.units,
+                        .slice = input->slice,
+                        .model = input->model,
+                        .ranks = input->ranks,
+                        .pins = input->pins};
   out.reason = pins_reason(&s);
   if (out.reason) return out;
-  walk_meshes(&s);
+  int n_spaces;
+  const SpaceInfo *spaces = spaces_all(&n_spaces);
+  spaces_visit(spaces, n_spaces, &s.of, walk_microbatches, &s);
   if (s.proposals.list.n > 0)
     qsort(s.proposals.list.data, (size_t)s.proposals.list.n,
           sizeof *s.proposals.list.data, compare);

@@ -66,7 +66,7 @@ static const int64_t *unit_costs(Arena *arena, Proposer *p, Map *known,
   const UnitShape *shape = p->tables->unit[unit];
   int64_t *costs = map_get(known, shape);
   if (costs) return costs;
-  bool is_in_block = p->r->units->units.data[unit]->block >= 0;
+  bool is_in_block = p->r->of->units->units.data[unit]->block >= 0;
   costs = ARENA_ARRAY(arena, int64_t, shape->n_values);
   for (int i = 0; i < shape->n_values; i++)
     costs[i] = weighted(&shape->loads[i], aim, is_in_block);
@@ -77,8 +77,8 @@ static const int64_t *unit_costs(Arena *arena, Proposer *p, Map *known,
 /* A value that is computed again is brought to its readers again. */
 static bool is_repeated(const Proposer *p, const UnitEdge *edge) {
   return !edge->is_backward &&
-         p->r->units->units.data[edge->from]->block >= 0 &&
-         p->r->units->units.data[edge->to]->block >= 0;
+         p->r->of->units->units.data[edge->from]->block >= 0 &&
+         p->r->of->units->units.data[edge->to]->block >= 0;
 }
 
 typedef enum EdgeWeight {
@@ -90,7 +90,7 @@ typedef enum EdgeWeight {
 
 static const int64_t *edge_costs(Arena *arena, Proposer *p, Map *const *known,
                                  int i, const Aim *aim) {
-  const UnitEdge *edge = &p->r->units->edges.data[i];
+  const UnitEdge *edge = &p->r->of->units->edges.data[i];
   int again = aim->recomputes && is_repeated(p, edge);
   int weight = edge->is_backward ? aim->weights.wait
                                  : WEIGHT_ONE + again * aim->weights.wait;
@@ -112,7 +112,7 @@ static const int64_t *edge_costs(Arena *arena, Proposer *p, Map *const *known,
 }
 
 static bool solve_in(Arena *arena, Proposer *p, const Aim *aim, int *values) {
-  const Units *units = p->r->units;
+  const Units *units = p->r->of->units;
   Map *known = map_create(arena), *known_edges[N_EDGE_WEIGHTS];
   for (int i = 0; i < N_EDGE_WEIGHTS; i++) known_edges[i] = map_create(arena);
   int *n_values = ARENA_ARRAY(arena, int, units->units.n);
@@ -171,7 +171,7 @@ static void add_load(Total *total, const Load *load, bool is_in_block) {
  * computed again. */
 static Bytes most_transient(const Proposer *p, const int *values,
                             bool recomputes) {
-  const Units *units = p->r->units;
+  const Units *units = p->r->of->units;
   Bytes most = 0, block = 0, most_block = 0;
   for (int u = 0; u < units->units.n; u++) {
     const PlanUnit *unit = units->units.data[u];
@@ -185,7 +185,7 @@ static Bytes most_transient(const Proposer *p, const int *values,
 }
 
 static Total total_of(const Proposer *p, const int *values, bool recomputes) {
-  const Units *units = p->r->units;
+  const Units *units = p->r->of->units;
   Total total = {0};
   for (int u = 0; u < units->units.n; u++)
     add_load(&total, &p->tables->unit[u]->loads[values[u]],
@@ -227,9 +227,9 @@ static Bytes peak_of(const Proposer *p, const Total *total, const Aim *aim) {
 /* Returns the number of the proposal; there may have been an equal one. */
 static int add_proposal(Arena *arena, Proposer *p, const int *values,
                         const Aim *aim, Proposals *out) {
-  const Units *units = p->r->units;
+  const Units *units = p->r->of->units;
   Total total = total_of(p, values, aim->recomputes);
-  Proposal made = {.mesh = p->r->mesh,
+  Proposal made = {.mesh = p->r->place->mesh,
                    .microbatches = p->r->microbatches,
                    .zero = aim->zero,
                    .recomputes = aim->recomputes,
@@ -267,7 +267,7 @@ static void lower(int64_t *least, int64_t value) {
 
 static Floor floor_of_unit(const Proposer *p, int unit, const Aim *aim) {
   const UnitShape *shape = p->tables->unit[unit];
-  bool again = aim->recomputes && p->r->units->units.data[unit]->block >= 0;
+  bool again = aim->recomputes && p->r->of->units->units.data[unit]->block >= 0;
   Floor least = {INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX};
   for (int i = 0; i < shape->n_values; i++) {
     const Load *load = &shape->loads[i];
@@ -286,7 +286,7 @@ static Floor floor_of_unit(const Proposer *p, int unit, const Aim *aim) {
 
 static Floor floor_of(const Proposer *p, const Aim *aim) {
   Floor sum = {0};
-  for (int u = 0; u < p->r->units->units.n; u++) {
+  for (int u = 0; u < p->r->of->units->units.n; u++) {
     Floor own = floor_of_unit(p, u, aim);
     sum.chain += own.chain;
     sum.bulk += own.bulk;
@@ -330,7 +330,7 @@ static void propose_weighted(Arena *arena, Proposer *p, Aim aim, int *values,
 }
 
 static unsigned propose_all(Arena *arena, Proposer *p, Proposals *out) {
-  int *values = ARENA_ARRAY(p->arena, int, p->r->units->units.n);
+  int *values = ARENA_ARRAY(p->arena, int, p->r->of->units->units.n);
   unsigned fitting = 0;
   for (int zero = 0; zero < N_ZERO_LEVELS; zero++)
     for (int again = 0; again <= p->r->may_recompute; again++) {
@@ -345,14 +345,9 @@ static unsigned propose_all(Arena *arena, Proposer *p, Proposals *out) {
 
 unsigned propose(Arena *arena, const ProposeRequest *request, Proposals *out) {
   Proposer p = {.arena = arena_beside(arena), .r = request};
-  TableRequest tables = {.loads = {.units = request->units,
-                                   .mesh = request->mesh,
-                                   .slice = request->slice,
-                                   .model = request->model,
-                                   .microbatches = request->microbatches},
-                         .batch_axes = request->batch_axes,
-                         .pins = request->pins};
-  p.tables = unit_tables(p.arena, &tables);
+  p.tables =
+      request->place->space->tables(p.arena, request->of, request->place,
+                                    request->microbatches, request->batch_axes);
   unsigned fitting = p.tables ? propose_all(arena, &p, out) : 0;
   arena_destroy(p.arena);
   return fitting;

@@ -1,18 +1,15 @@
 /*
  * propose.h -- declares the search over the assignments of all units of a
- * program on one mesh: an elimination for each setting and weighting of loads.
+ * program in one place: an elimination for each setting and weighting of loads.
  */
 #ifndef PLANNER_PROPOSE_H
 #define PLANNER_PROPOSE_H
 
-#include "planner/unit_tables.h"
+#include "planner/spaces/spaces.h"
 
 typedef struct ProposeRequest {
-  const Units *units;
-  const ClusterSlice *slice;
-  const CostModel *model;
-  const Mesh *mesh;
-  const UnitPins *pins; /* on this mesh; or NULL */
+  const SpaceRequest *of;
+  const SpacePlace *place;
   int64_t microbatches;
   int batch_axes;     /* as in TableRequest */
   unsigned zeros;     /* a bit for each level that may be taken */
@@ -38,7 +35,7 @@ typedef struct Proposals {
   VEC(Proposal) list;
 } Proposals;
 
-/* Adds proposals for one mesh and number of micro-batches, the different ones
+/* Adds proposals for one place and number of micro-batches, the different ones
  * of several weightings.  Adds none where a table would be too large, or where
  * nothing can fit or be worth a look.  Returns the levels of ZeRO at which the
  * parameters may fit. */

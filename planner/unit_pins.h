@@ -2,8 +2,8 @@
  * unit_pins.h -- declares what lines of a person say about the assignments of
  * units.
  *
- *     shard F over tensor               F of every unit over tensor
- *     shard mlp!dot: B over data        of this unit B over data, all else whole
+ *     shard F over tensor             F of every unit over tensor
+ *     shard mlp!dot: B over data      of this unit B over data, the rest whole
  */
 #ifndef PLANNER_UNIT_PINS_H
 #define PLANNER_UNIT_PINS_H

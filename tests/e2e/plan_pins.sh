@@ -39,7 +39,7 @@ for more in '' '  zero = 1
   grep -q '^  space *= "operators and values over ' found.plan || { cat found.plan; fail "no operator is placed: $more"; }
   grep -q '^  bound *= ' found.plan || { cat found.plan; fail "no bound: $more"; }
   grep -qx '  far *= 2' found.plan && grep -qx '  near *= 4' found.plan || { cat found.plan; fail "lost the mesh"; }
-  # As pins again, the lines change nothing: none of them was lost.
+  # Written again, the lines change nothing: none of them was lost.
   sed '/^certificate/,$d' found.plan >again.plan
   printf 'plan {\n%s}\n' "$(grep -v keep <<<"$lines$more")
 " >>again.plan
