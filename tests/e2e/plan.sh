@@ -69,6 +69,15 @@ cmp a.plan b.plan || fail "other bytes on one processor"
 [ "$(field step_s simulated.json)" = "$(field step_s out.json)" ] || fail "another step than simulate"
 [ "$(field candidates out.json)" -le 60 ] || fail "more plans than --effort"
 
+# `search_s` is there, and is the search without front end, passes and judge: of a descent, which prices alone, it is little.
+for search in elimination descent; do
+  TIMEFORMAT='%U %S'
+  { time "$dnnc" plan $small --cluster "$cluster" --ranks 4 --effort 60 --search $search --json --quiet >out.json; } 2>seconds ||
+    fail "search_s of $search"
+  awk -v s="$(field search_s out.json)" -v search=$search '{ exit !(s > 0 && s < (search == "descent" ? 0.2 : 0.9) * ($1 + $2)) }' seconds ||
+    { cat out.json seconds; fail "search_s of $search"; }
+done
+
 # The space says whether operators were placed one by one: those of a loop are not.
 grep -q '^  space *= "operators and values over meshes' alexnet.plan || { cat alexnet.plan; fail "the space of units"; }
 "$dnnc" plan "$root/models/gnmt8.dnn" --cluster "$root/models/h100x256.cluster" --ranks 2 --effort 4 --quiet >loop.plan || fail "a loop"
