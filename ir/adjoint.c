@@ -43,15 +43,19 @@ Value adjoint_get(const Adjoint *adjoint, Value value) {
 void adjoint_add(Adjoint *adjoint, Value value, Value cotangent) {
   const Type *type = graph_type(adjoint->graph, value);
   ASSERT(type_same_dims(type, graph_type(adjoint->graph, cotangent)));
+  Graph *graph = adjoint->graph;
   Value *sum = cotangent_of(adjoint, value);
-  *sum = value_is(*sum) ? graph_op2(adjoint->graph, OP_add, *sum, cotangent)
-                        : cotangent;
+  uint16_t stage = graph->stage;
+  graph->stage = graph_node(graph, value)->stage; /* of the sum */
+  *sum = value_is(*sum) ? graph_op2(graph, OP_add, *sum, cotangent) : cotangent;
+  graph->stage = stage;
 }
 
 void adjoint_set_place(Adjoint *adjoint, int id) {
   Graph *graph = adjoint->graph;
   const Node *node = graph->nodes.data[id];
   graph->phase = PHASE_input_gradient;
+  graph->stage = node->stage;
   graph->span = node->span;
   graph->path = name_format(graph->module->names, "grad.%s",
                             node->path[0] != '\0' ? node->path : "loss");

@@ -22,7 +22,7 @@ Adjoint adjoint_begin(Arena *scratch, Graph *graph);
 void adjoint_spread(Adjoint *adjoint);
 Value adjoint_get(const Adjoint *adjoint, Value value);
 void adjoint_add(Adjoint *adjoint, Value value, Value cotangent);
-/* Sets the phase input_gradient, the span of node `id` and the path
+/* Sets the phase input_gradient, the span and stage of node `id` and the path
  * "grad.PATH". */
 void adjoint_set_place(Adjoint *adjoint, int id);
 /* Walks the forward nodes backwards, with cotangents set for the values that

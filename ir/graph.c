@@ -107,6 +107,7 @@ static Value append_node(Graph *graph, Op op, const Value *inputs, int n_inputs,
   if (attrs) sort_attrs(arena, own_attrs, attrs->items, n_attrs);
   *(Node *)node = (Node){.op = op,
                          .phase = graph->phase,
+                         .stage = graph->stage,
                          .n_inputs = n_inputs,
                          .n_results = n_results,
                          .n_attrs = n_attrs,
@@ -202,9 +203,9 @@ static bool same_types(const Type *const *a, const Type *const *b, int n) {
 }
 
 bool node_equal(const Node *a, const Node *b) {
-  if (a->op != b->op || a->phase != b->phase || a->n_inputs != b->n_inputs ||
-      a->n_results != b->n_results || a->n_attrs != b->n_attrs ||
-      a->body != b->body)
+  if (a->op != b->op || a->phase != b->phase || a->stage != b->stage ||
+      a->n_inputs != b->n_inputs || a->n_results != b->n_results ||
+      a->n_attrs != b->n_attrs || a->body != b->body)
     return false;
   for (int i = 0; i < a->n_attrs; i++)
     if (!attr_equal(&a->attrs[i], &b->attrs[i])) return false;

@@ -48,6 +48,7 @@ typedef struct Node {
   Op op;
   uint8_t phase; /* Phase */
   uint8_t n_attrs;
+  uint16_t stage; /* counted from 1; 0: none */
   int n_inputs, n_results;
   const Value *inputs;
   const Type *const *types; /* one type for each result */
@@ -100,6 +101,7 @@ struct Graph {
   size_t node_bytes;
   /* Defaults for nodes that are appended; passes set them as they walk. */
   Phase phase;
+  uint16_t stage;
   Span span;
   Name path;
 };
@@ -122,8 +124,8 @@ Value graph_append_typed(Graph *graph, Op op, const Value *inputs, int n_inputs,
                          const Attrs *attrs, const Type *const *types,
                          int n_results, Graph *body);
 /* Copies node `id` of `from` with its inputs replaced: same attributes, types,
- * body, span, path and phase.  Types are inferred anew if `infer` and the
- * operator has a rule.  An `input` node is registered with all it had. */
+ * body, span, path, phase and stage.  Types are inferred anew if `infer` and
+ * the operator has a rule.  An `input` node is registered with all it had. */
 Value graph_copy_node(Graph *to, const Graph *from, int id,
                       const Value *new_inputs, bool infer);
 /* Copies a node with the given result types; not for an `input` node. */

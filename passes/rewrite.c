@@ -28,6 +28,7 @@ void rewrite_at(Rewrite *rewrite, int id) {
   rewrite->to->span = node->span;
   rewrite->to->path = node->path;
   rewrite->to->phase = node->phase;
+  rewrite->to->stage = node->stage;
 }
 
 Value *rewrite_inputs(const Rewrite *rewrite, int id) {

@@ -45,8 +45,8 @@ static inline void rewrite_set(Rewrite *rewrite, Value old, Value now) {
   else
     rewrite_set_other(rewrite, old, now);
 }
-/* Sets the span, path and phase that nodes appended from now on get: those of
- * old node `id`. */
+/* Sets the span, path, phase and stage that nodes appended from now on get:
+ * those of old node `id`. */
 void rewrite_at(Rewrite *rewrite, int id);
 /* Returns the mapped inputs of node `id`, in scratch memory. */
 Value *rewrite_inputs(const Rewrite *rewrite, int id);

@@ -12,7 +12,7 @@
  *     node   = values "=" op [ values ] [ attrs ] ":" types
  *              [ role STRING [ init "(" REAL ")" ] [ "frozen" ] [ "decay" ]
  *                [ "matrix" names ] [ "batch" names ] ]
- *              [ "@" phase ] [ STRING ] [ body ]
+ *              [ "@" phase ] [ "stage" INT ] [ STRING ] [ body ]
  *     type   = dtype "[" [ dim { "," dim } ] [ ";" reduce "@" axes ] "]"
  *     dim    = name ":" INT [ "@" axes ]        axes = name | "(" names ")"
  *     attrs  = "{" key "=" value { "," key "=" value } "}"
@@ -253,6 +253,10 @@ static Phase parse_phase(Tokens *p) {
   return PHASE_forward;
 }
 
+static uint16_t parse_stage(Tokens *p) {
+  return (uint16_t)(tokens_int(p, 0, UINT16_MAX - 1) + 1);
+}
+
 /* "matrix(C, X)": names of the type's dims as bits; 0 where it is absent. */
 static uint16_t parse_dim_set(Tokens *p, const char *word, const Type *type) {
   uint16_t set = 0;
@@ -329,6 +333,7 @@ static void parse_node(Tokens *p, Body *body) {
   }
   if (is_input && !p->failed) parse_input(p, body, &attrs, types.data[0]);
   Phase phase = tokens_accept_char(p, '@') ? parse_phase(p) : PHASE_forward;
+  uint16_t stage = tokens_accept_word(p, "stage") ? parse_stage(p) : 0;
   Name path = name_intern(p->module->names, "");
   if (p->token.kind == TOKEN_string) path = tokens_string(p);
   Graph *region = NULL;
@@ -344,6 +349,7 @@ static void parse_node(Tokens *p, Body *body) {
   Node *node = graph->nodes.data[id];
   node->span = span;
   node->phase = phase;
+  node->stage = stage;
   node->path = path;
   define_value(p, body, &numbers, id);
 }

@@ -135,6 +135,7 @@ static void print_node(Text *out, const Graph *graph, int id, const int *first,
                 node->types[0]);
   }
   if (node->phase) text_printf(out, " @%s", phase_name(node->phase));
+  if (node->stage) text_printf(out, " stage %d", node->stage - 1);
   Name path = graph_path(graph, id);
   if (*path) {
     text_add(out, " ");

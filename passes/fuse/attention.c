@@ -34,14 +34,16 @@ typedef struct AttentionMatcher {
   const int *uses;
   GraphPins pins;
   const Node *pinned; /* the last pin of a value that was looked through */
+  int stage;          /* of all five nodes */
 } AttentionMatcher;
 
-/* The node that computes the value, through casts and, in bodies of scans,
- * constraints, if the value has one use. */
+/* The node that computes the value in this stage, through casts and, in bodies
+ * of scans, constraints, if the value has one use. */
 static const Node *sole_producer(AttentionMatcher *m, Value *value) {
   for (;;) {
     if (m->uses[value->node] != 1) return NULL;
     const Node *node = graph_node(m->graph, *value);
+    if (node->stage != m->stage) return NULL;
     int pin = pin_first(&m->pins, value->node);
     if (pin) m->pinned = m->graph->nodes.data[pin];
     if (node->op == OP_constraint)
@@ -217,6 +219,7 @@ static bool match_attention(AttentionMatcher *m, const Node *node,
   if (n != 1) return false;
   for (int i = 0; i < 2; i++) {
     m->pinned = NULL;
+    m->stage = node->stage;
     *match = (AttentionMatch){.key = over[0], .v = node->inputs[1 - i]};
     Value p = node->inputs[i];
     const Node *softmax = sole_producer(m, &p);

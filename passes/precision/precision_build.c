@@ -18,8 +18,8 @@ static bool is_typed_16bit(const Rounding *r, Value value) {
 
 /* ---- a value in the dtype that is wanted ---- */
 
-/* A cast with path and phase of the value. A gradient is rounded before it is
- * reduced: every rank and micro-batch rounds its partial sum. */
+/* A cast with path, phase and stage of the value. A gradient is rounded before
+ * it is reduced: every rank and micro-batch rounds its partial sum. */
 static Value cast_in_place(Rounding *r, Value old, Value value, DType dtype,
                            bool is_partial) {
   Graph *to = r->rewrite.to;
@@ -27,6 +27,7 @@ static Value cast_in_place(Rounding *r, Value old, Value value, DType dtype,
   Name path = to->path;
   Span span = to->span;
   Phase phase = to->phase;
+  uint16_t stage = to->stage;
   rewrite_at(&r->rewrite, old.node);
   Names *names = to->module->names;
   Attrs attrs = {0};
@@ -36,6 +37,7 @@ static Value cast_in_place(Rounding *r, Value old, Value value, DType dtype,
   to->path = path;
   to->span = span;
   to->phase = phase;
+  to->stage = stage;
   return value;
 }
 

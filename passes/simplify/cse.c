@@ -5,8 +5,8 @@
  *     %2 = exp %0    =>    %2 = add %1, %1
  *     %3 = add %1, %2
  *
- * Two nodes are equal when operator, attributes, result types and inputs are
- * equal, and so are the pins of both, if both have one.  The inputs of a
+ * Two nodes are equal when operator, stage, attributes, result types and inputs
+ * are equal, and so are the pins of both, if both have one.  The inputs of a
  * commutative operator are compared as a set.  One walk in id order suffices,
  * because inputs precede users.  Nodes with a body are skipped: only scans have
  * one before `fuse`.
@@ -50,8 +50,8 @@ static bool cse_same_inputs(const Node *node, const Node *other,
 
 static bool cse_same_node(const Node *node, const Node *other,
                           const Value *inputs) {
-  if (node->op != other->op || node->n_attrs != other->n_attrs ||
-      node->n_results != other->n_results ||
+  if (node->op != other->op || node->stage != other->stage ||
+      node->n_attrs != other->n_attrs || node->n_results != other->n_results ||
       !cse_same_inputs(node, other, inputs))
     return false;
   for (int i = 0; i < node->n_attrs; i++)

@@ -102,11 +102,14 @@ static Value loss_gradient(Autodiff *ad, DType dtype) {
   double scale = pass_precision_of(ad->ctx)->loss_scale;
   if (scale >= 0) return graph_const(ad->graph, dtype, scale > 0 ? scale : 1);
   Module *module = ad->ctx->module;
+  uint16_t stage = ad->graph->stage;
+  ad->graph->stage = 0; /* each stage updates it alike */
   Value value = graph_input(ad->graph, ROLE_loss_scale,
                             name_intern(module->names, "loss_scale"),
                             type_scalar(module->arena, DT_f32));
   ad->graph->inputs.data[ad->graph->inputs.n - 1].init =
       (Init){.kind = INIT_constant, .a = 65536};
+  ad->graph->stage = stage;
   return graph_cast(ad->graph, value, dtype);
 }
 
@@ -150,6 +153,7 @@ Graph *pass_autodiff(PassContext *ctx, const Graph *from) {
   set_gradient_phases(&ad);
   scan_saving_drop_marks(ad.graph);
   ad.graph->phase = PHASE_forward;
+  ad.graph->stage = 0;
   ad.graph->span = SPAN_NONE;
   ad.graph->path = name_intern(ctx->module->names, "");
   return ad.graph;

@@ -15,6 +15,9 @@
  * norm across tensors) are computed in f64, because 1 - b2^t loses half of its
  * digits in f32 while t is small.
  *
+ * What is about one parameter, the running sum of the norm too, is of the stage
+ * of the parameter; scalars are of none, so that each stage computes them.
+ *
  * requires: grad outputs in the order and type of their parameters
  * keeps: forward and gradient ids     breaks: grad outputs, which are dropped
  * cost: O(nodes)
@@ -143,8 +146,11 @@ static const Recipe *recipe_for(Update *update, const Weight *weight) {
   ASSERT(update->n_recipes < MOST_RECIPES);
   Recipe *recipe = &update->recipes[update->n_recipes++];
   recipe->formula = formula;
+  uint16_t stage = update->graph->stage;
   update->graph->path = optimizer_path(update, "%s", "optimizer");
+  update->graph->stage = 0;
   build_scalars(update, recipe);
+  update->graph->stage = stage;
   return recipe;
 }
 
@@ -197,6 +203,7 @@ static Value global_norm(Update *update, const Graph *from) {
     const GraphOutput *output = &from->outputs.data[i];
     if (output->role != ROLE_grad) continue;
     graph->path = optimizer_path(update, "optimizer.%s", output->path);
+    graph->stage = graph_node(graph, output->value)->stage;
     Value gradient = placed_gradient(update, output);
     update->gradients[i] = gradient;
     Value sum = sum_of_squares(graph, unscaled_gradient(update, gradient));
@@ -204,6 +211,7 @@ static Value global_norm(Update *update, const Graph *from) {
     total = value_is(total) ? graph_op2(graph, OP_add, total, sum) : sum;
   }
   graph->path = optimizer_path(update, "%s", "optimizer");
+  graph->stage = 0;
   if (!value_is(total)) return graph_const(graph, DT_f32, 0);
   return graph_cast(graph, graph_op1(graph, OP_sqrt, total), DT_f32);
 }
@@ -321,6 +329,7 @@ static void update_parameter(Update *update, const GraphInput *param,
   ExprScope *scope = &weight.scope;
   *scope = recipe->scope;
   graph->path = optimizer_path(update, "optimizer.%s", param->path);
+  graph->stage = graph_node(graph, param->value)->stage;
   Value w = graph_cast(graph, param->value, DT_f32);
   Value g = unscaled_gradient(update, gradient);
   if (value_is(update->factor)) {
@@ -423,8 +432,10 @@ static void copy_outputs(Update *update, const Graph *from) {
     if (state != NULL) {
       update->graph->path =
           optimizer_path(update, "optimizer.%s", output->path);
+      update->graph->stage = graph_node(update->graph, state->value)->stage;
       replace_if_sound(update, ROLE_state, output->path, state->value,
                        output->value);
+      update->graph->stage = 0;
     } else {
       graph_output(update->graph, output->role, output->path, output->value);
     }
@@ -439,6 +450,7 @@ static Graph *build_update(Update *update, const Graph *from) {
   }
   Graph *graph = update->graph = rewrite.to;
   graph->phase = PHASE_update;
+  graph->stage = 0;
   graph->span = update->settings->optimizer.span;
   update->gradients = ARENA_ARRAY(update->ctx->scratch, Value, from->outputs.n);
   find_scale(update);

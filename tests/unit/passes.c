@@ -126,6 +126,18 @@ static void add_saving(Case *c, const char *path, bool is_recomputed) {
   c->ctx.plan = &c->plan;
 }
 
+/* "1:block": what has this path is in stage 1. */
+static void add_stage(Case *c, const char *text) {
+  Arena *arena = c->module->arena;
+  intptr_t stage = atoi(text);
+  Name path = name_intern(c->module->names, strchr(text, ':') + 1);
+  if (!c->plan.stage_of) c->plan.stage_of = map_create(arena);
+  map_put(c->plan.stage_of, path, (void *)(stage + 1));
+  while (c->plan.stages.n <= stage)
+    vec_push(arena, &c->plan.stages, (PlanStage){.n_ranks = 1});
+  c->ctx.plan = &c->plan;
+}
+
 static Graph *run_word(Case *c, Graph *graph, const char *word) {
   if (strncmp(word, "-O", 2) == 0) {
     c->ctx.level = atoi(word + 2);
@@ -141,6 +153,8 @@ static Graph *run_word(Case *c, Graph *graph, const char *word) {
     add_axis(c, "time", word + 5);
   } else if (strncmp(word, "pin=", 4) == 0) {
     add_pin(c, word + 4);
+  } else if (strncmp(word, "stage=", 6) == 0) {
+    add_stage(c, word + 6);
   } else if (strncmp(word, "bucket=", 7) == 0) {
     c->plan.bucket_bytes = atol(word + 7);
     c->ctx.plan = &c->plan;
