@@ -385,6 +385,14 @@ static Bytes kernel_bytes(const Loads *l, const PlanUnit *u,
   return sum;
 }
 
+Ps loads_of_kernel(Loads *l, int unit, int kernel, Assignment assignment) {
+  const PlanUnit *u = l->r.units->units.data[unit];
+  const UnitKernel *k = &u->kernels.data[kernel];
+  if (!node_is_launched(l->r.units->graph, k->id)) return 0;
+  return (has_batch(u, k) ? l->r.microbatches : 1) *
+         launch_time(l, u, k, assignment);
+}
+
 static void add_kernel(Loads *l, const PlanUnit *u, const UnitKernel *k,
                        Assignment assignment, Load *out) {
   const Graph *graph = l->r.units->graph;

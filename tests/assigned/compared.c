@@ -1,0 +1,158 @@
+/*
+ * compared.c -- compiles the plan of an assignment and compares its instruction
+ * list with the loads of units and edges.
+ */
+#include <string.h>
+
+#include "ir/list/instructions.h"
+#include "support/random.h"
+#include "tests/assigned/assigned.h"
+
+/* ---- launches, by path ---- */
+
+typedef struct Launched {
+  const char *path;
+  bool attends;
+  Ps time[2]; /* from tables; from the list */
+} Launched;
+
+typedef struct ByPath {
+  Arena *arena;
+  Map *found; /* hash of path and phase -> Launched */
+} ByPath;
+
+static Launched *launched(ByPath *by, const Node *node) {
+  uint64_t hash = hash_bytes(node->path, strlen(node->path), node->phase);
+  const void *key = (const void *)(uintptr_t)(hash | 1);
+  Launched *of = map_get(by->found, key);
+  if (of) return of;
+  of = ARENA_NEW(by->arena, Launched);
+  of->path = arena_strdup(by->arena, node->path);
+  of->attends = op_has(node->op, OP_FLAG_attends);
+  map_put(by->found, key, of);
+  return of;
+}
+
+/* Fused kernels may be cut otherwise by collectives; these are never. */
+static bool is_product(const Node *node) {
+  return op_is(node->op, OPCLASS_contraction) ||
+         op_is(node->op, OPCLASS_window) || op_has(node->op, OP_FLAG_attends);
+}
+
+static void add_launch(ByPath *by, const Node *node, int side, Ps time,
+                       Sums *sums) {
+  sums->launches[node->phase] += time;
+  if (!is_product(node)) return;
+  launched(by, node)->time[side] += time;
+  *(op_has(node->op, OP_FLAG_attends) ? &sums->attention : &sums->products) +=
+      time;
+}
+
+/* ---- from tables ---- */
+
+static void add_links(Ps *to, const LinkLoad *links) {
+  for (int l = 0; l < N_LOAD_LINKS; l++) to[l] += links->busy[l];
+}
+
+static void add_unit(const Program *p, const Drawn *d, ByPath *by, int unit,
+                     Sums *sums) {
+  const PlanUnit *u = p->units->units.data[unit];
+  const Load *load = assigned_load_of(d, unit);
+  const ZeroLoad *zero = &load->zero[d->proposal.zero];
+  Assignment at = d->proposal.assignments[unit];
+  for (int k = 0; k < u->kernels.n; k++)
+    add_launch(by, p->units->graph->nodes.data[u->kernels.data[k].id], 0,
+               loads_of_kernel(d->loads, unit, k, at), sums);
+  sums->launches[PHASE_update] += zero->update;
+  add_links(sums->links[PHASE_forward], &load->links[0]);
+  add_links(sums->links[PHASE_input_gradient], &load->links[1]);
+  add_links(sums->links[PHASE_weight_gradient], &zero->sums);
+  add_links(sums->links[PHASE_update], &zero->gathers);
+}
+
+static void add_tables(const Program *p, const Drawn *d, ByPath *by,
+                       Sums *sums) {
+  const Units *units = p->units;
+  for (int u = 0; u < units->units.n; u++) add_unit(p, d, by, u, sums);
+  for (int i = 0; i < units->edges.n; i++)
+    add_links(
+        sums->links[units->edges.data[i].is_backward ? PHASE_input_gradient
+                                                     : PHASE_forward],
+        &assigned_edge_of(p, d, i)->links);
+}
+
+/* ---- from the list ---- */
+
+static void add_transfer(const Trial *trial, Arena *arena, const Graph *graph,
+                         int id, int64_t runs, Sums *sums) {
+  const Priced *priced = &trial->priced;
+  SimTransfer t =
+      price_transfer(arena, &priced->model, &priced->slice, graph, id);
+  for (int i = 0; i < t.n_loads; i++)
+    if (t.loads[i].link < N_LOAD_LINKS)
+      sums->links[graph->nodes.data[id]->phase][t.loads[i].link] +=
+          runs * t.loads[i].busy;
+}
+
+static void add_list(const Trial *trial, Arena *arena, ByPath *by, Sums *sums) {
+  const Graph *graph = trial->priced.stage->instructions->graph;
+  for (int id = 0; id < graph->nodes.n; id++) {
+    const Node *node = graph->nodes.data[id];
+    int64_t runs =
+        node_is_per_microbatch(graph, id) ? mesh_microbatches(&graph->mesh) : 1;
+    if (!node_is_launched(graph, id)) continue;
+    if (op_has(node->op, OP_FLAG_asynchronous)) {
+      add_transfer(trial, arena, graph, id, runs, sums);
+      continue;
+    }
+    LaunchCost cost = cost_launch(&trial->priced.model, graph, id);
+    add_launch(by, node, 1, runs * (cost.launch + cost.time), sums);
+  }
+  sums->bytes = trial->priced.peak;
+}
+
+/* ---- both ---- */
+
+static Ps apart(const Ps *time) {
+  return time[0] > time[1] ? time[0] - time[1] : time[1] - time[0];
+}
+
+static void compare_launched(const ByPath *by, bool recomputes,
+                             Comparison *out) {
+  for (int i = 0; i < map_size(by->found); i++) {
+    const Launched *of = map_value_at(by->found, i);
+    /* What runs again has no path of a gradient. */
+    if (recomputes && of->time[0] == 0) continue;
+    bool differs = of->time[0] != of->time[1];
+    ++*(of->attends ? &out->n_attention : &out->n_products);
+    *(of->attends ? &out->n_other_attention : &out->n_other_products) +=
+        differs;
+    if (!differs || apart(of->time) <= apart(out->worst_of)) continue;
+    out->worst = of->path;
+    out->worst_of[0] = of->time[0];
+    out->worst_of[1] = of->time[1];
+  }
+}
+
+Comparison assigned_compare(const Program *program, Arena *arena,
+                            const Drawn *d) {
+  Comparison out = {0};
+  ByPath by = {arena, map_create(arena)};
+  const Pins *pins = assigned_read(program, arena, d->text);
+  if (!pins) return out;
+  Trial trial;
+  TrialPlan plan = {.pins = pins, .is_training_only = true};
+  Memory *memory = program->module->memory;
+  out.is_legal =
+      driver_try(&program->loaded, memory, &plan, &program->request, &trial);
+  if (out.is_legal) {
+    add_tables(program, d, &by, &out.tables);
+    add_list(&trial, arena, &by, &out.list);
+    compare_launched(&by, d->proposal.recomputes, &out);
+    out.step = trial.priced.price.step;
+    out.live = assigned_live_bytes(program, d);
+    out.mean = (Ps)assigned_largest_mean(program, d, &out.weights);
+  }
+  driver_end_trial(&trial);
+  return out;
+}
