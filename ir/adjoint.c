@@ -40,14 +40,27 @@ Value adjoint_get(const Adjoint *adjoint, Value value) {
   return *cotangent_of(adjoint, value);
 }
 
+/* Two cotangents of one stage are added there, so that one value is sent; else
+ * their sum is of the stage of the value. */
+static uint16_t stage_of_sum(const Graph *graph, Value value, Value a,
+                             Value b) {
+  uint16_t stage = graph_node(graph, a)->stage;
+  bool is_same = graph_node(graph, b)->stage == stage;
+  return is_same ? stage : graph_node(graph, value)->stage;
+}
+
 void adjoint_add(Adjoint *adjoint, Value value, Value cotangent) {
   const Type *type = graph_type(adjoint->graph, value);
   ASSERT(type_same_dims(type, graph_type(adjoint->graph, cotangent)));
   Graph *graph = adjoint->graph;
   Value *sum = cotangent_of(adjoint, value);
+  if (!value_is(*sum)) {
+    *sum = cotangent;
+    return;
+  }
   uint16_t stage = graph->stage;
-  graph->stage = graph_node(graph, value)->stage; /* of the sum */
-  *sum = value_is(*sum) ? graph_op2(graph, OP_add, *sum, cotangent) : cotangent;
+  graph->stage = stage_of_sum(graph, value, *sum, cotangent);
+  *sum = graph_op2(graph, OP_add, *sum, cotangent);
   graph->stage = stage;
 }
 
