@@ -72,13 +72,21 @@ static double backward_stream(const Aim *aim, const Load *load, int unit) {
   return chain - light;
 }
 
+/* With ZeRO 3 each micro-batch gathers a parameter for its forward pass; what
+ * is gathered again may be kept instead. */
+static int64_t sure_gathers(const BoundSetting *s) {
+  return s->zero == 3 ? s->microbatches : 1;
+}
+
 static double weighted(const Aim *aim, const Load *load, int unit) {
   const BoundWeights *w = &aim->weights;
   const ZeroLoad *zero = &load->zero[aim->s->zero];
   double forward = (double)load->links[0].busy[w->link];
   double backward = (double)load->links[1].busy[w->link];
   double sums = (double)zero->sums.busy[w->link];
-  double gathers = (double)zero->gathers.busy[w->link];
+  const ZeroLoad *once =
+      &load->zero[aim->s->zero > 0]; /* level 1 gathers once */
+  double gathers = (double)(sure_gathers(aim->s) * once->gathers.busy[w->link]);
   double chain = (double)load->input_gradient, sum = 0;
   double taken = interference(aim->b);
   sum += w->of[BOUND_forward_stream] *
@@ -89,7 +97,8 @@ static double weighted(const Aim *aim, const Load *load, int unit) {
                                        w->of[BOUND_backward_stream]
                    ? w->of[BOUND_forward_stream]
                    : w->of[BOUND_backward_stream];
-  sum += during * taken * (double)(zero->bulk - zero->summed);
+  sum += during * taken *
+         (double)(sure_gathers(aim->s) * (once->bulk - once->summed));
   sum +=
       w->of[BOUND_forward_link] * (forward + (aim->s->zero == 3 ? 0 : gathers));
   sum += w->of[BOUND_backward_stream] * backward_stream(aim, load, unit);

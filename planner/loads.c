@@ -299,8 +299,8 @@ static ParamPlace place_of(const Loads *l, const PlanUnit *u,
       .copies = group_size(l->r.mesh, copied)};
 }
 
-/* Gathers of what a step computes with: level 3 gathers twice for each
- * micro-batch. */
+/* Gathers of what a step computes with: level 3 gathers for each pass of each
+ * micro-batch that reads it. */
 static Sent param_gathers(Loads *l, const UnitParam *param,
                           const ParamPlace *place, int zero) {
   int64_t shard = (place->elements + place->copies - 1) / place->copies;
@@ -309,7 +309,7 @@ static Sent param_gathers(Loads *l, const UnitParam *param,
   Sent once = bulk_message(l, OP_all_gather, place->copied,
                            sent_bytes(l, OP_all_gather, place->copied, shard,
                                       place->elements, param->read_as));
-  add_sent(&out, &once, zero == 3 ? 2 * l->r.microbatches : 1);
+  add_sent(&out, &once, zero == 3 ? param->passes * l->r.microbatches : 1);
   return out;
 }
 

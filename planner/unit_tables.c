@@ -36,7 +36,10 @@ static uint64_t hash_unit(const TableRequest *r, int unit) {
                      (uint64_t)u->dims[d].is_whole * 2 + (u->batch >> d & 1));
   for (int i = 0; i < u->kernels.n; i++) {
     const UnitKernel *k = &u->kernels.data[i];
+    int phase = units->graph->nodes.data[k->id]->phase;
     hash = hash_mix(hash, kernel_key(units->graph, k->id) * 2 + k->is_light);
+    hash = hash_mix(hash, (uint64_t)phase * 2 +
+                              node_is_launched(units->graph, k->id));
     for (int d = 0; d < k->dims->n; d++)
       hash = hash_mix(hash, (uint64_t)k->loop[d]);
   }
@@ -55,6 +58,7 @@ static uint64_t hash_unit(const TableRequest *r, int unit) {
     const UnitParam *p = &units->params.data[i];
     if (p->unit != unit) continue;
     hash = hash_mix(hash_mix(hash, (uint64_t)p->state), (uint64_t)p->updated);
+    hash = hash_mix(hash, (uint64_t)p->passes);
     for (int d = 0; d < p->type->rank; d++)
       hash = hash_mix(hash, (uint64_t)p->dims.at[d]);
   }

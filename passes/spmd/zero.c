@@ -71,13 +71,14 @@ static ZeroShard split_for_zero(const Partition *p, const Type *type, int d,
   return (ZeroShard){type->dims[d].name, *split, axis_list_set(more)};
 }
 
-/* The shard of a parameter that has this placement without it; or NULL. */
+/* The shard of a parameter that has this placement without it; or NULL.  Along
+ * axes that shard it already no two ranks hold the same. */
 static ZeroShard *find_zero_shard(const Partition *p, const Type *type) {
-  AxisList more = zero_axes(p);
   AxisSet used = 0;
   for (int d = 0; d < type->rank; d++)
     used |= axis_list_set(type->dims[d].split);
-  if (!more || axis_list_set(more) & used) return NULL;
+  AxisList more = axis_list_without(zero_axes(p), used);
+  if (!more) return NULL;
   ZeroShard best = {0};
   int64_t elements, least = INT64_MAX, size = 0;
   for (int d = 0; d < type->rank; d++)

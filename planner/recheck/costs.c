@@ -309,7 +309,7 @@ static void add_param(Costs *c, const PlanUnit *unit, const UnitParam *param,
         (double)ranks_along(c->mesh, sharded) * (double)(zero ? copies : 1);
     if (zero > 0 && copied) {
       Message once = bulk(c, OP_all_gather, copied, piece, n, param->read_as);
-      double times = zero == 3 ? 2 * m : 1; /* for each pass */
+      double times = zero == 3 ? param->passes * m : 1;
       to->gathers += once.busiest * times;
       add_busy(&to->gather_links, &once.links, times);
     }

@@ -79,6 +79,7 @@ static void add_param(KindFinder *f, Row *row, const UnitParam *param) {
   add(f, row, param->read_as);
   add(f, row, param->state);
   add(f, row, param->updated);
+  add(f, row, param->passes);
 }
 
 static Row row_of_unit(KindFinder *f, int unit) {

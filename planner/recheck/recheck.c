@@ -199,17 +199,21 @@ static double unit_mean(const Recheck *k, const BoundQuestion *q, int unit,
   const StateCost *state = &cost->zero[q->setting->zero];
   /* Transfers take a part of the stream that they run beside. */
   double taken = (double)k->r->model->rates.interference / (double)SIM_ONE;
-  double gathers = state->gather_links.of[link];
+  /* With ZeRO 3 each micro-batch gathers what level 1 gathers once; what it
+   * gathers again for its backward pass might have been kept. */
+  bool in_any = q->setting->zero == 3;
+  const StateCost *once = in_any ? &cost->zero[1] : state;
+  double times = in_any ? (double)q->setting->microbatches : 1;
+  double gathers = once->gather_links.of[link] * times;
   double sums = state->sum_links.of[link];
   double forward = cost->links[0].of[link], backward = cost->links[1].of[link];
   /* With ZeRO 3 it is not known in which pass a gather runs. */
-  bool in_any = q->setting->zero == 3;
   int of_gathers = w[BOUND_forward_stream];
   if (in_any && w[BOUND_backward_stream] < of_gathers)
     of_gathers = w[BOUND_backward_stream];
   return w[BOUND_forward_stream] *
              (cost->forward - cost->light[0] + cost->cut[0]) +
-         of_gathers * taken * state->gathers +
+         of_gathers * taken * once->gathers * times +
          w[BOUND_forward_link] * (forward + (in_any ? 0 : gathers)) +
          w[BOUND_backward_stream] * backward_stream(k, q, unit, cost, taken) +
          w[BOUND_backward_chain] * chain_with_cuts(cost) +

@@ -21,8 +21,10 @@ typedef struct UnitFinder {
   const Graph *graph;
   Name batch_dim;
   Units *units;
-  int *unit;    /* by node */
-  Map *by_path; /* path -> unit + 1 */
+  int *unit;           /* by node */
+  bool *of_params;     /* by node: it depends on parameters alone */
+  bool *read_backward; /* by node: the backward pass reads it, cast or not */
+  Map *by_path;        /* path -> unit + 1 */
   KernelDimsTable *dims;
   const char *reason;
 } UnitFinder;
@@ -83,7 +85,7 @@ static int most_named(const UnitFinder *f, int id) {
   return best < 0 ? NO_UNIT : voted[best];
 }
 
-static bool is_of_params(const UnitFinder *f, const bool *of_params, int id) {
+static bool is_of_params(const UnitFinder *f, int id) {
   const Node *node = f->graph->nodes.data[id];
   if (node->op == OP_input) {
     const GraphInput *input =
@@ -91,7 +93,7 @@ static bool is_of_params(const UnitFinder *f, const bool *of_params, int id) {
     return input->role != ROLE_data && input->role != ROLE_batch_rows;
   }
   for (int i = 0; i < node->n_inputs; i++)
-    if (!of_params[node->inputs[i].node]) return false;
+    if (!f->of_params[node->inputs[i].node]) return false;
   return node->phase == PHASE_forward;
 }
 
@@ -110,13 +112,13 @@ static int unit_of_kernel(UnitFinder *f, int id) {
 
 static void find_units(UnitFinder *f) {
   const Graph *graph = f->graph;
-  bool *of_params = ARENA_ARRAY(f->arena, bool, graph->nodes.n);
+  f->of_params = ARENA_ARRAY(f->arena, bool, graph->nodes.n);
   f->unit = ARENA_ARRAY(f->arena, int, graph->nodes.n);
   for (int id = 0; id < graph->nodes.n; id++) {
     const Node *node = graph->nodes.data[id];
     f->unit[id] = NO_UNIT;
-    of_params[id] = is_of_params(f, of_params, id);
-    if (of_params[id] || node->op == OP_input || node->phase == PHASE_update)
+    f->of_params[id] = is_of_params(f, id);
+    if (f->of_params[id] || node->op == OP_input || node->phase == PHASE_update)
       continue;
     f->unit[id] = node_is_launched(graph, id) || node->n_inputs == 0
                       ? unit_of_kernel(f, id)
@@ -130,7 +132,7 @@ static void find_units(UnitFinder *f) {
       int from = node->inputs[i].node;
       const Node *made = graph->nodes.data[from];
       if (made->op == OP_input || made->phase == PHASE_update) continue;
-      if (of_params[from] || f->unit[from] < 0) f->unit[from] = f->unit[id];
+      if (f->of_params[from] || f->unit[from] < 0) f->unit[from] = f->unit[id];
     }
   }
 }
@@ -333,6 +335,20 @@ static DType read_as(const UnitFinder *f, const PlanUnit *unit, Value param) {
   return graph_type(f->graph, param)->dtype;
 }
 
+/* The first layer has no input gradient, so only the forward pass reads its
+ * weights. */
+static void find_read_backward(UnitFinder *f) {
+  f->read_backward = ARENA_ARRAY(f->arena, bool, f->graph->nodes.n);
+  for (int id = f->graph->nodes.n - 1; id >= 0; id--) {
+    const Node *node = f->graph->nodes.data[id];
+    bool is_backward = node->phase == PHASE_input_gradient ||
+                       node->phase == PHASE_weight_gradient;
+    if (!is_backward && !(f->of_params[id] && f->read_backward[id])) continue;
+    for (int i = 0; i < node->n_inputs; i++)
+      f->read_backward[node->inputs[i].node] = true;
+  }
+}
+
 static void add_param(UnitFinder *f, const UnitValue *value, int unit) {
   const Node *node = f->graph->nodes.data[value->value.node];
   const GraphInput *input =
@@ -347,6 +363,7 @@ static void add_param(UnitFinder *f, const UnitValue *value, int unit) {
                .unit = unit,
                .dims = value->dims,
                .read_as = read_as(f, f->units->units.data[unit], value->value),
+               .passes = 1 + f->read_backward[value->value.node],
                .state = state_bytes(f->graph, input->path)}));
 }
 
@@ -555,6 +572,7 @@ Units *units_of(Arena *arena, const Graph *kernels, Name batch_dim,
   bool is_done = add_kernels(&f);
   *out_reason = f.reason;
   if (!is_done) return NULL;
+  find_read_backward(&f);
   find_edges(&f);
   find_updates(&f);
   find_blocks(&f);

@@ -69,6 +69,7 @@ typedef struct UnitParam {
   int unit;
   DimMap dims;
   DType read_as;   /* what its first reader casts it to */
+  int passes;      /* that read it: 1, or 2 with the backward pass */
   int64_t state;   /* bytes of it and of its optimizer state */
   int64_t updated; /* bytes that its update reads and writes */
 } UnitParam;

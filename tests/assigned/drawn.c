@@ -52,10 +52,14 @@ static int find_value(const UnitShape *shape, Assignment assignment) {
 static bool start_at_proposal(const Program *program, Arena *arena,
                               const TableRequest *tables, Drawn *d,
                               int *values) {
-  ProposeRequest request = {.units = program->units,
-                            .slice = &d->slice,
-                            .model = &d->model,
-                            .mesh = d->proposal.mesh,
+  SpaceRequest space = {.arena = arena,
+                        .units = program->units,
+                        .slice = &d->slice,
+                        .model = &d->model};
+  int n_spaces;
+  SpacePlace place = {.space = spaces_all(&n_spaces), .mesh = d->proposal.mesh};
+  ProposeRequest request = {.of = &space,
+                            .place = &place,
                             .microbatches = d->proposal.microbatches,
                             .batch_axes = tables->batch_axes,
                             .zeros = 1u << d->proposal.zero,

@@ -23,7 +23,10 @@ static double mean_of_unit(const Drawn *d, const PlanUnit *u, const Load *load,
   double forward = (double)load->links[0].busy[w->link];
   double backward = (double)load->links[1].busy[w->link];
   double sums = (double)zero->sums.busy[w->link];
-  double gathers = (double)zero->gathers.busy[w->link];
+  /* What ZeRO 3 gathers again for the backward pass may be kept. */
+  const ZeroLoad *once = p->zero == 3 ? &load->zero[1] : zero;
+  double times = p->zero == 3 ? (double)p->microbatches : 1;
+  double gathers = times * (double)once->gathers.busy[w->link];
   double chain = (double)load->input_gradient;
   double stream = chain + (double)load->weight_gradient +
                   taken(d) * (double)zero->summed + runs_again(u, p, load);
@@ -31,11 +34,13 @@ static double mean_of_unit(const Drawn *d, const PlanUnit *u, const Load *load,
   if (p->zero == 3 && of[BOUND_backward_stream] < during)
     during = of[BOUND_backward_stream];
   double early = p->zero == 3 ? 0 : gathers;
-  return of[BOUND_forward_stream] * (double)(load->forward + load->cut[0]) +
-         during * taken(d) * (double)(zero->bulk - zero->summed) +
+  return of[BOUND_forward_stream] *
+             (double)(load->forward - load->light[0] + load->cut[0]) +
+         during * taken(d) * times * (double)(once->bulk - once->summed) +
          of[BOUND_forward_link] * (forward + early) +
          of[BOUND_backward_stream] * stream +
-         of[BOUND_backward_chain] * (chain + (double)load->cut[1]) +
+         of[BOUND_backward_chain] *
+             (chain + (double)(load->cut[1] - load->light[1])) +
          of[BOUND_backward_link] * (backward + sums) +
          of[BOUND_all_link] * (forward + backward + sums + gathers) +
          (BOUND_ONE - of[BOUND_all_link]) * (double)zero->update;
