@@ -26,6 +26,16 @@ END
   echo 'train { loss = cross_entropy(f(set.x), set.y, K); optimizer = adamw(lr = 1e-3, decay = 0.1, decay_on = all); steps = 1 }'
 } >decays.dnn
 printf 'dim B = 2, C = 3\nnet f(x: [B, C], m: [C, B]) -> [B] { return dot(x, m, C) }\n' >square.dnn
+# Lists of pipelines: fine, late and crossed receives, sent to nobody, calls that wait for each other, and no lists.
+printf '0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n' >calls.csv
+printf '0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1\n1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1\n' >late.csv
+printf '0F0,0SEND_F0,0F1,0SEND_F1\n1RECV_F1,1RECV_F0,1F0,1F1\n' >crossed.csv
+printf '0F0,0SEND_F0,0F1,0SEND_F1\n1RECV_F0,1F0,1F1\n' >alone.csv
+printf '0F0,0SEND_F0,0F1\n1RECV_F0,1F0,1F1\n' >unsent.csv
+printf '3F0,0F0\n1F0,2F0\n' >circle.csv
+printf '0F0,0SEND_B0,0RECV_F1\n1RECV_F0,1RECV_F0,1F0,1SEND_F7,1SEND_B0,0SEND_F0\n' >messages.csv
+printf '0F0,0F0,0B1,x\n1F3,(1B0;1F1)TOGETHER\n' >cells.csv
+printf '0F0,1F0,0SEND_F0\n0B0,1B0\n' >two_ranks.csv
 bad=0
 for golden in "$root"/tests/golden/cli/*.txt; do
   line=$(head -n 1 "$golden" | sed 's/^\$ dnnc//')

@@ -71,6 +71,8 @@ strict show model.plan --model model.dnn "${cluster[@]}"
 strict show model.plan --model model.dnn "${cluster[@]}" --collectives
 strict show two.cluster
 strict simulate list.csv
+strict schedule 1f1b --ranks 2 --microbatches 2
+strict schedule --check list.csv
 strict simulate model.dnn --plan model.plan "${cluster[@]}"
 strict diff model.plan other.plan --model model.dnn "${cluster[@]}"
 # No command that takes --json is left out, but those that need more to run.

@@ -315,7 +315,9 @@ static bool need_subject(Tool *tool) {
   const Options *options = &tool->options;
   bool needs_other =
       options->command == COMMAND_diff || options->command == COMMAND_explain;
-  if (options->help || (options->subject && (options->other || !needs_other)))
+  bool is_checked = options->command == COMMAND_schedule && options->check;
+  if (options->help || is_checked ||
+      (options->subject && (options->other || !needs_other)))
     return true;
   const CommandInfo *row = &command_rows[options->command];
   if (needs_other)

@@ -1,0 +1,291 @@
+/*
+ * command_schedule.c -- implements `dnnc schedule`: prints a pipeline schedule
+ * as lists and as a picture, or checks lists that a person wrote.
+ */
+#include "ir/pipeline/rendezvous.h"
+#include "tools/commands/schedule.h"
+
+#include <string.h>
+
+/* Calls of all ranks, and counters of the simulator: it has one for each
+ * message on each rank. */
+enum { MOST_CALLS = 1 << 20, MOST_COUNTERS = 1 << 24 };
+
+/* ---- a mistake in a list ---- */
+
+static const Token *token_at(const Pipeline *pipeline, RendezvousPlace place) {
+  if (place.action < 0) return NULL;
+  return &pipeline->lists[place.class].data[place.action];
+}
+
+static const char *quoted(Arena *arena, const Pipeline *pipeline,
+                          RendezvousPlace place) {
+  const Token *token = token_at(pipeline, place);
+  if (!token) return "nothing";
+  return arena_printf(arena, "'%s'", token_text(arena, pipeline, token));
+}
+
+static void report_mismatch(Tool *tool, const Pipeline *pipeline,
+                            const RendezvousResult *result) {
+  Arena *arena = tool->arena;
+  RendezvousPlace send = result->places[0], receive = result->places[1];
+  const Token *sent = token_at(pipeline, send),
+              *received = token_at(pipeline, receive);
+  Diag *d = diag(tool->module.diags, DIAG_schedule_mismatch,
+                 sent ? sent->span : received->span, send.class,
+                 quoted(arena, pipeline, send), receive.class,
+                 quoted(arena, pipeline, receive));
+  if (sent && received) diag_note(d, received->span, "it receives this");
+  diag_help(d, "messages between two ranks have no names: the first that one "
+               "sends is the first that the other receives");
+}
+
+/* The place of a message is that of its send, followed by its receive. */
+static int places_of_one(const Pipeline *pipeline,
+                         const RendezvousResult *result, int at) {
+  const Token *token = token_at(pipeline, result->places[at]);
+  TokenRole role = token_info(token->kind)->role;
+  return role == TOKEN_ROLE_send || role == TOKEN_ROLE_receive ? 2 : 1;
+}
+
+/* The other side of a message. */
+static const char *meets(Arena *arena, const Pipeline *pipeline,
+                         const RendezvousResult *result, int at) {
+  if (places_of_one(pipeline, result, at) == 1) return "";
+  RendezvousPlace receive = result->places[at + 1];
+  return arena_printf(arena, ", which meets %s of rank %d",
+                      quoted(arena, pipeline, receive), receive.class);
+}
+
+/* Each waits for the one before it, so the reader follows it backwards. */
+static void note_cycle(Tool *tool, const Pipeline *pipeline,
+                       const RendezvousResult *result, Diag *d) {
+  enum { MOST_NOTES = 12 };
+  Arena *arena = tool->arena;
+  VEC(int) begins = {0};
+  for (int i = 0; i < result->n_places; i += places_of_one(pipeline, result, i))
+    vec_push(arena, &begins, i);
+  int n_notes = 0;
+  for (int k = begins.n - 1; k > 0 && n_notes < MOST_NOTES; k--, n_notes++) {
+    RendezvousPlace place = result->places[begins.data[k]];
+    diag_note(d, token_at(pipeline, place)->span,
+              "that waits for %s of rank %d%s", quoted(arena, pipeline, place),
+              place.class, meets(arena, pipeline, result, begins.data[k]));
+  }
+  if (begins.n - 1 > MOST_NOTES)
+    diag_note(d, SPAN_NONE, "and so on, over %d more actions",
+              begins.n - 1 - MOST_NOTES);
+  diag_note(d, token_at(pipeline, result->places[0])->span,
+            "that waits for the first one%s",
+            meets(arena, pipeline, result, 0));
+}
+
+static void report_hang(Tool *tool, const Pipeline *pipeline,
+                        const RendezvousResult *result) {
+  RendezvousPlace first = result->places[0];
+  const Token *token = token_at(pipeline, first);
+  TokenRole role = token_info(token->kind)->role;
+  const char *text = token_text(tool->arena, pipeline, token);
+  if (result->n_places == 1 && role == TOKEN_ROLE_call) {
+    diag(tool->module.diags, DIAG_schedule_unsent, token->span, text,
+         first.class);
+    return;
+  }
+  Diag *d = diag(tool->module.diags, DIAG_schedule_cycle, token->span,
+                 first.class, text);
+  note_cycle(tool, pipeline, result, d);
+}
+
+/* ---- a list that a person wrote ---- */
+
+static void print_verdict_json(Text *out, const Pipeline *pipeline,
+                               const RendezvousResult *result,
+                               bool has_messages) {
+  text_printf(out,
+              "{\"verdict\":\"%s\",\"has_messages\":%s,\"ranks\":%d,"
+              "\"stages\":%d,\"microbatches\":%d,\"places\":[",
+              rendezvous_verdict_text(result->verdict),
+              has_messages ? "true" : "false", pipeline->n_ranks,
+              pipeline->n_stages, pipeline->n_microbatches);
+  for (int i = 0; i < result->n_places; i++) {
+    RendezvousPlace place = result->places[i];
+    const Token *token = token_at(pipeline, place);
+    text_printf(out, "%s{\"rank\":%d,\"action\":", i ? "," : "", place.class);
+    text_add_json(out, token ? token_text(out->arena, pipeline, token) : "");
+    text_add(out, "}");
+  }
+  text_add(out, "]}\n");
+}
+
+static int check_pipeline(Tool *tool, Pipeline *pipeline) {
+  bool has_messages = pipeline_has_messages(pipeline);
+  if (!has_messages) pipeline = pipeline_lower(tool->arena, pipeline);
+  RendezvousResult result = rendezvous_check(
+      tool->arena, pipeline_rendezvous(tool->arena, pipeline, 1),
+      RENDEZVOUS_all);
+  if (result.verdict == RENDEZVOUS_mismatch)
+    report_mismatch(tool, pipeline, &result);
+  if (result.verdict == RENDEZVOUS_may_hang)
+    report_hang(tool, pipeline, &result);
+  Text out = text_create(tool->arena);
+  bool is_fine = result.verdict == RENDEZVOUS_fine;
+  if (tool->options.json)
+    print_verdict_json(&out, pipeline, &result, has_messages);
+  else if (is_fine)
+    text_printf(&out, "%s: fine: %d ranks, %d stages, %d micro-batches%s\n",
+                tool->options.check, pipeline->n_ranks, pipeline->n_stages,
+                pipeline->n_microbatches,
+                has_messages ? "" : ", with the messages that dnnc inserts");
+  tool_print(&out);
+  tool_report(tool);
+  return is_fine ? EXIT_done : EXIT_user;
+}
+
+static int check_list(Tool *tool) {
+  Diags *diags = tool->module.diags;
+  if (tool->options.subject) {
+    message_print("dnnc: error: --check takes a file, and no schedule '%s'\n",
+                  tool->options.subject);
+    return EXIT_user;
+  }
+  tool->options.subject = tool->options.check;
+  const Source *source = tool_read_subject(tool);
+  if (!source) return EXIT_user;
+  Pipeline *pipeline = pipeline_read(tool->arena, diags, source);
+  if (pipeline) {
+    pipeline_check_calls(tool->arena, diags, pipeline);
+    pipeline_find_messages(tool->arena, diags, pipeline);
+  }
+  if (tool_report(tool) || !pipeline) return EXIT_user;
+  return check_pipeline(tool, pipeline);
+}
+
+/* ---- a schedule ---- */
+
+static const PipelineSchedule *find_schedule(Tool *tool) {
+  const char *name = tool->options.subject;
+  const PipelineSchedule *schedule = pipeline_schedule_find(name);
+  if (schedule) return schedule;
+  int n = pipeline_schedule_count();
+  const char **names = ARENA_ARRAY(tool->arena, const char *, n);
+  Text all = text_create(tool->arena);
+  for (int i = 0; i < n; i++) {
+    names[i] = pipeline_schedule(i)->name;
+    text_printf(&all, "%s%s",
+                i == 0      ? ""
+                : i + 1 < n ? ", "
+                            : " and ",
+                names[i]);
+  }
+  const char *nearest = text_nearest(name, names, n);
+  message_print("dnnc: error: no pipeline schedule is called '%s'\n", name);
+  if (nearest)
+    message_print("help: did you mean '%s'?\n", nearest);
+  else
+    message_print("help: there are %s\n", text_string(&all));
+  return NULL;
+}
+
+/* Whether anything is printed that the simulator finds. */
+static bool is_timed(const Options *options) {
+  return options->json || options->html || !options->csv;
+}
+
+static bool read_shape(Tool *tool, PipelineShape *shape) {
+  const Options *options = &tool->options;
+  if (options->ranks < 0 || options->microbatches < 0) {
+    message_print("dnnc: error: 'dnnc schedule %s' needs --ranks and "
+                  "--microbatches\n"
+                  "help: dnnc schedule %s --ranks 4 --microbatches 8\n",
+                  options->subject, options->subject);
+    return false;
+  }
+  if (options->ranks > MOST_CALLS ||
+      options->microbatches > MOST_CALLS / 2 / options->ranks) {
+    message_print("dnnc: error: %lld ranks with %lld micro-batches make more "
+                  "than the %d calls that 'dnnc schedule' lists\n",
+                  (long long)options->ranks, (long long)options->microbatches,
+                  MOST_CALLS);
+    return false;
+  }
+  if (is_timed(options) && 2 * options->ranks * options->microbatches >
+                               MOST_COUNTERS / options->ranks) {
+    message_print(
+        "dnnc: error: %lld ranks with %lld micro-batches are too many "
+        "to be simulated\n"
+        "help: --csv prints the lists alone\n",
+        (long long)options->ranks, (long long)options->microbatches);
+    return false;
+  }
+  *shape = (PipelineShape){.ranks = (int)options->ranks,
+                           .stages = (int)options->ranks,
+                           .microbatches = (int)options->microbatches};
+  return true;
+}
+
+static void print_timed(Text *out, const Options *options,
+                        const PipelineSchedule *schedule, const Pipeline *shown,
+                        const TimedSchedule *timed) {
+  if (options->json) {
+    text_add(out, "{\"schedule\":");
+    text_add_json(out, schedule->name);
+    text_printf(out, ",\"recomputes\":%s,",
+                schedule->recomputes ? "true" : "false");
+    schedule_print_ranks_json(out, timed, shown);
+    text_add(out, "}\n");
+    return;
+  }
+  pipeline_print(out, shown);
+  if (options->csv) return;
+  text_add(out, "\n");
+  schedule_print_ranks(out, timed);
+  text_add(out, "\n");
+  schedule_print_picture(out, timed);
+}
+
+static Status write_page(Tool *tool, const TimedSchedule *timed) {
+  if (!tool->options.html) return STATUS_OK;
+  Text page = text_create(tool->arena);
+  schedule_print_page(&page, timed);
+  return file_replace(tool->options.html, text_string(&page), page.n);
+}
+
+/* The backward pass of a schedule that recomputes is longer by a forward pass.
+ */
+static TimedSchedule time_schedule(Tool *tool, const PipelineSchedule *schedule,
+                                   const Pipeline *pipeline,
+                                   ScheduleTimes times) {
+  if (schedule->recomputes) times.input_grad += times.forward;
+  return schedule_time(tool, schedule->name,
+                       schedule_list_make(tool->arena, pipeline, &times));
+}
+
+static int print_schedule(Tool *tool) {
+  const Options *options = &tool->options;
+  ScheduleTimes times;
+  PipelineShape shape;
+  const PipelineSchedule *schedule = find_schedule(tool);
+  if (!schedule || !read_shape(tool, &shape) ||
+      !schedule_read_times(tool, &times))
+    return EXIT_user;
+  shape.times =
+      (PipelineTimes){times.forward, times.input_grad, times.weight_grad};
+  const Pipeline *pipeline = pipeline_make(tool->arena, schedule, &shape);
+  const Pipeline *shown =
+      options->comms ? pipeline_lower(tool->arena, pipeline) : pipeline;
+  Text out = text_create(tool->arena);
+  if (is_timed(options)) {
+    TimedSchedule timed = time_schedule(tool, schedule, pipeline, times);
+    Status status = write_page(tool, &timed);
+    if (status.code != STATUS_ok) return tool_fail(status);
+    print_timed(&out, options, schedule, shown, &timed);
+  } else {
+    pipeline_print(&out, shown);
+  }
+  tool_print(&out);
+  return EXIT_done;
+}
+
+int command_schedule(Tool *tool) {
+  return tool->options.check ? check_list(tool) : print_schedule(tool);
+}
