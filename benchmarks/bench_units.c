@@ -150,7 +150,7 @@ static double percent(double part, double of) {
   return of > 0 ? 100 * part / of : 0;
 }
 
-/* What holds for all plans; the rest is measured. */
+/* Attention is the same for all plans; the rest is measured. */
 static bool is_exact(const Totals *totals) {
   int n = 0, exact = 0, legal = 0;
   for (int i = 0; i < n_assigned_subjects; i++) {

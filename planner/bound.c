@@ -18,7 +18,7 @@
 #include "planner/unit_tables.h"
 #include "planner/unroll.h"
 
-/* Of a table: larger ones take seconds and hardly raise the bound. */
+/* Tables that are larger take seconds and hardly raise the bound. */
 #define MOST_ENTRIES ((int64_t)1 << 12)
 
 typedef struct Bounding {

@@ -28,7 +28,7 @@ RendezvousPlace matched_place(const Matched *m, int action) {
 
 /* ---- messages ---- */
 
-/* What one class sends to another, and what that receives from it. */
+/* Messages that one class sends to another, and that this one receives. */
 typedef struct Pair {
   int from, to;
   VEC(int) sent, received; /* actions */

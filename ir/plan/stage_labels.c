@@ -79,7 +79,8 @@ static void label_by_readers(Labels *l, Arena *arena, bool is_input) {
   }
 }
 
-/* What nothing with a stage reads has the highest one of what it reads. */
+/* A node that nothing with a stage reads has the highest stage of its
+ * operands. */
 static void label_by_operands(Labels *l) {
   for (int id = 0; id < l->graph->nodes.n; id++) {
     const Node *node = l->graph->nodes.data[id];

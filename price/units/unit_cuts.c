@@ -147,7 +147,7 @@ static void mark_beside(Cuts *c, int phase, const UnitEdge *edge, double most) {
     }
 }
 
-/* The same kernels of all blocks are light. */
+/* A kernel is light in all blocks or in none. */
 static double mark_like(Cuts *c, int phase) {
   double work = 0;
   for (int i = 0; i < c->kernels[phase].n; i++) {

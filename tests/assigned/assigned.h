@@ -78,11 +78,11 @@ double assigned_largest_mean(const Program *program, const Drawn *drawn,
 
 /* ---- compared.c ---- */
 
-/* What a rank runs in a step: from the tables, and from the list. */
+/* Work of a rank in a step: from the tables, and from the list. */
 typedef struct Sums {
   Ps launches[N_PHASES];
   Ps products, attention;
-  /* Of transfers: before the update, by the pass that waits for them. */
+  /* Transfers before the update, by the pass that waits for them. */
   Ps links[N_PHASES][N_LOAD_LINKS];
   Bytes bytes; /* estimated; packed */
 } Sums;

@@ -121,7 +121,7 @@ static void compare_launched(const ByPath *by, bool recomputes,
                              Comparison *out) {
   for (int i = 0; i < map_size(by->found); i++) {
     const Launched *of = map_value_at(by->found, i);
-    /* What runs again has no path of a gradient. */
+    /* A product that runs again has no path of a gradient. */
     if (recomputes && of->time[0] == 0) continue;
     bool differs = of->time[0] != of->time[1];
     ++*(of->attends ? &out->n_attention : &out->n_products);

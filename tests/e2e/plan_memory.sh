@@ -114,6 +114,11 @@ done
 n=$(copies "$plans/weights_2d.plan") # gathers of an inner dim, which need one
 [ "$n" -gt 0 ] || fail "no copies are found where there are some"
 
+# ---- a parameter that is sharded over an axis of ZeRO takes the other one ----
+plan "mesh { data = 2;tensor = 2 };plan {;zero = 3 over (data, tensor);shard H1 over tensor;}" axes.plan
+peak axes.plan "$root/models/mlp.dnn"
+near "zero 3 over both axes: weights" "$(bytes param)" $((4 * 535818 / 4))
+
 # ---- gradients of micro-batches are added up inside the matmuls ----
 for plan in tensor_microbatches remat sixteen; do
   "$dnnc" ir "$root/benchmarks/systems/gpt.dnn" --plan "$plans/$plan.plan" \

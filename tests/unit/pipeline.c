@@ -264,8 +264,8 @@ Test(pipeline, published_schedules) {
   }
 }
 
-/* What rank `from` sends to `to`, or that receives from it, as the names of the
- * stages that compute it. */
+/* Messages that rank `from` sends to `to`, or that `to` receives from it, as
+ * the names of the stages that compute them. */
 static const char *messages_between(Module *module, const Pipeline *pipeline,
                                     int from, int to, bool is_sent) {
   Text text = text_create(module->arena);

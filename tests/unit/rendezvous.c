@@ -28,8 +28,7 @@ static int roll(Dice *dice, int n) {
 
 enum { MOST_RANKS = 6, MOST_PASSED = 256 };
 
-/* What has passed: calls that a rank has made, messages that it has received.
- */
+/* Calls that a rank has made, messages that it has received. */
 typedef struct Passed {
   int kind, stage, microbatch;
 } Passed;

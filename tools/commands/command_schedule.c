@@ -186,7 +186,7 @@ static const PipelineSchedule *find_schedule(Tool *tool) {
   return NULL;
 }
 
-/* Whether anything is printed that the simulator finds. */
+/* The simulator finds nothing that a bare list prints. */
 static bool is_timed(const Options *options) {
   return options->json || options->html || !options->csv;
 }
