@@ -9,7 +9,8 @@
  * waits for the message: the graph of rendezvous.h would get a cycle, and it
  * gets one in no other way.  The nodes of the graph keep a topological order,
  * so that only those between the two have to be looked at (Pearce and Kelly
- * 2006).  Receives from one rank stay in their order.
+ * 2006).  Receives from one rank stay in their order: the later one waits for
+ * the earlier one, since its send does.
  */
 #include "ir/pipeline/pipeline.h"
 
@@ -232,9 +233,6 @@ static bool move_once(Order *o, int receive) {
     if (at == o->reader[receive]) return false;
     last = at;
   }
-  if (role_of(o, first) == TOKEN_ROLE_receive &&
-      o->tokens[first]->peer == o->tokens[receive]->peer)
-    return false;
   int message = o->partner[receive], target = node_of(o, last);
   if (search_ahead(o, receive, target)) return false;
   relink(o, receive, first, last);
