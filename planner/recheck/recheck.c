@@ -55,7 +55,7 @@ typedef struct Tables {
 static void list_values(Recheck *k, const BoundSetting *s, const PlanUnit *unit,
                         int axis, Assignment at, ValueTable *out) {
   if (out->values.n > MOST_VALUES) return;
-  if (axis == s->mesh->n_axes) {
+  if (axis == s->mesh->n_axes || axis == MOST_MESH_AXES) {
     if (costs_allow(k->costs, unit, at) &&
         costs_shard_batch(k->costs, unit, at, s->batch_axes))
       vec_push(k->arena, &out->values, at);
