@@ -175,4 +175,13 @@ int map_size(const Map *map);
 const void *map_key_at(const Map *map, int index);
 void *map_value_at(const Map *map, int index);
 
+/* A table from pairs of numbers, none negative, wherever pointers have 32
+ * bits, too. */
+typedef struct PairMap PairMap;
+
+PairMap *pair_map_create(Arena *arena);
+void pair_map_put(PairMap *map, int a, int b, void *value);
+/* Returns the value of a pair.  Returns NULL if it is absent. */
+void *pair_map_get(const PairMap *map, int a, int b);
+
 #endif

@@ -100,3 +100,34 @@ void *map_value_at(const Map *map, int index) {
   ASSERT(index >= 0 && index < map->entries.n);
   return map->entries.data[index].value;
 }
+
+/* ---- pairs ---- */
+
+struct PairMap {
+  Arena *arena;
+  Map *rows; /* by the first number: a map by the second */
+};
+
+static const void *number_key(int number) {
+  return (const void *)((uintptr_t)number + 1);
+}
+
+PairMap *pair_map_create(Arena *arena) {
+  PairMap *map = ARENA_NEW(arena, PairMap);
+  *map = (PairMap){arena, map_create(arena)};
+  return map;
+}
+
+void pair_map_put(PairMap *map, int a, int b, void *value) {
+  Map *row = map_get(map->rows, number_key(a));
+  if (!row) {
+    row = map_create(map->arena);
+    map_put(map->rows, number_key(a), row);
+  }
+  map_put(row, number_key(b), value);
+}
+
+void *pair_map_get(const PairMap *map, int a, int b) {
+  const Map *row = map_get(map->rows, number_key(a));
+  return row ? map_get(row, number_key(b)) : NULL;
+}

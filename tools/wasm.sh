@@ -21,8 +21,7 @@ compile() { # file
 }
 export -f compile
 export out
-# Keys of ir/pipeline need pointers of 64 bits: not supported yet there.
-find support ir interp planner price frontend passes $out/frontend -name '*.c' -not -path 'ir/pipeline/*' >$out/files
+find support ir interp planner price frontend passes $out/frontend -name '*.c' >$out/files
 xargs -P "$(nproc)" -I FILE bash -c 'compile FILE' <$out/files
 count=$(wc -l <$out/files)
 echo "wasm.sh: $count files compile for wasm32-wasi"

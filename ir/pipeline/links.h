@@ -7,6 +7,12 @@
 
 #include "ir/pipeline/pipeline.h"
 
+/* Returns what tokens of one kind and stage have as the first number of a
+ * PairMap; the second is the micro-batch. */
+static inline int token_row(TokenKind kind, int stage) {
+  return stage * N_TOKENS + (int)kind;
+}
+
 /* A value of one micro-batch, or of a step, from the call that writes it to one
  * that reads it. */
 typedef struct CallLink {

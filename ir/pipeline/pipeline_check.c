@@ -2,7 +2,7 @@
  * pipeline_check.c -- reports what is wrong with the calls and the messages of
  * a list that a person wrote; whether its ranks hang is left to rendezvous.c.
  */
-#include "ir/pipeline/pipeline.h"
+#include "ir/pipeline/links.h"
 
 typedef struct Checker {
   Arena *arena;
@@ -94,7 +94,7 @@ static void find_peer(Checker *c, int rank, Token *token) {
   }
 }
 
-static void find_message(Checker *c, int rank, Token *token, Map *seen) {
+static void find_message(Checker *c, int rank, Token *token, PairMap *seen) {
   TokenRole role = token_info(token->kind)->role;
   if (role != TOKEN_ROLE_send && role != TOKEN_ROLE_receive) return;
   token->edge = find_edge(c->pipeline, token);
@@ -102,14 +102,12 @@ static void find_message(Checker *c, int rank, Token *token, Map *seen) {
     reject(c, token, "there is no such message between the stages");
     return;
   }
-  const void *key = (const void *)(((uintptr_t)token->kind << 48) +
-                                   ((uintptr_t)token->stage << 24) +
-                                   (uintptr_t)token->microbatch + 1);
-  if (map_has(seen, key)) {
+  int row = token_row(token->kind, token->stage);
+  if (pair_map_get(seen, row, token->microbatch)) {
     reject(c, token, "it is there twice");
     return;
   }
-  map_put(seen, key, token);
+  pair_map_put(seen, row, token->microbatch, token);
   find_peer(c, rank, token);
 }
 
@@ -130,7 +128,7 @@ static void check_own_rank(Checker *c, TokenPlace place) {
 
 void pipeline_find_messages(Arena *arena, Diags *diags, Pipeline *pipeline) {
   Checker c = {arena, diags, pipeline, pipeline_calls(arena, pipeline)};
-  Map *seen = map_create(arena);
+  PairMap *seen = pair_map_create(arena);
   for (int r = 0; r < pipeline->n_ranks; r++)
     for (int i = 0; i < pipeline->lists[r].n; i++) {
       check_own_rank(&c, (TokenPlace){r, i});

@@ -7,7 +7,7 @@
  *
  * "(0F7;7B3)OVERLAP_F_B" is one action of several parts.
  */
-#include "ir/pipeline/pipeline.h"
+#include "ir/pipeline/links.h"
 
 #include <ctype.h>
 #include <string.h>
@@ -20,7 +20,7 @@ typedef struct Reader {
   Diags *diags;
   const Source *source;
   Pipeline *pipeline;
-  Map *calls; /* that were read */
+  PairMap *calls; /* that were read */
   bool is_wrong;
 } Reader;
 
@@ -82,11 +82,9 @@ static bool read_token(const char *at, const char *end, Token *token) {
 }
 
 static bool is_new_call(Reader *r, const Token *token) {
-  const void *key = (const void *)(((uintptr_t)token->kind << 48) +
-                                   ((uintptr_t)token->stage << 24) +
-                                   (uintptr_t)token->microbatch + 1);
-  if (map_has(r->calls, key)) return false;
-  map_put(r->calls, key, r);
+  int row = token_row(token->kind, token->stage);
+  if (pair_map_get(r->calls, row, token->microbatch)) return false;
+  pair_map_put(r->calls, row, token->microbatch, r);
   return true;
 }
 
@@ -168,7 +166,7 @@ Pipeline *pipeline_read(Arena *arena, Diags *diags, const Source *source) {
               .diags = diags,
               .source = source,
               .pipeline = pipeline,
-              .calls = map_create(arena)};
+              .calls = pair_map_create(arena)};
   pipeline->lists = ARENA_ARRAY(arena, Tokens, MAX_RANKS);
   read_lines(&r);
   if (r.is_wrong) return NULL;

@@ -37,19 +37,18 @@ typedef struct Pair {
 typedef struct Pairs {
   Arena *arena;
   VEC(Pair) pairs;
-  Map *by_classes; /* index plus 1 */
-  int last;        /* looked up */
+  PairMap *by_classes; /* index plus 1 */
+  int last;            /* looked up */
 } Pairs;
 
 static Pair *find_pair(Pairs *p, int from, int to) {
   Pair *last = p->pairs.n > 0 ? &p->pairs.data[p->last] : NULL;
   if (last && last->from == from && last->to == to) return last;
-  const void *key = (const void *)(((uintptr_t)from << 32) + (uintptr_t)to + 1);
-  p->last = (int)(intptr_t)map_get(p->by_classes, key) - 1;
+  p->last = (int)(intptr_t)pair_map_get(p->by_classes, from, to) - 1;
   if (p->last < 0) {
     p->last = p->pairs.n;
     vec_push(p->arena, &p->pairs, (Pair){.from = from, .to = to});
-    map_put(p->by_classes, key, (void *)(intptr_t)p->pairs.n);
+    pair_map_put(p->by_classes, from, to, (void *)(intptr_t)p->pairs.n);
   }
   return &p->pairs.data[p->last];
 }
@@ -104,7 +103,7 @@ static void add_to_pairs(Pairs *pairs, const Matched *m, int class) {
 
 bool rendezvous_match(Arena *arena, const RendezvousProgram *program,
                       Matched *out, RendezvousPlace out_differ[2]) {
-  Pairs pairs = {.arena = arena, .by_classes = map_create(arena)};
+  Pairs pairs = {.arena = arena, .by_classes = pair_map_create(arena)};
   *out = (Matched){.program = program,
                    .first = ARENA_ARRAY(arena, int, program->n_classes + 1)};
   for (int c = 0; c < program->n_classes; c++) {

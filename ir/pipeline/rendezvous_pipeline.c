@@ -9,8 +9,8 @@ typedef VEC(RendezvousNeed) Needs;
 typedef struct Builder {
   Arena *arena;
   const Pipeline *pipeline;
-  Map *receives; /* place of the first one of a message on a rank, plus 1 */
-  Needs *needs;  /* by rank */
+  PairMap *receives; /* place of the first one of a message on a rank, plus 1 */
+  Needs *needs;      /* by rank */
 } Builder;
 
 static int64_t message_number(const Pipeline *pipeline, int edge,
@@ -18,9 +18,8 @@ static int64_t message_number(const Pipeline *pipeline, int edge,
   return (int64_t)edge * pipeline->n_microbatches + microbatch;
 }
 
-static const void *receive_key(const Builder *b, int rank, int64_t message) {
-  return (const void *)((uintptr_t)message * (uintptr_t)b->pipeline->n_ranks +
-                        (uintptr_t)rank + 1);
+static int receive_row(const Builder *b, int rank, int edge) {
+  return edge * b->pipeline->n_ranks + rank;
 }
 
 static RendezvousAction action_of(Builder *b, int rank, int at) {
@@ -31,9 +30,10 @@ static RendezvousAction action_of(Builder *b, int rank, int at) {
     return (RendezvousAction){.kind = RENDEZVOUS_call};
   const PipelineEdge *edge = &b->pipeline->edges[token->edge];
   int64_t message = message_number(b->pipeline, token->edge, token->microbatch);
-  const void *key = receive_key(b, rank, message);
-  if (is_receive && !map_has(b->receives, key))
-    map_put(b->receives, key, (void *)(intptr_t)(at + 1));
+  int row = receive_row(b, rank, token->edge);
+  if (is_receive && !pair_map_get(b->receives, row, token->microbatch))
+    pair_map_put(b->receives, row, token->microbatch,
+                 (void *)(intptr_t)(at + 1));
   return (RendezvousAction){.kind = is_receive ? RENDEZVOUS_receive
                                                : RENDEZVOUS_send,
                             .peer = token->peer,
@@ -52,12 +52,10 @@ static void add_link(Builder *b, const CallLink *link) {
   if (link->from.rank == rank)
     before = link->from.at;
   else if (link->edge >= 0)
-    before =
-        (int)(intptr_t)map_get(
-            b->receives, receive_key(b, rank,
-                                     message_number(b->pipeline, link->edge,
-                                                    link->microbatch))) -
-        1;
+    before = (int)(intptr_t)pair_map_get(b->receives,
+                                         receive_row(b, rank, link->edge),
+                                         link->microbatch) -
+             1;
   add_need(b, rank, before, link->to.at);
 }
 
@@ -80,7 +78,7 @@ RendezvousProgram *pipeline_rendezvous(Arena *arena, const Pipeline *pipeline,
                                        int n_ranks) {
   Builder b = {.arena = arena,
                .pipeline = pipeline,
-               .receives = map_create(arena),
+               .receives = pair_map_create(arena),
                .needs = ARENA_ARRAY(arena, Needs, pipeline->n_ranks)};
   RendezvousProgram *program = ARENA_NEW(arena, RendezvousProgram);
   RendezvousClass *classes =

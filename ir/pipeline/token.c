@@ -2,7 +2,7 @@
  * token.c -- prints tokens, finds the calls of a pipeline, and knows the edges
  * of a chain of stages.
  */
-#include "ir/pipeline/pipeline.h"
+#include "ir/pipeline/links.h"
 
 static const TokenInfo token_rows[] = {
 #define PERIOD_microbatch false
@@ -86,41 +86,38 @@ bool pipeline_has_messages(const Pipeline *pipeline) {
 /* ---- calls ---- */
 
 struct PipelineCalls {
-  Map *places; /* rank and position, plus 1, by kind, stage and micro-batch */
+  PairMap *places; /* by kind, stage and micro-batch */
 };
 
-static const void *call_key(TokenKind kind, int stage, int microbatch) {
-  return (const void *)(((uintptr_t)kind << 48) + ((uintptr_t)stage << 24) +
-                        (uintptr_t)microbatch + 1);
+static void add_call(Arena *arena, PipelineCalls *calls, const Token *token,
+                     TokenPlace place) {
+  int row = token_row(token->kind, token->stage);
+  if (token_info(token->kind)->role != TOKEN_ROLE_call ||
+      pair_map_get(calls->places, row, token->microbatch))
+    return;
+  pair_map_put(calls->places, row, token->microbatch,
+               arena_copy(arena, &place, sizeof place));
 }
 
 PipelineCalls *pipeline_calls(Arena *arena, const Pipeline *pipeline) {
   PipelineCalls *calls = ARENA_NEW(arena, PipelineCalls);
-  calls->places = map_create(arena);
+  calls->places = pair_map_create(arena);
   for (int r = 0; r < pipeline->n_ranks; r++)
-    for (int i = 0; i < pipeline->lists[r].n; i++) {
-      const Token *token = &pipeline->lists[r].data[i];
-      const void *key = call_key(token->kind, token->stage, token->microbatch);
-      if (token_info(token->kind)->role == TOKEN_ROLE_call &&
-          !map_has(calls->places, key))
-        map_put(calls->places, key,
-                (void *)(((uintptr_t)r << 32) + (uintptr_t)i + 1));
-    }
+    for (int i = 0; i < pipeline->lists[r].n; i++)
+      add_call(arena, calls, &pipeline->lists[r].data[i], (TokenPlace){r, i});
   return calls;
 }
 
 bool pipeline_find_call(const PipelineCalls *calls, TokenKind kind, int stage,
                         int microbatch, TokenPlace *out) {
-  uintptr_t place =
-      (uintptr_t)map_get(calls->places, call_key(kind, stage, microbatch));
+  const TokenPlace *place =
+      pair_map_get(calls->places, token_row(kind, stage), microbatch);
   bool is_part = kind == TOKEN_input_grad || kind == TOKEN_weight_grad;
   if (!place && is_part)
-    place = (uintptr_t)map_get(calls->places,
-                               call_key(TOKEN_backward, stage, microbatch));
-  if (!place) return false;
-  place--;
-  *out = (TokenPlace){(int)(place >> 32), (int)(place & 0xffffffff)};
-  return true;
+    place = pair_map_get(calls->places, token_row(TOKEN_backward, stage),
+                         microbatch);
+  if (place) *out = *place;
+  return place != NULL;
 }
 
 /* ---- edges ---- */

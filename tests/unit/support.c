@@ -202,6 +202,24 @@ Test(map, keeps_insertion_order) {
   memory_destroy(memory);
 }
 
+Test(map, tells_pairs_of_large_numbers_apart) {
+  Memory *memory;
+  Arena *arena = new_arena(&memory);
+  PairMap *map = pair_map_create(arena);
+  static const int numbers[] = {0, 1, 2, 1 << 15, 1 << 16, 1 << 24, INT32_MAX};
+  enum { N = ARRAY_LENGTH(numbers) };
+  static int values[N][N];
+  for (int i = 0; i < N; i++)
+    for (int k = 0; k < N; k++)
+      pair_map_put(map, numbers[i], numbers[k], &values[i][k]);
+  for (int i = 0; i < N; i++)
+    for (int k = 0; k < N; k++)
+      cr_assert_eq(pair_map_get(map, numbers[i], numbers[k]), &values[i][k]);
+  cr_assert_null(pair_map_get(map, 3, 0));
+  cr_assert_null(pair_map_get(map, 0, 3));
+  memory_destroy(memory);
+}
+
 /* ---- text ---- */
 
 static const char *real_text(Arena *arena, double value) {
