@@ -354,38 +354,42 @@ static int most_values(const PairProblem *p) {
   return most;
 }
 
-static int64_t eliminate_all(Arena *arena, const PairProblem *problem,
-                             int64_t most, bool may_split, int *values) {
-  Elimination e = {
-      .arena = arena, .p = problem, .most = most, .may_split = may_split};
-  e.nothing = ARENA_ARRAY(arena, int64_t, most_values(problem) + 1);
-  e.of_var = ARENA_ARRAY(arena, IntList, problem->n + 1);
-  e.is_gone = ARENA_ARRAY(arena, bool, problem->n + 1);
-  e.made_entries = ARENA_ARRAY(arena, int64_t, problem->n + 1);
-  e.known = map_create(arena);
-  e.turned = map_create(arena);
-  for (int i = 0; i < problem->n_pairs; i++) put_pair(&e, &problem->pairs[i]);
+static int64_t eliminate_all(Elimination *e) {
+  Arena *arena = e->arena;
+  const PairProblem *problem = e->p;
+  e->nothing = ARENA_ARRAY(arena, int64_t, most_values(problem) + 1);
+  e->of_var = ARENA_ARRAY(arena, IntList, problem->n + 1);
+  e->is_gone = ARENA_ARRAY(arena, bool, problem->n + 1);
+  e->made_entries = ARENA_ARRAY(arena, int64_t, problem->n + 1);
+  e->known = map_create(arena);
+  e->turned = map_create(arena);
+  for (int i = 0; i < problem->n_pairs; i++) put_pair(e, &problem->pairs[i]);
   for (int i = 0; i < problem->n; i++) {
-    int var = next_var(&e);
+    int var = next_var(e);
     if (var < 0) return -1;
-    eliminate_var(&e, var);
+    eliminate_var(e, var);
   }
-  read_back(&e, values);
-  return e.least;
+  return e->least;
+}
+
+static int64_t solve(Arena *scratch, const PairProblem *problem, int64_t most,
+                     bool may_split, int *values) {
+  Elimination e = {.arena = arena_beside(scratch),
+                   .p = problem,
+                   .most = most,
+                   .may_split = may_split};
+  int64_t least = eliminate_all(&e);
+  if (least >= 0) read_back(&e, values);
+  arena_destroy(e.arena);
+  return least;
 }
 
 int64_t eliminate(Arena *scratch, const PairProblem *problem,
                   int64_t most_entries, int *values) {
-  Arena *arena = arena_beside(scratch);
-  int64_t least = eliminate_all(arena, problem, most_entries, false, values);
-  arena_destroy(arena);
-  return least;
+  return solve(scratch, problem, most_entries, false, values);
 }
 
 int64_t eliminate_below(Arena *scratch, const PairProblem *problem,
                         int64_t most_entries, int *values) {
-  Arena *arena = arena_beside(scratch);
-  int64_t below = eliminate_all(arena, problem, most_entries, true, values);
-  arena_destroy(arena);
-  return below;
+  return solve(scratch, problem, most_entries, true, values);
 }

@@ -2,9 +2,10 @@
  * rendezvous_cycle.c -- finds a shortest cycle of the graph of calls and
  * messages.
  *
- * What has nothing left to wait for is taken away until nothing more goes, in
- * time linear in the program.  What stays holds a cycle or waits for one, and
- * is searched from each of its nodes, no deeper than the shortest cycle so far.
+ * Nodes that wait for no other node are removed, again and again, in time
+ * linear in the program.  The nodes that stay are on a cycle or wait for one.
+ * A search begins at each of them, and goes no deeper than the shortest cycle
+ * so far.
  */
 #include "ir/pipeline/rendezvous_graph.h"
 

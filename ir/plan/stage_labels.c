@@ -10,11 +10,11 @@
  *     %4 = dot %2, %9         "block[1].q"    stage 1
  *     %5 = mean %4            "loss"          stage 1: what it reads
  *
- * A node has the stage of the line that names its path.  What no line names has
- * the lowest stage of what reads it, else the highest of what it reads.  A
- * parameter or state that no line names has the lowest stage that reads it.
- * What depends on data, step, seed and constants alone belongs to no stage:
- * each stage that reads it computes it again.
+ * A node has the stage of the line that names its path.  If no line does, it
+ * has the lowest stage of its readers, or without readers in a stage the
+ * highest of its operands.  A parameter or state has the lowest stage of its
+ * readers then. A node that depends on data, step, seed and constants alone has
+ * no stage: each stage that reads it computes it again.
  *
  * Values go up in stage numbers, but for parameters and states, which are sent
  * once a step.

@@ -15,8 +15,9 @@
  * norm across tensors) are computed in f64, because 1 - b2^t loses half of its
  * digits in f32 while t is small.
  *
- * What is about one parameter, the running sum of the norm too, is of the stage
- * of the parameter; scalars are of none, so that each stage computes them.
+ * The update of a parameter has the stage of the parameter, and so has the
+ * addition of its squares to the norm.  Scalars have no stage, so that each
+ * stage computes them.
  *
  * requires: grad outputs in the order and type of their parameters
  * keeps: forward and gradient ids     breaks: grad outputs, which are dropped

@@ -116,7 +116,7 @@ static void add_timelines(Text *out, const Inspection *in) {
   text_add(out, "</section>\n");
 }
 
-void page_print(Text *out, const Inspection *in) {
+void page_begin(Text *out) {
   text_add(out,
            "<!doctype html>\n<html lang=\"en\">\n<head>\n"
            "<meta charset=\"utf-8\">\n"
@@ -124,11 +124,19 @@ void page_print(Text *out, const Inspection *in) {
            "default-src 'none'; style-src 'unsafe-inline'; img-src data:\">\n"
            "<meta name=\"viewport\" content=\"width=device-width\">\n"
            "<link rel=\"icon\" href=\"data:,\">\n<title>");
+}
+
+void page_begin_body(Text *out) {
+  text_printf(out, "</title>\n<style>%s</style>\n</head>\n<body><main>\n",
+              page_style);
+}
+
+void page_print(Text *out, const Inspection *in) {
+  page_begin(out);
   page_text(out, in->priced->c->model->name);
   text_add(out, " on ");
   page_text(out, in->priced->cluster->name);
-  text_printf(out, "</title>\n<style>%s</style>\n</head>\n<body><main>\n",
-              page_style);
+  page_begin_body(out);
   add_title(out, in);
   add_cards(out, in);
   if (in->search) {

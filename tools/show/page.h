@@ -11,6 +11,13 @@
 
 #include "tools/show/inspect.h"
 
+/* ---- page.c ---- */
+
+/* Prints a page as far as its title, which the caller prints. */
+void page_begin(Text *out);
+/* Ends the title, and begins the body. */
+void page_begin_body(Text *out);
+
 /* ---- page_words.c ---- */
 
 /* Prints text between tags, or inside of an attribute. */

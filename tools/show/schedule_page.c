@@ -102,16 +102,10 @@ static void add_ranks(Text *out, const TimedSchedule *timed) {
 void schedule_print_page(Text *out, const TimedSchedule *timed) {
   const ScheduleList *list = timed->list;
   int n_lanes = list->n_ranks < MOST_LANES ? list->n_ranks : MOST_LANES;
-  text_add(out,
-           "<!doctype html>\n<html lang=\"en\">\n<head>\n"
-           "<meta charset=\"utf-8\">\n"
-           "<meta http-equiv=\"Content-Security-Policy\" content=\""
-           "default-src 'none'; style-src 'unsafe-inline'; img-src data:\">\n"
-           "<meta name=\"viewport\" content=\"width=device-width\">\n"
-           "<link rel=\"icon\" href=\"data:,\">\n<title>");
+  page_begin(out);
   page_text(out, timed->name);
-  text_printf(out, "</title>\n<style>%s</style>\n</head>\n<body><main>\n<h1>",
-              page_style);
+  page_begin_body(out);
+  text_add(out, "<h1>");
   page_text(out, timed->name);
   text_printf(out,
               "</h1><p>%d ranks, %d stages, %d micro-batches: a step takes "
