@@ -52,7 +52,7 @@ static double interference(const Bounding *b) {
 static double runs_again(const Aim *aim, const Load *load, int unit) {
   bool runs = aim->s->recomputes && load->saved > load->left &&
               aim->b->r->units->units.data[unit]->block >= 0;
-  return runs ? (double)load->forward : 0;
+  return runs ? (double)(load->forward - load->casts) : 0;
 }
 
 /* The stream of the backward pass.  What is computed again can be in the head,
@@ -89,8 +89,9 @@ static double weighted(const Aim *aim, const Load *load, int unit) {
   double gathers = (double)(sure_gathers(aim->s) * once->gathers.busy[w->link]);
   double chain = (double)load->input_gradient, sum = 0;
   double taken = interference(aim->b);
-  sum += w->of[BOUND_forward_stream] *
-         (double)(load->forward - load->light[0] + load->cut[0]);
+  sum +=
+      w->of[BOUND_forward_stream] *
+      (double)(load->forward - zero->less_cast - load->light[0] + load->cut[0]);
   /* Gathers for the backward pass may be early, those for the forward pass not
    * late. */
   int during = aim->s->zero < 3 || w->of[BOUND_forward_stream] <

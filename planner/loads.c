@@ -334,6 +334,10 @@ static Sent param_sums(Loads *l, const UnitParam *param,
 static void add_param(Loads *l, const PlanUnit *u, const UnitParam *param,
                       Assignment assignment, Load *out) {
   ParamPlace place = place_of(l, u, param, assignment);
+  Ps cast = param->cast < 0
+                ? 0
+                : loads_of_kernel(l, param->unit, param->cast, assignment);
+  out->casts += cast;
   for (int zero = 0; zero < N_ZERO_LEVELS; zero++) {
     ZeroLoad *to = &out->zero[zero];
     int64_t copies = zero > 0 ? place.copies : 1;
@@ -347,6 +351,8 @@ static void add_param(Loads *l, const PlanUnit *u, const UnitParam *param,
     add_links(&to->sums, &sums.links, 1);
     to->update +=
         cost_bytes(l->r.model, (double)param->updated / (double)shards);
+    if (cast > 0 && !u->kernels.data[param->cast].is_light)
+      to->less_cast += cast - cast / copies;
     to->state += param->state / shards;
     if (zero == 1 || zero == 2) to->state += whole - whole / copies;
     to->gradient += place.elements * 4 / (zero >= 2 ? copies : 1);

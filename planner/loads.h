@@ -22,12 +22,15 @@ typedef struct ZeroLoad {
   Ps bulk, summed;
   LinkLoad sums, gathers; /* of gradients, of parameters */
   Ps update;
+  Ps less_cast; /* `forward` has casts of whole parameters: at most so much
+                   less if ranks cast their shards */
   Bytes state, gradient; /* gradient: at the end of the backward pass */
 } ZeroLoad;
 
 /* In a step, with all its micro-batches. */
 typedef struct Load {
   Ps forward, input_gradient, weight_gradient; /* of the stream */
+  Ps casts;    /* of parameters, a part of `forward` that never runs again */
   Ps light[2]; /* of light kernels: forward, input gradient */
   Ps wait[2];  /* transfers that a reader waits for: forward, backward */
   Ps cut[2];   /* part of it: no kernel can hide them; at least */

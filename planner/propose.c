@@ -46,13 +46,13 @@ typedef struct Proposer {
 static int64_t weighted(const Load *load, const Aim *aim, bool is_in_block) {
   const Weighting *w = &aim->weights;
   const ZeroLoad *zero = &load->zero[aim->zero];
-  int64_t sum =
-      (load->forward + load->wait[0] + load->input_gradient + zero->update) *
-          WEIGHT_ONE +
-      load->weight_gradient * w->weight_gradient + load->wait[1] * w->wait +
-      zero->bulk * w->bulk;
+  int64_t sum = (load->forward - zero->less_cast + load->wait[0] +
+                 load->input_gradient + zero->update) *
+                    WEIGHT_ONE +
+                load->weight_gradient * w->weight_gradient +
+                load->wait[1] * w->wait + zero->bulk * w->bulk;
   if (aim->recomputes && is_in_block)
-    sum += load->forward * WEIGHT_ONE + load->wait[0] * w->wait;
+    sum += (load->forward - load->casts) * WEIGHT_ONE + load->wait[0] * w->wait;
   if (aim->per_byte > 0) {
     Bytes bytes = zero->state + zero->gradient / 2 +
                   (aim->recomputes ? load->left : load->saved);
@@ -159,11 +159,12 @@ static void add_load(Total *total, const Load *load, bool is_in_block) {
   for (int zero = 0; zero < N_ZERO_LEVELS; zero++) {
     sum->zero[zero].bulk += load->zero[zero].bulk;
     sum->zero[zero].update += load->zero[zero].update;
+    sum->zero[zero].less_cast += load->zero[zero].less_cast;
     sum->zero[zero].state += load->zero[zero].state;
     sum->zero[zero].gradient += load->zero[zero].gradient;
   }
   if (!is_in_block) return;
-  total->again += load->forward;
+  total->again += load->forward - load->casts;
   total->again_wait += load->wait[0];
 }
 
@@ -211,8 +212,9 @@ static Ps step_of(const Total *total, const Aim *aim) {
   Ps chain = l->input_gradient, wait = l->wait[1];
   if (aim->recomputes) chain += total->again, wait += total->again_wait;
   Ps backward = chain + larger(l->weight_gradient, wait);
-  return l->forward + l->wait[0] + larger(backward, l->zero[aim->zero].bulk) +
-         l->zero[aim->zero].update;
+  const ZeroLoad *zero = &l->zero[aim->zero];
+  return l->forward - zero->less_cast + l->wait[0] +
+         larger(backward, zero->bulk) + zero->update;
 }
 
 /* With several micro-batches gradients are there while values are saved. */
@@ -272,10 +274,10 @@ static Floor floor_of_unit(const Proposer *p, int unit, const Aim *aim) {
   for (int i = 0; i < shape->n_values; i++) {
     const Load *load = &shape->loads[i];
     const ZeroLoad *zero = &load->zero[aim->zero];
-    Ps ends = load->forward + load->wait[0] + zero->update;
+    Ps ends = load->forward - zero->less_cast + load->wait[0] + zero->update;
     Bytes held = aim->recomputes ? load->left : load->saved;
     lower(&least.chain, ends + load->input_gradient + load->weight_gradient +
-                            again * load->forward);
+                            again * (load->forward - load->casts));
     lower(&least.bulk, ends + zero->bulk);
     lower(&least.state, zero->state);
     lower(&least.bytes,

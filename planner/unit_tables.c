@@ -58,7 +58,7 @@ static uint64_t hash_unit(const TableRequest *r, int unit) {
     const UnitParam *p = &units->params.data[i];
     if (p->unit != unit) continue;
     hash = hash_mix(hash_mix(hash, (uint64_t)p->state), (uint64_t)p->updated);
-    hash = hash_mix(hash, (uint64_t)p->passes);
+    hash = hash_mix(hash, (uint64_t)p->passes * 64 + (uint64_t)(p->cast + 1));
     for (int d = 0; d < p->type->rank; d++)
       hash = hash_mix(hash, (uint64_t)p->dims.at[d]);
   }
@@ -109,6 +109,7 @@ static void multiply(Load *load, int64_t times) {
   load->forward *= times;
   load->input_gradient *= times;
   load->weight_gradient *= times;
+  load->casts *= times;
   load->light[0] *= times;
   load->light[1] *= times;
   load->wait[0] *= times;
@@ -125,6 +126,7 @@ static void multiply(Load *load, int64_t times) {
     multiply_links(&load->zero[zero].sums, times);
     multiply_links(&load->zero[zero].gathers, times);
     load->zero[zero].update *= times;
+    load->zero[zero].less_cast *= times;
     load->zero[zero].state *= times;
     load->zero[zero].gradient *= times;
   }

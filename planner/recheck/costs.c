@@ -302,7 +302,11 @@ static void add_param(Costs *c, const PlanUnit *unit, const UnitParam *param,
   int64_t copies = ranks_along(c->mesh, copied);
   int64_t piece = part_of(n, copies); /* of a copy, with ZeRO */
   Bytes width = dtype_size_bytes(param->type->dtype);
-  double m = (double)c->microbatches;
+  double m = (double)c->microbatches, cast = 0;
+  const UnitKernel *k =
+      param->cast < 0 ? NULL : &unit->kernels.data[param->cast];
+  if (k) cast = kernel_time(c, unit, k, assignment);
+  out->casts += cast;
   for (int zero = 0; zero < N_ZERO_LEVELS; zero++) {
     StateCost *to = &out->zero[zero];
     double owners =
@@ -325,6 +329,9 @@ static void add_param(Costs *c, const PlanUnit *unit, const UnitParam *param,
     }
     to->update +=
         (double)cost_bytes(c->r->model, (double)param->updated / owners);
+    /* With ZeRO a rank casts its piece. */
+    if (zero > 0 && k && !k->is_light)
+      to->whole_casts += cast * (1 - 1 / (double)copies);
     to->state += (double)param->state / owners;
     /* Levels 1 and 2 keep the whole parameter, of which the state has a
      * piece. */

@@ -20,11 +20,14 @@ typedef struct StateCost {
   double gathers, sums; /* the link that is busy longest */
   Busy gather_links, sum_links;
   double update;
+  double whole_casts; /* what casts of whole parameters take beyond those of
+                         the shards that ranks cast */
   double state, gradients; /* bytes */
 } StateCost;
 
 /* In a step with all its micro-batches. */
 typedef struct UnitCost {
+  double casts; /* of parameters: a part of `forward` that never runs again */
   double forward, chain, weights; /* kernels: forward pass, input gradients,
                                      weight gradients */
   double light[2];                /* parts of forward and chain that do not

@@ -80,6 +80,7 @@ static void add_param(KindFinder *f, Row *row, const UnitParam *param) {
   add(f, row, param->state);
   add(f, row, param->updated);
   add(f, row, param->passes);
+  add(f, row, param->cast);
 }
 
 static Row row_of_unit(KindFinder *f, int unit) {

@@ -189,7 +189,7 @@ static double backward_stream(const Recheck *k, const BoundQuestion *q,
   /* A block is computed again up to what it leaves. */
   bool runs_again = q->setting->recomputes && cost->saved > cost->left &&
                     k->r->units->units.data[unit]->block >= 0;
-  return stream + (runs_again ? cost->forward : 0);
+  return stream + (runs_again ? cost->forward - cost->casts : 0);
 }
 
 /* Returns what a unit adds to the mean, bytes at their price included. */
@@ -211,8 +211,8 @@ static double unit_mean(const Recheck *k, const BoundQuestion *q, int unit,
   int of_gathers = w[BOUND_forward_stream];
   if (in_any && w[BOUND_backward_stream] < of_gathers)
     of_gathers = w[BOUND_backward_stream];
-  return w[BOUND_forward_stream] *
-             (cost->forward - cost->light[0] + cost->cut[0]) +
+  return w[BOUND_forward_stream] * (cost->forward - state->whole_casts -
+                                    cost->light[0] + cost->cut[0]) +
          of_gathers * taken * once->gathers * times +
          w[BOUND_forward_link] * (forward + (in_any ? 0 : gathers)) +
          w[BOUND_backward_stream] * backward_stream(k, q, unit, cost, taken) +

@@ -323,16 +323,16 @@ static int64_t state_bytes(const Graph *graph, Name path) {
   return bytes;
 }
 
-/* The dtype of a kernel that reads nothing but the parameter. */
-static DType read_as(const UnitFinder *f, const PlanUnit *unit, Value param) {
+/* The kernel that reads nothing but the parameter; -1: there is none. */
+static int find_cast(const UnitFinder *f, const PlanUnit *unit, Value param) {
   for (int i = 0; i < unit->kernels.n; i++) {
     int id = unit->kernels.data[i].id;
     const Node *node = f->graph->nodes.data[id];
     if (node->phase == PHASE_forward && node->n_inputs == 1 &&
         value_equal(node->inputs[0], param) && node_is_launched(f->graph, id))
-      return node->types[0]->dtype;
+      return i;
   }
-  return graph_type(f->graph, param)->dtype;
+  return -1;
 }
 
 /* The first layer has no input gradient, so only the forward pass reads its
@@ -356,15 +356,19 @@ static void add_param(UnitFinder *f, const UnitValue *value, int unit) {
   if (input->role != ROLE_param) return;
   for (int i = 0; i < f->units->params.n; i++)
     if (f->units->params.data[i].path == input->path) return;
+  const PlanUnit *u = f->units->units.data[unit];
+  int cast = find_cast(f, u, value->value);
+  const Node *made =
+      cast < 0 ? node : f->graph->nodes.data[u->kernels.data[cast].id];
   vec_push(f->arena, &f->units->params,
-           ((UnitParam){
-               .path = input->path,
-               .type = node->types[0],
-               .unit = unit,
-               .dims = value->dims,
-               .read_as = read_as(f, f->units->units.data[unit], value->value),
-               .passes = 1 + f->read_backward[value->value.node],
-               .state = state_bytes(f->graph, input->path)}));
+           ((UnitParam){.path = input->path,
+                        .type = node->types[0],
+                        .unit = unit,
+                        .dims = value->dims,
+                        .cast = cast,
+                        .read_as = made->types[0]->dtype,
+                        .passes = 1 + f->read_backward[value->value.node],
+                        .state = state_bytes(f->graph, input->path)}));
 }
 
 static void add_edge(UnitFinder *f, const UnitValue *value, int to) {

@@ -68,9 +68,10 @@ typedef struct UnitParam {
   const Type *type;
   int unit;
   DimMap dims;
-  DType read_as;   /* what its first reader casts it to */
-  int passes;      /* that read it: 1, or 2 with the backward pass */
-  int64_t state;   /* bytes of it and of its optimizer state */
+  int cast;      /* kernel of `unit` that does nothing but cast it; -1: none */
+  DType read_as; /* dtype of its readers */
+  int passes;    /* that read it: 1, or 2 with the backward pass */
+  int64_t state; /* bytes of it and of its optimizer state */
   int64_t updated; /* bytes that its update reads and writes */
 } UnitParam;
 

@@ -12,7 +12,7 @@ static double taken(const Drawn *d) {
 static double runs_again(const PlanUnit *u, const Proposal *p,
                          const Load *load) {
   bool runs = p->recomputes && load->saved > load->left && u->block >= 0;
-  return runs ? (double)load->forward : 0;
+  return runs ? (double)(load->forward - load->casts) : 0;
 }
 
 static double mean_of_unit(const Drawn *d, const PlanUnit *u, const Load *load,
@@ -34,8 +34,8 @@ static double mean_of_unit(const Drawn *d, const PlanUnit *u, const Load *load,
   if (p->zero == 3 && of[BOUND_backward_stream] < during)
     during = of[BOUND_backward_stream];
   double early = p->zero == 3 ? 0 : gathers;
-  return of[BOUND_forward_stream] *
-             (double)(load->forward - load->light[0] + load->cut[0]) +
+  return of[BOUND_forward_stream] * (double)(load->forward - zero->less_cast -
+                                             load->light[0] + load->cut[0]) +
          during * taken(d) * times * (double)(once->bulk - once->summed) +
          of[BOUND_forward_link] * (forward + early) +
          of[BOUND_backward_stream] * stream +
