@@ -6,6 +6,8 @@
  */
 #include "ir/plan/plan.h"
 
+#include "ir/pipeline/pipeline.h"
+
 #include <string.h>
 
 /* Enough to hide latency, and small enough to start early. */
@@ -142,6 +144,12 @@ const PlanPin *plan_find_operator(const Plan *plan, Name path) {
 
 const PlanPin *plan_find_saving(const Plan *plan, Name path) {
   return find_path(plan->saved, path);
+}
+
+bool plan_recomputes(const Plan *plan) {
+  const PipelineSchedule *schedule =
+      plan->schedule ? pipeline_schedule_find(plan->schedule) : NULL;
+  return schedule && schedule->recomputes;
 }
 
 const PlanPin *plan_find_update(const Plan *plan, Names *names, PinAbout about,

@@ -152,6 +152,9 @@ const PlanPin *plan_find_update(const Plan *plan, Names *names, PinAbout about,
 const PlanPin *plan_find_operator(const Plan *plan, Name path);
 /* The pin that recomputes or stores this forward value, or NULL. */
 const PlanPin *plan_find_saving(const Plan *plan, Name path);
+/* Returns whether its schedule computes the forward pass of a stage again, but
+ * for what a line keeps. */
+bool plan_recomputes(const Plan *plan);
 /* Returns true if the pin places values, gradients or optimizer state. */
 bool pin_is_placement(const PlanPin *pin);
 /* Returns true if the pin is about gradients or optimizer state. */

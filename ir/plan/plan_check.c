@@ -47,14 +47,13 @@ static bool check_microbatches(Module *module, const Pins *pins,
  * they save. */
 static bool check_schedule(Module *module, const Pins *pins, const Plan *plan) {
   const char *name = plan->schedule;
-  if (plan->stages.n > 0 && name && strcmp(name, "naive") != 0) {
+  if (plan->stages.n > 0 || !name || strcmp(name, "1f1b") == 0) return true;
+  if (plan_recomputes(plan)) {
     diag(module->diags, DIAG_not_supported, pins->schedule_span,
-         arena_printf(module->arena, "'%s' with stages", name));
+         arena_printf(module->arena, "'%s' without stages", name));
     return false;
   }
-  if (plan->stages.n > 0 || !name || strcmp(name, "1f1b") == 0 ||
-      plan->microbatches <= 1)
-    return true;
+  if (plan->microbatches <= 1) return true;
   diag(module->diags, DIAG_not_supported, pins->schedule_span,
        arena_printf(module->arena, "'%s' with micro-batches", name));
   return false;

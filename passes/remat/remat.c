@@ -10,8 +10,9 @@
  *                                  %6 = exp %5 @dgrad
  *                                  %7 = mul %4, %6 @dgrad
  *
- * A forward value is computed again if a line `remat` of the plan names it, or
- * if a collective gathered it in the forward pass; a line `keep`, and levels 1
+ * A forward value is computed again if a line `remat` of the plan names it, if
+ * its schedule recomputes stages, or if a collective gathered it in the forward
+ * pass; a line `keep`, and levels 1
  * and 2 of ZeRO for parameters, prevent the latter.  What was gathered last in
  * the forward pass and is read first in the backward pass stays.  Its clone
  * reads what the forward pass has stored, and clones of the operands that are
@@ -72,6 +73,7 @@ static Saving saving_of(const Remat *r, int node_id) {
   const PlanPin *line =
       r->ctx->plan ? plan_find_saving(r->ctx->plan, node->path) : NULL;
   if (line) return line->says == SAYS_remat ? SAVING_again : SAVING_kept;
+  if (r->ctx->plan && plan_recomputes(r->ctx->plan)) return SAVING_again;
   bool is_gather = node->op == OP_all_gather;
   if (is_gather && r->is_kept[node_id]) return SAVING_kept;
   if (is_gather && r->keeps_parameters && follows_from_parameters(r, node))
