@@ -14,6 +14,8 @@
  */
 #include "planner/bound.h"
 
+#include <math.h>
+
 #include "planner/eliminate.h"
 #include "planner/unit_tables.h"
 #include "planner/unroll.h"
@@ -21,10 +23,16 @@
 /* Tables that are larger take seconds and hardly raise the bound. */
 #define MOST_ENTRIES ((int64_t)1 << 12)
 
+/* Assignments of which the answers for a setting are the means. */
+typedef struct Answered {
+  VEC(const uint16_t *) values; /* by unit */
+} Answered;
+
 typedef struct Bounding {
   Arena *arena;
   const BoundRequest *r;
   const Unrolled *all;
+  Map *answered; /* BoundSetting -> Answered */
 } Bounding;
 
 /* ---- one elimination ---- */
@@ -198,23 +206,83 @@ static Aim aim_of(const Bounding *b, const BoundQuestion *question) {
   return (Aim){b, question->setting, question->tables, question->weights};
 }
 
+static Bytes bytes_of_values(const Aim *aim, const int *values) {
+  const Unrolled *all = aim->b->all;
+  Bytes sum = 0;
+  for (int u = 0; u < all->n; u++) {
+    int unit = all->unit[u];
+    const UnitShape *shape = aim->tables->unit[unit];
+    sum += bytes_of(&shape->loads[values[u]], aim->s) /
+           aim->b->r->units->units.data[unit]->times;
+  }
+  return sum;
+}
+
+static void note_answer(const Aim *aim, const int *values) {
+  const Bounding *b = aim->b;
+  Answered *of = map_get(b->answered, aim->s);
+  if (!of) {
+    of = ARENA_NEW(b->arena, Answered);
+    map_put(b->answered, aim->s, of);
+  }
+  uint16_t *copy = ARENA_ARRAY(b->arena, uint16_t, b->all->n + 1);
+  for (int u = 0; u < b->all->n; u++) copy[u] = (uint16_t)values[u];
+  vec_push(b->arena, &of->values, copy);
+}
+
 static BoundAnswer answer(void *user, const BoundQuestion *question) {
   const Bounding *b = user;
   Aim aim = aim_of(b, question);
   Arena *arena = arena_beside(b->arena);
   int *values = ARENA_ARRAY(arena, int, b->all->n + 1);
   int64_t sum = least_in(arena, &aim, values);
-  BoundAnswer out = {.is_known = true};
-  for (int u = 0; u < b->all->n; u++) {
-    int unit = b->all->unit[u];
-    const UnitShape *shape = aim.tables->unit[unit];
-    out.bytes += bytes_of(&shape->loads[values[u]], aim.s) /
-                 b->r->units->units.data[unit]->times;
-  }
+  BoundAnswer out = {.is_known = true, .bytes = bytes_of_values(&aim, values)};
   out.time = (Ps)(((double)sum / BOUND_ONE) -
                   aim.weights.per_byte * (double)b->r->memory);
+  note_answer(&aim, values);
   arena_destroy(arena);
   return out;
+}
+
+/* The mean of the assignment, with no price of memory, and its bytes. */
+static double mean_of(const Aim *aim, const uint16_t *values,
+                      double *out_bytes) {
+  const Unrolled *all = aim->b->all;
+  double sum = 0;
+  *out_bytes = 0;
+  for (int u = 0; u < all->n; u++) {
+    int unit = all->unit[u];
+    double times = (double)aim->b->r->units->units.data[unit]->times;
+    const Load *load = &aim->tables->unit[unit]->loads[values[u]];
+    sum += weighted(aim, load, unit) / times;
+    *out_bytes += (double)bytes_of(load, aim->s) / times;
+  }
+  for (int i = 0; i < all->n_edges; i++) {
+    int edge = all->edges[i].edge;
+    int to = aim->b->r->units->edges.data[edge].to;
+    int at = values[all->edges[i].from] * aim->tables->unit[to]->n_values +
+             values[all->edges[i].to];
+    sum += (double)edge_cost(aim, edge, &aim->tables->edge[edge]->loads[at]);
+  }
+  return sum / BOUND_ONE;
+}
+
+/* The least mean is no higher than that of any assignment: prices of memory are
+ * left at which the means of all that are known are higher. */
+static bool may_pass(void *user, const BoundQuestion *question, Ps worth) {
+  const Bounding *b = user;
+  Aim aim = aim_of(b, question);
+  const Answered *of = map_get(b->answered, question->setting);
+  double low = 0, high = INFINITY, bytes;
+  aim.weights.per_byte = 0;
+  for (int i = of ? of->values.n - 1 : -1; i >= 0 && low < high; i--) {
+    double more = mean_of(&aim, of->values.data[i], &bytes) - (double)worth;
+    double beyond = bytes - (double)b->r->memory;
+    if (beyond <= 0 && more <= 0) return false;
+    if (beyond > 0 && -more / beyond > low) low = -more / beyond;
+    if (beyond < 0 && -more / beyond < high) high = -more / beyond;
+  }
+  return low < high;
 }
 
 static Bytes least_bytes(void *user, const BoundQuestion *question) {
@@ -247,8 +315,9 @@ static const void *open_tables(void *user, const BoundSetting *setting,
 }
 
 Bound plan_bound(Arena *arena, const BoundRequest *request) {
-  Bounding b = {arena, request, unroll(arena, request->units)};
-  BoundEvaluator evaluator = {&b, open_tables, answer, least_bytes};
+  Bounding b = {arena, request, unroll(arena, request->units),
+                map_create(arena)};
+  BoundEvaluator evaluator = {&b, open_tables, answer, least_bytes, may_pass};
   if (!b.all)
     return (Bound){.reason = "blocks that are not neighbours share a value"};
   return bound_walk(arena, request, &evaluator);

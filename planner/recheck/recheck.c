@@ -405,7 +405,7 @@ static Bound walk(Arena *arena, const BoundRequest *request) {
     pairs[i] = (LeastPair){k.copies->edges[i].from, k.copies->edges[i].to};
   k.pairs = pairs;
   k.costs = costs_create(arena, request);
-  BoundEvaluator evaluator = {&k, open_tables, answer, least_bytes};
+  BoundEvaluator evaluator = {&k, open_tables, answer, least_bytes, NULL};
   Bound out = bound_walk(arena, request, &evaluator);
   costs_destroy(k.costs);
   return out;

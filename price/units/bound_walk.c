@@ -13,6 +13,7 @@ typedef struct WalkedSetting {
   const void *tables;
   Ps bound;
   BoundWeights weights;
+  VEC(BoundWeights) tried;
   int effort; /* of the list of efforts: those that were made */
 } WalkedSetting;
 
@@ -21,7 +22,7 @@ typedef struct BoundWalk {
   const BoundRequest *r;
   const BoundEvaluator *e;
   VEC(WalkedSetting *) settings;
-  BoundWeights last; /* that were the best of a setting */
+  BoundWeights last; /* the best ones of the setting that was tried last */
   const char *reason;
 } BoundWalk;
 
@@ -49,25 +50,90 @@ static BoundAnswer ask(BoundWalk *b, WalkedSetting *s,
   return at;
 }
 
-/* Returns false if there is no answer.  Memory gets a price where the least
- * plan does not fit: the price that makes the bytes those of a rank is best. */
-static bool try_weights(BoundWalk *b, WalkedSetting *s, BoundWeights weights) {
+static bool has_weights(const BoundWeights *a, const BoundWeights *b) {
+  bool is_equal = a->split == b->split;
+  int of_links = 0;
+  for (int k = 0; k < N_BOUND_WEIGHTS; k++) {
+    is_equal &= a->of[k] == b->of[k];
+    if (k != BOUND_forward_stream && k != BOUND_backward_stream &&
+        k != BOUND_backward_chain)
+      of_links += a->of[k];
+  }
+  return is_equal && (of_links == 0 || a->link == b->link);
+}
+
+/* Returns false if they have been noted, with some price of memory. */
+static bool note_weights(BoundWalk *b, WalkedSetting *s,
+                         const BoundWeights *weights) {
+  for (int i = 0; i < s->tried.n; i++)
+    if (has_weights(&s->tried.data[i], weights)) return false;
+  vec_push(b->arena, &s->tried, *weights);
+  return true;
+}
+
+/* The bound at a price of memory, and how it changes with the price. */
+typedef struct PricedBound {
+  double price, time, slope;
+} PricedBound;
+
+/* The bound is a concave function of the price of memory, below the lines along
+ * its slopes.  Returns the most that it may be between two prices, where two
+ * lines meet, and that price. */
+static double most_between(const PricedBound *low, const PricedBound *high,
+                           double *out_price) {
+  double rise = high->time - low->time + low->slope * low->price -
+                high->slope * high->price;
+  double price = rise / (low->slope - high->slope);
+  /* A sum that is too low may belong to other bytes. */
+  if (!(price > low->price && price < high->price))
+    price = (low->price + high->price) / 2;
+  *out_price = price;
+  return low->time + low->slope * (price - low->price);
+}
+
+/* A bound that is higher by less is not worth an answer. */
+static Ps worth_of(const WalkedSetting *s) {
+  enum { PARTS = 10000 };
+  return s->bound + s->bound / PARTS;
+}
+
+/* Memory gets the price at which the least plan has about the bytes of a rank:
+ * there the bound is highest. */
+static void price_memory(BoundWalk *b, WalkedSetting *s, BoundWeights weights,
+                         const BoundAnswer *free) {
   enum { MOST_PRICES = 8 };
+  double memory = (double)b->r->memory, price = s->weights.per_byte;
+  PricedBound low = {0, (double)free->time, (double)free->bytes - memory};
+  PricedBound high = {0};
+  if (price <= 0) price = b->last.per_byte;
+  if (price <= 0) price = low.time / memory;
+  for (int i = 0; i < MOST_PRICES && s->bound < b->r->step; i++) {
+    weights.per_byte = price;
+    BoundAnswer at = ask(b, s, &weights);
+    PricedBound now = {price, (double)at.time, (double)at.bytes - memory};
+    *(now.slope > 0 ? &low : &high) = now;
+    if (high.price == 0) {
+      price *= 4;
+      continue;
+    }
+    double most = most_between(&low, &high, &price);
+    if (most <= (double)worth_of(s)) return;
+  }
+}
+
+static bool may_pass(const BoundWalk *b, const WalkedSetting *s,
+                     const BoundWeights *weights) {
+  BoundQuestion question = {&s->is, s->tables, *weights};
+  return !b->e->may_pass || b->e->may_pass(b->e->user, &question, worth_of(s));
+}
+
+/* Returns false if there is no answer. */
+static bool try_weights(BoundWalk *b, WalkedSetting *s, BoundWeights weights) {
+  if (!note_weights(b, s, &weights) || !may_pass(b, s, &weights)) return true;
   weights.per_byte = 0;
   BoundAnswer at = ask(b, s, &weights);
   if (!at.is_known || b->reason) return false;
-  if (at.bytes <= b->r->memory) return true;
-  double low = 0, high = 0, price = b->last.per_byte;
-  if (price <= 0) price = (double)at.time / (double)b->r->memory;
-  for (int i = 0; i < MOST_PRICES && s->bound < b->r->step; i++) {
-    weights.per_byte = price;
-    at = ask(b, s, &weights);
-    if (at.bytes > b->r->memory)
-      low = price;
-    else
-      high = price;
-    price = high > 0 ? (low + high) / 2 : price * 4;
-  }
+  if (at.bytes > b->r->memory) price_memory(b, s, weights, &at);
   return true;
 }
 
@@ -79,16 +145,25 @@ static const int8_t starts[][N_BOUND_WEIGHTS] = {
     {32, 0, 32, 0, 0, 32}};
 enum { FIRST_WITH_LINK = 4 };
 
-/* The best weights of a setting are often good for the next one. */
-static bool try_first(BoundWalk *b, WalkedSetting *s) {
+static BoundWeights stream_alone(void) {
   BoundWeights stream = {.split = -1};
   stream.of[BOUND_forward_stream] = stream.of[BOUND_backward_stream] =
       BOUND_ONE;
-  if (!try_weights(b, s, stream)) return false;
-  if (s->bound < b->r->step && b->r->first) ask(b, s, b->r->first);
+  return stream;
+}
+
+/* Returns false if there is no answer. */
+static bool try_first(BoundWalk *b, WalkedSetting *s) {
+  BoundWeights stream = stream_alone();
+  BoundAnswer at = ask(b, s, &stream);
+  return at.is_known && !b->reason;
+}
+
+/* The best weights of one setting are often good for the next one. */
+static void try_known(BoundWalk *b, WalkedSetting *s) {
+  if (b->r->first) ask(b, s, b->r->first);
+  if (s->bound < b->r->step) try_weights(b, s, stream_alone());
   if (s->bound < b->r->step && b->last.split >= -1) try_weights(b, s, b->last);
-  b->last = s->weights;
-  return true;
 }
 
 static void try_starts(BoundWalk *b, WalkedSetting *s) {
@@ -207,7 +282,9 @@ static WalkedSetting *least_setting(const BoundWalk *b) {
 
 /* Only the setting whose bound is the least is worth one. */
 typedef void Effort(BoundWalk *b, WalkedSetting *s);
-static Effort *const efforts[] = {try_starts, try_splits, refine, try_splits};
+static Effort *const efforts[] = {try_known, try_starts, try_splits, refine,
+                                  try_splits};
+enum { N_CHEAP = 1 };
 
 Bound bound_walk(Arena *arena, const BoundRequest *request,
                  const BoundEvaluator *evaluator) {
@@ -216,9 +293,10 @@ Bound bound_walk(Arena *arena, const BoundRequest *request,
       .arena = arena, .r = request, .e = evaluator, .last = {.split = -2}};
   if (!walk_meshes(&b)) return (Bound){.reason = b.reason};
   WalkedSetting *s = least_setting(&b);
-  for (int i = 0; i < MOST_EFFORTS && s && s->effort < ARRAY_LENGTH(efforts);
-       i++) {
+  for (int i = 0; i < MOST_EFFORTS && s && s->effort < ARRAY_LENGTH(efforts) &&
+                  s->bound<request->step; i += s->effort> N_CHEAP) {
     efforts[s->effort++](&b, s);
+    b.last = s->weights;
     if (b.reason) return (Bound){.reason = b.reason};
     s = least_setting(&b);
   }

@@ -74,6 +74,9 @@ typedef struct BoundEvaluator {
   BoundAnswer (*answer)(void *user, const BoundQuestion *question);
   /* Returns no more bytes than each plan of the setting has. */
   Bytes (*least_bytes)(void *user, const BoundQuestion *question);
+  /* Returns false if no price of memory gives these weights a higher answer
+   * than `worth`; or NULL. */
+  bool (*may_pass)(void *user, const BoundQuestion *question, Ps worth);
 } BoundEvaluator;
 
 /* ---- bound_walk.c ---- */
