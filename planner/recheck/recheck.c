@@ -432,3 +432,84 @@ Bound recheck_bound(Arena *arena, const BoundRequest *request,
   space.step = claim->step;
   return walk(arena, &space);
 }
+
+/* ---- one plan ---- */
+
+typedef struct OwnCosts {
+  UnitCost *units;
+  EdgeCost *edges;
+} OwnCosts;
+
+/* Returns false if the space has no such plan. */
+static bool own_costs(const Recheck *k, const Assignment *assignments,
+                      OwnCosts *out) {
+  const Units *units = k->r->units;
+  out->units = ARENA_ARRAY(k->arena, UnitCost, units->units.n + 1);
+  out->edges = ARENA_ARRAY(k->arena, EdgeCost, units->edges.n + 1);
+  for (int u = 0; u < units->units.n; u++) {
+    if (!costs_allow(k->costs, units->units.data[u], assignments[u]))
+      return false;
+    out->units[u] = cost_of_unit(k->costs, u, assignments[u]);
+  }
+  for (int i = 0; i < units->edges.n; i++) {
+    const UnitEdge *edge = &units->edges.data[i];
+    out->edges[i] = cost_of_edge(k->costs, edge, assignments[edge->from],
+                                 assignments[edge->to]);
+    if (!out->edges[i].is_possible) return false;
+  }
+  return true;
+}
+
+static double own_mean(const Recheck *k, const BoundQuestion *q,
+                       const OwnCosts *own) {
+  const Units *units = k->r->units;
+  int split = q->weights.split;
+  double sum = 0;
+  for (int u = 0; u < units->units.n; u++)
+    sum += (double)units->units.data[u]->times *
+           unit_mean(k, q, u, &own->units[u]);
+  for (int i = 0; i < units->edges.n; i++) {
+    const UnitEdge *edge = &units->edges.data[i];
+    bool is_head = split >= 0 && units->splits.data[split].is_head[i];
+    sum += (double)edge->times * edge_mean(q, edge, is_head, &own->edges[i]);
+  }
+  return sum / BOUND_ONE;
+}
+
+/* Every other mean is between these. */
+static double largest_mean(const Recheck *k, const BoundSetting *setting,
+                           const OwnCosts *own) {
+  static const BoundWeight ends[][2] = {
+      {BOUND_forward_stream, BOUND_backward_stream},
+      {BOUND_forward_stream, BOUND_backward_chain},
+      {BOUND_forward_stream, BOUND_backward_link},
+      {BOUND_forward_link, BOUND_backward_stream},
+      {BOUND_forward_link, BOUND_backward_chain},
+      {BOUND_forward_link, BOUND_backward_link},
+      {BOUND_all_link, BOUND_all_link}};
+  double most = 0;
+  for (int i = 0; i < ARRAY_LENGTH(ends); i++)
+    for (int link = 0; link < N_LOAD_LINKS; link++)
+      for (int split = -1; split < k->r->units->splits.n; split++) {
+        BoundQuestion q = {.setting = setting,
+                           .weights = {.link = link, .split = split}};
+        if (split >= 0 && ends[i][1] != BOUND_backward_stream) break;
+        q.weights.of[ends[i][0]] = q.weights.of[ends[i][1]] = BOUND_ONE;
+        double mean = own_mean(k, &q, own);
+        if (mean > most) most = mean;
+      }
+  return most;
+}
+
+Ps recheck_load(Arena *arena, const BoundRequest *request,
+                const BoundSetting *setting, const Assignment *assignments) {
+  Recheck k = {.arena = arena, .r = request};
+  OwnCosts own;
+  k.costs = costs_create(arena, request);
+  costs_set(k.costs, setting->mesh, setting->microbatches);
+  Ps out = own_costs(&k, assignments, &own)
+               ? (Ps)largest_mean(&k, setting, &own)
+               : -1;
+  costs_destroy(k.costs);
+  return out;
+}

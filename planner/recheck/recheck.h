@@ -24,4 +24,10 @@ Bound recheck_bound(Arena *arena, const BoundRequest *request,
  * last digits. */
 bool recheck_holds(const Bound *found, const BoundClaim *claim);
 
+/* Returns the largest mean of loads of a plan of a setting, which no bound of
+ * the space is above; its units have these assignments.  Returns -1 if the
+ * space has no such plan. */
+Ps recheck_load(Arena *arena, const BoundRequest *request,
+                const BoundSetting *setting, const Assignment *assignments);
+
 #endif

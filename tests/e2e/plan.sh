@@ -153,14 +153,15 @@ grep -q 'note: the certificate is of other lines' message || { cat message; fail
 grep -qx 'certificate: priced again, a step takes as long as it says' words || { cat words; fail "verify in words"; }
 "$dnnc" verify $annotated --plan annotated.plan --cluster "$cluster" --json >out.json && [ "$(field certificate_ok out.json)" = true ] ||
   { cat out.json; fail "certificate_ok"; }
-sed -E 's/^  step *= /&1/; /^  (bound|gap|limit|weights|restrictions) /d' annotated.plan >slower.plan
+sed -E 's/^  step *= /&1/; /^  (bound|gap|search_gap|limit|weights|restrictions) /d' annotated.plan >slower.plan
 "$dnnc" verify $annotated --plan slower.plan --cluster "$cluster" --json >out.json && fail "another step"
 [ "$(field certificate_ok out.json)" = false ] && [ "$(field equal out.json)" = true ] &&
   grep -q '"certificate_fault":"a step takes [0-9.]* ms, not 1[0-9.]* ms"' out.json || { cat out.json; fail "another step"; }
-# A bound agrees with step, gap, weights and restrictions.
+# A bound agrees with step, gaps, weights and restrictions.
 grep -q '^  bound *= ' a.plan || { cat a.plan; fail "no bound"; }
+grep -q '^  search_gap *= 0' a.plan || { cat a.plan; fail "no search gap"; }
 "$dnnc" verify $small --plan a.plan --cluster "$cluster" >words || { cat words; fail "a plan with a bound"; }
-for change in 's/^  bound .*/  bound = 100s/' 's/^  gap .*/  gap = 0.9999/' 's/forward_stream [0-9]*/forward_stream 1/' \
+for change in 's/^  bound .*/  bound = 100s/' 's/^  gap .*/  gap = 0.9999/' 's/^  search_gap .*/  search_gap = 0.9999/' 's/forward_stream [0-9]*/forward_stream 1/' \
   's/two_axes//' '/^  weights/d' '/^  restrictions/d'; do
   sed "$change" a.plan >claim.plan
   cmp -s a.plan claim.plan && fail "no change: $change"
@@ -169,7 +170,7 @@ for change in 's/^  bound .*/  bound = 100s/' 's/^  gap .*/  gap = 0.9999/' 's/f
 done
 grep -qx 'bound: computed again, no plan of its space that fits is faster' words || { cat words; fail "the bound is not computed again"; }
 # A bound raised by 0.1 % with its gap is refused, and so is one that a pin raised if it does not say so; a lower one is a bound, too.
-scale_bound() { awk -v by="$1" '$1 == "step" { step = $3 + 0 } $1 == "bound" { unit = $3; gsub(/[0-9.]/, "", unit); $3 = sprintf("%.9f%s", bound = ($3 + 0) * by, unit) }
+scale_bound() { awk -v by="$1" '$1 == "search_gap" { next } $1 == "step" { step = $3 + 0 } $1 == "bound" { unit = $3; gsub(/[0-9.]/, "", unit); $3 = sprintf("%.9f%s", bound = ($3 + 0) * by, unit) }
   $1 == "gap" { $3 = sprintf("%.17g", 1 - bound / step) } { print }' "$2"; }
 scale_bound 1.001 a.plan >claim.plan
 "$dnnc" verify $small --plan claim.plan --cluster "$cluster" --json >out.json && fail "a raised bound"

@@ -10,6 +10,8 @@
 #include "ir/list/instructions.h"
 #include "planner/bound.h"
 #include "planner/loads.h"
+#include "planner/recheck/recheck.h"
+#include "price/units/placed_units.h"
 #include "tests/unit/values.h"
 
 TestSuite(units, .fini = modules_destroy);
@@ -296,6 +298,119 @@ Test(units, a_bound_rises_with_what_is_asked) {
               free.time);
   Bound none = bound_of(&program, 4, 1, 0xf);
   cr_expect_str_eq(none.reason, "no setting has a plan that fits");
+  driver_end_trial(&program.trial);
+}
+
+/* ---- the placements of a plan ---- */
+
+/* Returns the axis that shards a dim of this name; -1: none, -2: the unit has
+ * no such dim. */
+static int axis_of(const PlanUnit *unit, Assignment at, const char *name) {
+  int found = -2;
+  for (int d = 0; d < unit->n_dims; d++) {
+    if (strcmp(unit->dims[d].name, name) != 0) continue;
+    found = -1;
+    for (int a = 0; a < 2; a++)
+      if (at.loop[a] == d) return a;
+  }
+  return found;
+}
+
+static PlacedUnits placed_of(Program *program, const char *text, Trial *trial) {
+  Arena *arena = program->module->arena;
+  Source *source = ARENA_NEW(arena, Source);
+  *source = (Source){"placed.plan", text, strlen(text)};
+  PlanSource from = {.file = source};
+  TrialPlan plan = {
+      .pins = driver_read_pins(&program->loaded, &from, diags_create(arena))};
+  PriceRequest *request = ARENA_NEW(arena, PriceRequest);
+  cr_assert(plan.pins, "%s", text);
+  cr_assert(driver_try(&program->loaded, program->module->memory, &plan,
+                       request, trial));
+  return units_placed(arena, program->units, trial->c.plan,
+                      trial->priced.stage->instructions->graph);
+}
+
+/* Of 12 blocks six are kept, and the fourth stands for seven. */
+Test(units, placements_are_read_from_a_program) {
+  static const Subject gpt2 = {TEST_ROOT "/models/gpt2.dnn", {{"B", "8"}}, 1};
+  Program program;
+  Trial trial;
+  load(&gpt2, KEPT_BLOCKS, &program);
+  PlacedUnits placed = placed_of(
+      &program,
+      "mesh { data = 2; tensor = 2 }\n"
+      "plan { shard B over data; shard F, V over tensor; remat block }\n",
+      &trial);
+  cr_assert(!placed.reason, "%s", placed.reason);
+  cr_expect(placed.recomputes);
+  cr_expect_eq(placed.mesh->n_axes, 2);
+  const Units *units = program.units;
+  int n_sharded = 0, n_batches = 0;
+  for (int u = 0; u < units->units.n; u++) {
+    const PlanUnit *unit = units->units.data[u];
+    const char *path = units->graph->nodes.data[unit->kernels.data[0].id]->path;
+    int data = axis_of(unit, placed.assignments[u], "B");
+    int tensor = axis_of(unit, placed.assignments[u], "F");
+    cr_expect(data == 0 || data == -2, "%s: %d", path, data);
+    cr_expect(tensor == 1 || tensor == -2, "%s: %d", path, tensor);
+    n_batches += data == 0;
+    n_sharded += tensor == 1;
+  }
+  cr_expect_geq(n_sharded, 2 * KEPT_BLOCKS);
+  cr_expect_geq(n_batches, 8 * KEPT_BLOCKS);
+  driver_end_trial(&trial);
+  placed = placed_of(&program, "mesh { data = 4 }\nplan { remat block[2] }\n",
+                     &trial);
+  cr_expect_str_eq(placed.reason,
+                   "it computes some layers again, not all blocks");
+  driver_end_trial(&trial);
+  placed = placed_of(&program, "mesh { data = 4 }\nplan {}\n", &trial);
+  cr_expect(!placed.reason && !placed.recomputes);
+  driver_end_trial(&trial);
+  driver_end_trial(&program.trial);
+}
+
+/* A bound is no larger than the largest load of a plan of its space, and that
+ * no longer than its step. */
+Test(units, a_bound_is_below_the_largest_load_of_a_plan) {
+  static const Subject small = {TEST_ROOT "/models/gpt2.dnn", {{"L", "3"}}, 1};
+  static const char *const plans[] = {
+      "mesh { data = 4 }\nplan { }\n",
+      "mesh { data = 2; tensor = 2 }\n"
+      "plan { shard B over data; shard F, H, V over tensor; zero = 1 }\n",
+      "mesh { data = 4 }\nplan { microbatches = 2; zero = 3 }\n"};
+  Program program;
+  load(&small, 0, &program);
+  Arena *arena = program.module->arena;
+  for (int i = 0; i < ARRAY_LENGTH(plans); i++) {
+    Trial trial;
+    PlacedUnits placed = placed_of(&program, plans[i], &trial);
+    cr_assert(!placed.reason, "%s: %s", plans[i], placed.reason);
+    Ps step = trial.priced.price.step;
+    BoundRequest space = {.units = program.units,
+                          .slice = &trial.priced.slice,
+                          .model = &trial.priced.model,
+                          .ranks = 4,
+                          .batch = 512,
+                          .mesh = placed.mesh,
+                          .microbatches = trial.c.plan->microbatches,
+                          .zeros = 1u << trial.c.plan->zero,
+                          .memory = INT64_MAX / 4,
+                          .step = step};
+    BoundSetting setting = {.mesh = placed.mesh,
+                            .microbatches = trial.c.plan->microbatches,
+                            .batch_axes = ANY_AXES,
+                            .zero = trial.c.plan->zero};
+    Ps largest = recheck_load(arena, &space, &setting, placed.assignments);
+    Bound bound = plan_bound(arena, &space);
+    cr_assert(!bound.reason, "%s: %s", plans[i], bound.reason);
+    cr_expect(bound.time <= largest && largest <= step,
+              "%s: bound %lld, largest load %lld, step %lld", plans[i],
+              (long long)bound.time, (long long)largest, (long long)step);
+    cr_expect_gt((double)largest, 0.7 * (double)step);
+    driver_end_trial(&trial);
+  }
   driver_end_trial(&program.trial);
 }
 

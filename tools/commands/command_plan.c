@@ -75,11 +75,15 @@ static const char *bound_restrictions(Arena *arena, unsigned restrictions) {
 }
 
 static void set_bound(Certificate *out, const Planning *planning,
-                      const Chosen *chosen, const Bound *bound) {
+                      const Chosen *chosen, const PlanBound *of) {
   Arena *arena = planning->tool->arena;
+  const Bound *bound = &of->bound;
   if (bound->reason) return;
   certificate_set_amount(out, CERTIFICATE_bound, bound->time);
   certificate_set_number(out, CERTIFICATE_gap, gap_of(chosen, bound));
+  if (!of->load.reason)
+    certificate_set_number(out, CERTIFICATE_search_gap,
+                           plan_search_gap(&of->load, bound->time));
   certificate_set_text(out, CERTIFICATE_limit, bound_limit(arena, bound));
   certificate_set_text(out, CERTIFICATE_weights, bound_weights(arena, bound));
   certificate_set_text(
@@ -89,7 +93,7 @@ static void set_bound(Certificate *out, const Planning *planning,
 
 static Certificate certificate_of(const Planning *planning,
                                   const SearchResult *result,
-                                  const Chosen *chosen, const Bound *bound) {
+                                  const Chosen *chosen, const PlanBound *of) {
   const Compilation *loaded = &planning->loaded;
   Certificate out = {0};
   char program[33], lines[33];
@@ -105,7 +109,7 @@ static Certificate certificate_of(const Planning *planning,
                          chosen->trial.priced.price.step);
   if (chosen->floor > 0)
     certificate_set_amount(&out, CERTIFICATE_floor, chosen->floor);
-  set_bound(&out, planning, chosen, bound);
+  set_bound(&out, planning, chosen, of);
   certificate_set_text(&out, CERTIFICATE_space, result->space);
   return out;
 }
@@ -138,7 +142,8 @@ static void print_summary(const Planning *planning, const SearchResult *result,
 }
 
 static void print_bound_json(Text *out, const Chosen *chosen,
-                             const Bound *bound) {
+                             const PlanBound *of) {
+  const Bound *bound = &of->bound;
   if (bound->reason) {
     text_add(out, ",\"no_bound\":");
     text_add_json(out, bound->reason);
@@ -148,11 +153,18 @@ static void print_bound_json(Text *out, const Chosen *chosen,
   text_add_real(out, (double)bound->time * 1e-12);
   text_add(out, ",\"gap\":");
   text_add_real(out, gap_of(chosen, bound));
+  if (of->load.reason) {
+    text_add(out, ",\"no_search_gap\":");
+    text_add_json(out, of->load.reason);
+  } else {
+    text_add(out, ",\"search_gap\":");
+    text_add_real(out, plan_search_gap(&of->load, bound->time));
+  }
 }
 
 /* `page`: fields of the object of --html, or NULL. */
 static void print_json(Text *out, const Planning *planning,
-                       const Chosen *chosen, const Bound *bound,
+                       const Chosen *chosen, const PlanBound *bound,
                        const char *page) {
   const SearchResult *result = &planning->result;
   text_add(out, "{\"plan\":");
@@ -177,7 +189,7 @@ static void print_json(Text *out, const Planning *planning,
 }
 
 static int write_plan(Planning *planning, const SearchResult *result,
-                      const Chosen *chosen, const Bound *bound) {
+                      const Chosen *chosen, const PlanBound *bound) {
   const Options *options = &planning->tool->options;
   Text plan = text_create(planning->tool->arena);
   text_printf(&plan, "%s\n", chosen->text);
@@ -226,7 +238,7 @@ int command_plan(Tool *tool) {
   bool is_chosen =
       planning_choose(&planning, result->best.text, &diags, &chosen);
   ASSERT(is_chosen); /* it was priced before */
-  Bound bound = planning_bound(&planning, chosen.trial.priced.price.step);
+  PlanBound bound = planning_bound(&planning, &chosen);
   code = write_plan(&planning, result, &chosen, &bound);
   fflush(stdout);
   tool_end_as_signalled();

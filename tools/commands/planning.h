@@ -9,6 +9,7 @@
 #include "driver/trial.h"
 #include "planner/bound.h"
 #include "planner/priced_plans.h"
+#include "tools/plan/plan_load.h"
 #include "tools/show/inspect.h"
 
 /* The best step after so many priced plans, of those that fit. */
@@ -87,9 +88,14 @@ bool planning_choose(Planning *planning, const char *candidate, Diags **diags,
 
 /* ---- tools/plan/plan_bound.c ---- */
 
-/* Returns a time below the step of every plan that planning_search looked at
- * and that fits; none is as long as `step`. */
-Bound planning_bound(const Planning *planning, Ps step);
+typedef struct PlanBound {
+  Bound bound;   /* below the step of every plan of the searched space */
+  PlanLoad load; /* of the chosen plan; only where there is a bound */
+} PlanBound;
+
+/* Bounds the step of the plans that planning_search looked at and that fit; the
+ * bound is no longer than the step of the chosen one. */
+PlanBound planning_bound(const Planning *planning, const Chosen *chosen);
 /* Returns a bit for each restriction of these plans. */
 unsigned planning_restrictions(const Planning *planning);
 

@@ -35,18 +35,21 @@ bool one_rank_compile(Tool *tool, const Compilation *loaded,
   return true;
 }
 
+static bool is_fixed(unsigned restrictions, Restriction restriction) {
+  return restrictions >> restriction & 1;
+}
+
 /* Measured launches and messages may be faster than formulas. */
-static const char *no_bound(const OneRank *program, const Pins *pins) {
+static const char *no_bound(const OneRank *program, const Pins *pins,
+                            unsigned restrictions) {
   if (program->slice->n_groups > 1) return "the machines are of several kinds";
   if (program->cluster->n_curves > 0) return "the cluster has measured curves";
   if (pins && pins->reduces_bf16) return "sums of gradients have 16 bits";
-  if (pins && pins->zero_over.n_axes > 0) return "ZeRO is over written axes";
+  if (pins && is_fixed(restrictions, RESTRICTION_pinned_zero) &&
+      pins->zero_over.n_axes > 0)
+    return "ZeRO is over written axes";
   if (program->model->profile) return "a profile has measured launches";
   return NULL;
-}
-
-static bool is_fixed(unsigned restrictions, Restriction restriction) {
-  return restrictions >> restriction & 1;
 }
 
 /* Narrows the space to what was asked for. */
@@ -66,7 +69,7 @@ static const char *narrow(Arena *arena, const Pins *pins, unsigned restrictions,
 const char *one_rank_bound(Arena *arena, const OneRank *program,
                            const Pins *pins, unsigned restrictions,
                            BoundRequest *out) {
-  const char *reason = no_bound(program, pins);
+  const char *reason = no_bound(program, pins, restrictions);
   const Units *units =
       reason ? NULL
              : units_of(arena, program->kernels, pins ? pins->batch_dim : NULL,

@@ -4,9 +4,9 @@
 #include "tools/commands/planning.h"
 #include "tools/plan/one_rank.h"
 
-Bound planning_bound(const Planning *planning, Ps step) {
+/* Returns why there is no bound, or NULL. */
+static const char *find_space(const Planning *planning, BoundRequest *out) {
   const SearchInput *input = &planning->input;
-  Arena *arena = planning->tool->arena;
   OneRank program = {.kernels = input->kernels,
                      .repeats = input->repeats,
                      .cluster = input->cluster,
@@ -14,16 +14,27 @@ Bound planning_bound(const Planning *planning, Ps step) {
                      .model = input->model,
                      .memory = input->memory,
                      .ranks = input->ranks};
+  if (!input->kernels) return "no operator is placed by itself";
+  return one_rank_bound(planning->tool->arena, &program, input->pins,
+                        planning_restrictions(planning), out);
+}
+
+PlanBound planning_bound(const Planning *planning, const Chosen *chosen) {
+  const SearchInput *input = &planning->input;
   BoundRequest request;
-  if (!input->kernels)
-    return (Bound){.reason = "no operator is placed by itself"};
-  const char *reason = one_rank_bound(
-      arena, &program, input->pins, planning_restrictions(planning), &request);
-  if (reason) return (Bound){.reason = reason};
-  request.step = step;
+  PlanBound out = {0};
+  out.bound.reason = find_space(planning, &request);
+  if (out.bound.reason) return out;
+  request.step = chosen->trial.priced.price.step;
   request.is_stopped = input->host->is_stopped;
   request.user = input->host->user;
-  return plan_bound(arena, &request);
+  out.bound = plan_bound(planning->tool->arena, &request);
+  if (out.bound.reason) return out;
+  out.load = plan_load(planning->tool->arena, &chosen->trial, &request);
+  if (!out.load.reason && out.load.time < out.bound.time)
+    out.load.reason = "the bound is above the largest load of the plan, since "
+                      "it counts bytes that the plan does not need";
+  return out;
 }
 
 unsigned planning_restrictions(const Planning *planning) {

@@ -12,6 +12,7 @@
 #include "planner/recheck/recheck.h"
 #include "tools/commands/tool_price.h"
 #include "tools/plan/one_rank.h"
+#include "tools/plan/plan_load.h"
 #include "tools/plan/verify_certificate.h"
 
 #include "tools/show/inspect.h"
@@ -40,24 +41,23 @@ static bool is_same_step(Ps priced, Ps certified) {
   return apart <= certified >> 52;
 }
 
+/* Prices the plan again.  The caller ends the trial. */
 static void compare_step(Tool *tool, const Compilation *c,
-                         const PriceRequest *request, CertificateCheck *out) {
-  const CertificateValue *step = value_of(c, CERTIFICATE_step);
+                         const PriceRequest *request, Trial *trial,
+                         CertificateCheck *out) {
+  Ps step = value_of(c, CERTIFICATE_step)->amount;
   TrialPlan plan = {.pins = c->pins};
-  Trial trial;
-  if (!step) return;
-  if (!driver_try(c, tool->memory, &plan, request, &trial)) {
-    out->fault = diags_first_error(trial.module.diags, tool->arena);
+  if (!driver_try(c, tool->memory, &plan, request, trial)) {
+    out->fault = diags_first_error(trial->module.diags, tool->arena);
     out->is_right = ANSWER_no;
-  } else if (is_same_step(trial.priced.price.step, step->amount)) {
+  } else if (is_same_step(trial->priced.price.step, step)) {
     out->is_right = ANSWER_yes;
   } else {
     out->is_right = ANSWER_no;
     out->fault = arena_printf(tool->arena, "a step takes %s, not %s",
-                              inspect_ms(tool->arena, trial.priced.price.step),
-                              inspect_ms(tool->arena, step->amount));
+                              inspect_ms(tool->arena, trial->priced.price.step),
+                              inspect_ms(tool->arena, step));
   }
-  driver_end_trial(&trial);
 }
 
 /* ---- the bound ---- */
@@ -94,9 +94,21 @@ static const char *below(Arena *arena, const Bound *found) {
   return text_string(&out);
 }
 
+/* Returns whether the search gap is that of the largest load of the plan. */
+static bool is_search_gap(Arena *arena, const Compilation *c,
+                          const Trial *trial, const BoundRequest *space,
+                          const BoundClaim *claim) {
+  const CertificateValue *gap = value_of(c, CERTIFICATE_search_gap);
+  if (!gap) return true;
+  PlanLoad load = plan_load(arena, trial, space);
+  return !load.reason &&
+         fabs(plan_search_gap(&load, claim->bound) - gap->number) < 1e-9;
+}
+
 static void check_bound(Tool *tool, const Compilation *c,
-                        const PriceRequest *request, const BoundClaim *claim,
-                        unsigned restrictions, CertificateCheck *out) {
+                        const PriceRequest *request, const Trial *trial,
+                        const BoundClaim *claim, unsigned restrictions,
+                        CertificateCheck *out) {
   OneRank program;
   BoundRequest space;
   Bound found = {.reason = "the program of one rank has no price"};
@@ -110,6 +122,10 @@ static void check_bound(Tool *tool, const Compilation *c,
   } else if (!recheck_holds(&found, claim)) {
     out->is_right = ANSWER_no;
     out->fault = below(tool->arena, &found);
+  } else if (!is_search_gap(tool->arena, c, trial, &space, claim)) {
+    out->is_right = ANSWER_no;
+    out->fault = "the search gap is not that of the bound and the largest load "
+                 "of the plan";
   }
 }
 
@@ -125,9 +141,12 @@ static void check(Tool *tool, const Compilation *c, const PriceRequest *request,
     out->is_right = ANSWER_no;
     return;
   }
-  compare_step(tool, c, request, out);
+  if (!value_of(c, CERTIFICATE_step)) return;
+  Trial trial;
+  compare_step(tool, c, request, &trial, out);
   if (out->has_bound && out->is_right == ANSWER_yes)
-    check_bound(tool, c, request, &claim, restrictions, out);
+    check_bound(tool, c, request, &trial, &claim, restrictions, out);
+  driver_end_trial(&trial);
 }
 
 int verify_certificate(Tool *tool, const Compilation *c,

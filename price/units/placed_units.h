@@ -1,0 +1,21 @@
+/*
+ * placed_units.h -- declares how the program of a plan places units.
+ */
+#ifndef PRICE_UNITS_PLACED_UNITS_H
+#define PRICE_UNITS_PLACED_UNITS_H
+
+#include "price/units/assignment.h"
+#include "price/units/units.h"
+
+typedef struct PlacedUnits {
+  const char *reason;            /* why no assignment says it; or NULL */
+  const Mesh *mesh;              /* without the axis of micro-batches */
+  const Assignment *assignments; /* by unit */
+  bool recomputes;               /* all blocks of repeats */
+} PlacedUnits;
+
+/* Reads the placements of a final graph of the whole program. */
+PlacedUnits units_placed(Arena *arena, const Units *units, const Plan *plan,
+                         const Graph *graph);
+
+#endif
