@@ -9,6 +9,7 @@
  *     slice, pad, concat                the sizes and offsets scale together
  *     split_dim, merge_dims             a product
  *     convolutions, pools               a result follows from its operand
+ *     adaptive pools                    the same, if their windows are equal
  *     other windows, topk               the dim keeps its size
  *     an integer constant is a size     all dims of this size are one, and keep
  *                                       it where it is small
@@ -180,14 +181,48 @@ static bool window_types(const Graph *graph, const Node *node,
     *out = (WindowTypes){first, second, result};
     return true;
   case OP_maxpool:
+  case OP_adaptive_avgpool:
   case OP_avgpool: *out = (WindowTypes){first, result, NULL}; return true;
   case OP_maxpool_grad: *out = (WindowTypes){first, second, NULL}; return true;
-  case OP_avgpool_grad: *out = (WindowTypes){result, first, NULL}; return true;
-  case OP_adaptive_avgpool:
   case OP_adaptive_avgpool_grad:
+  case OP_avgpool_grad: *out = (WindowTypes){result, first, NULL}; return true;
   case OP_resize: return false;
   default: UNREACHABLE();
   }
+}
+
+/* An adaptive pool has equal windows side by side, or one over all of the dim,
+ * whatever its size; else the windows overlap and nothing may change. */
+static void add_adaptive(Resizing *r, int from, int to) {
+  int64_t size = r->dims.data[from].size, n = r->dims.data[to].size;
+  if (n == 1) return;
+  if (size % n == 0) {
+    SizeWindow window = {
+        .from = from, .to = to, .extent = size / n, .stride = size / n};
+    vec_push(r->arena, &r->windows, window);
+    return;
+  }
+  fix_size(r, from);
+  fix_size(r, to);
+}
+
+static void add_slid(Resizing *r, const Node *node, const WindowTypes *types,
+                     Name name, int i) {
+  int from = dim_of(r, types->x, name), to = dim_of(r, types->y, name);
+  if (node->op == OP_adaptive_avgpool || node->op == OP_adaptive_avgpool_grad) {
+    add_adaptive(r, from, to);
+    return;
+  }
+  int64_t width = types->w ? type_size(types->w, name)
+                           : node_int_at(node, ATTR_window, i, 1);
+  if (types->w) fix_size(r, dim_of(r, types->w, name));
+  SizeWindow window = {
+      .from = from,
+      .to = to,
+      .pad = 2 * node_int_at(node, ATTR_pad, i, 0),
+      .extent = (width - 1) * node_int_at(node, ATTR_dilate, i, 1) + 1,
+      .stride = node_int_at(node, ATTR_stride, i, types->w ? 1 : width)};
+  vec_push(r->arena, &r->windows, window);
 }
 
 static void add_window(Resizing *r, const Graph *graph, const Node *node) {
@@ -201,18 +236,7 @@ static void add_window(Resizing *r, const Graph *graph, const Node *node) {
     fix_named(r, graph, node, &dim, 1);
     return;
   }
-  for (int i = 0; i < n; i++) {
-    int64_t width = types.w ? type_size(types.w, names[i])
-                            : node_int_at(node, ATTR_window, i, 1);
-    if (types.w) fix_size(r, dim_of(r, types.w, names[i]));
-    SizeWindow window = {
-        .from = dim_of(r, types.x, names[i]),
-        .to = dim_of(r, types.y, names[i]),
-        .pad = 2 * node_int_at(node, ATTR_pad, i, 0),
-        .extent = (width - 1) * node_int_at(node, ATTR_dilate, i, 1) + 1,
-        .stride = node_int_at(node, ATTR_stride, i, types.w ? 1 : width)};
-    vec_push(r->arena, &r->windows, window);
-  }
+  for (int i = 0; i < n; i++) add_slid(r, node, &types, names[i], i);
 }
 
 /* The dim that is chosen from stays larger than what is chosen. */

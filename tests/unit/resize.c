@@ -96,6 +96,27 @@ static const ResizeCase cases[] = {
      "f32[T:64, J:2], i32[T:64, J:2]\n"
      "  output result \"y\" %1\n}\n",
      "T 64 -> 4, E 16 -> 3"},
+    /* Equal windows side by side keep their length; one over all of the dim
+     * has any. */
+    {"graph g {\n"
+     "  %0 = input {index = 0} : f32[N:64, C:32, Y:28, X:9] data \"x\"\n"
+     "  %1 = adaptive_avgpool %0 {space = [Y, X], sizes = [7, 1]} : "
+     "f32[N:64, C:32, Y:7, X:1]\n"
+     "  output result \"y\" %1\n}\n",
+     "N 64 -> 5, C 32 -> 4, Y 28 -> 8, X 9 -> 3, Y 7 -> 2"},
+    {"graph g {\n"
+     "  %0 = input {index = 0} : f32[N:64, C:32, Y:6] data \"x\"\n"
+     "  %1 = adaptive_avgpool %0 {space = [Y], sizes = [6]} : "
+     "f32[N:64, C:32, Y:6]\n"
+     "  output result \"y\" %1\n}\n",
+     "N 64 -> 4, C 32 -> 3, Y 6 -> 2"},
+    /* Windows that overlap keep all sizes. */
+    {"graph g {\n"
+     "  %0 = input {index = 0} : f32[N:64, C:32, Y:10] data \"x\"\n"
+     "  %1 = adaptive_avgpool %0 {space = [Y], sizes = [4]} : "
+     "f32[N:64, C:32, Y:4]\n"
+     "  output result \"y\" %1\n}\n",
+     "N 64 -> 3, C 32 -> 2"},
 };
 
 /* Every shape rule holds at the new sizes, and the verifier agrees. */
