@@ -17,10 +17,10 @@
  * the user sees instead of a graph. With DNNC_BLESS=1 the expectations are
  * written anew.
  */
-/* Further words: `remat=PATH`, `keep=PATH`. */
+/* Further words: `remat=PATH`, `keep=PATH`, `batch=DIM`, `cut=STAGE`. */
 #include <dirent.h>
 
-#include "passes/passes.h"
+#include "passes/stages/stages.h"
 #include "tests/unit/values.h"
 
 static bool is_tried[64]; /* by row of passes.def: some golden runs it */
@@ -155,6 +155,10 @@ static Graph *run_word(Case *c, Graph *graph, const char *word) {
     add_pin(c, word + 4);
   } else if (strncmp(word, "stage=", 6) == 0) {
     add_stage(c, word + 6);
+  } else if (strncmp(word, "batch=", 6) == 0) {
+    c->plan.batch_dim = name_intern(c->module->names, word + 6);
+  } else if (strncmp(word, "cut=", 4) == 0) {
+    graph = stages_cut(&c->ctx, graph).graphs.data[atoi(word + 4)];
   } else if (strncmp(word, "bucket=", 7) == 0) {
     c->plan.bucket_bytes = atol(word + 7);
     c->ctx.plan = &c->plan;

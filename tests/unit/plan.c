@@ -14,7 +14,7 @@
 #include "frontend/frontend.h"
 #include "ir/place/mesh_place.h"
 #include "ir/work.h"
-#include "passes/passes.h"
+#include "passes/stages/stages.h"
 #include "tests/unit/planned.h"
 
 #include <criterion/criterion.h>
@@ -41,7 +41,19 @@ static const Source *load(void *user, const char *path) {
   return status.code == STATUS_ok ? source : NULL;
 }
 
-/* Adds messages and plan; returns the graph after `remat` as text. */
+/* Prints the graph after `remat`, or those of the stages as they are cut. */
+static void print_graphs(PassContext *ctx, Graph *graph, Text *out) {
+  PassOptions options = {.level = 2, .end = pass_end("remat"), .verify = true};
+  bool has_stages = ctx->plan->stages.n > 1;
+  if (has_stages) options.end = pass_phase(PASSES_partition);
+  graph = passes_run(ctx, &options, graph).graph;
+  if (!has_stages) graph_print(out, graph);
+  if (!has_stages || diags_errors(ctx->module->diags) > 0) return;
+  StageCut cut = stages_cut(ctx, graph);
+  for (int s = 0; s < cut.graphs.n; s++) graph_print(out, cut.graphs.data[s]);
+}
+
+/* Adds messages and plan; returns the graphs as text. */
 static const char *add_outcome(Module *module, Planned planned, Text *out) {
   Text graph = text_create(module->arena);
   const Model *model = planned.model;
@@ -52,9 +64,7 @@ static const char *add_outcome(Module *module, Planned planned, Text *out) {
                        .model = model,
                        .plan = planned.plan,
                        .is_training = true};
-    PassOptions options = {
-        .level = 2, .end = pass_end("remat"), .verify = true};
-    graph_print(&graph, passes_run(&ctx, &options, model->train).graph);
+    print_graphs(&ctx, model->train, &graph);
   }
   diags_print(module->diags, out);
   if (model && diags_errors(module->diags) == 0) plan_print(out, planned.plan);

@@ -1,0 +1,430 @@
+/*
+ * cut.c -- cuts the joint graph of a plan with stages: one graph for each
+ * stage, and the values that go from one to another.
+ *
+ *     %1 = input param "w"    stage 0        %1 = input param "w"
+ *     %2 = dot %0, %1         stage 0 "a"    %2 = dot %0, %1 "a"
+ *     %3 = input param "v"    stage 1   =>   output send "a" %2
+ *     %4 = dot %2, %3         stage 1 "b"
+ *     output loss "loss" %4                  %0 = input receive "a"
+ *                                            %1 = input param "v"
+ *                                            %2 = dot %0, %1 "b"
+ *                                            output loss "loss" %2
+ *
+ * A stage runs the nodes that have it.  It also runs copies of what these and
+ * its outputs read of two kinds of nodes: free ones, which follow from data,
+ * step, seed, loss scale and constants, and scalars of the update, which have
+ * no stage.  It receives all else that they read.
+ *
+ * Of a value and its cast the smaller one is sent.  A cast, a broadcast or a
+ * view is run by the reader where less is sent then, or where what it reads is
+ * sent anyway, and a cast to fewer bytes by the stage that makes its operand.
+ *
+ * Loss, norm and rate are outputs of every stage, and so is the dynamic loss
+ * scale.  Other outputs that replace an input belong to the stage of that
+ * input, metrics and results to that of their value.
+ *
+ * Each graph keeps the order of the joint graph, where a received value stands
+ * at the place of the node that makes it.  So stages that run as far as
+ * received values allow, in turns, never wait for each other.
+ *
+ * cost: O(stages * (nodes + edges))
+ */
+#include "passes/stages/stages.h"
+
+/* A value that crosses, before it has a path. */
+typedef struct Crossing {
+  Value value; /* of the joint graph */
+  StageEdge edge;
+} Crossing;
+
+/* The nodes and values of the joint graph that one stage has. */
+typedef struct Part {
+  bool *runs;             /* by node */
+  bool *reads, *receives; /* by value */
+} Part;
+
+typedef struct Cut {
+  PassContext *ctx;
+  const Graph *joint;
+  int n_stages;
+  int *first_value; /* by node: number of its first result */
+  bool *is_free;    /* by node */
+  uint16_t *stage;  /* by node: that which runs it, counted from 1, or 0 */
+  Name *hidden;     /* by value: the dim that has the batch, or NULL */
+  GraphPins pins;
+  Part *parts; /* by stage */
+  VEC(Crossing) crossings;
+  Map *paths; /* those that edges have */
+} Cut;
+
+static const Node *node_at(const Cut *c, int id) {
+  return c->joint->nodes.data[id];
+}
+
+static int number_of(const Cut *c, Value value) {
+  return c->first_value[value.node] + value.result;
+}
+
+static const GraphInput *input_at(const Cut *c, int id) {
+  return &c->joint->inputs.data[node_int(node_at(c, id), ATTR_index, 0)];
+}
+
+/* ---- what follows from data and constants ---- */
+
+static bool is_free_input(Role role) {
+  return role == ROLE_data || role == ROLE_step || role == ROLE_seed ||
+         role == ROLE_epoch || role == ROLE_loss_scale;
+}
+
+static void find_free(Cut *c) {
+  for (int id = 0; id < c->joint->nodes.n; id++) {
+    const Node *node = node_at(c, id);
+    bool is_free = node->op != OP_input || is_free_input(input_at(c, id)->role);
+    for (int i = 0; i < node->n_inputs; i++)
+      is_free &= c->is_free[node->inputs[i].node];
+    c->is_free[id] = is_free;
+  }
+}
+
+/* ---- dims that hold the batch under another name ---- */
+
+static bool has_name(const Name *names, int n, Name name) {
+  for (int i = 0; i < n; i++)
+    if (names[i] == name) return true;
+  return false;
+}
+
+/* The dim of the result of a node that takes the batch from dim `from` of the
+ * operand under another name; NULL means none. */
+static Name renamed_batch(const Cut *c, const Node *node, Name from) {
+  int n_from = 0, n_to = 0;
+  const Name *before = NULL, *after = NULL;
+  if (node_has(node, ATTR_from)) before = node_names(node, ATTR_from, &n_from);
+  if (node_has(node, ATTR_to)) after = node_names(node, ATTR_to, &n_to);
+  switch (node->op) {
+  case OP_rename:
+    for (int i = 0; i < n_from; i++)
+      if (before[i] == from) return after[i];
+    return NULL;
+  case OP_merge_dims:
+    return has_name(before, n_from, from) ? node_name(node, ATTR_dim) : NULL;
+  case OP_split_dim:
+    return node_name(node, ATTR_dim) == from &&
+                   !has_name(after, n_to, c->ctx->plan->batch_dim)
+               ? after[0]
+               : NULL;
+  default: return NULL;
+  }
+}
+
+static Name hidden_batch(const Cut *c, const Node *node, const Type *type) {
+  for (int i = 0; i < node->n_inputs; i++) {
+    Name names[2] = {c->ctx->plan->batch_dim,
+                     c->hidden[number_of(c, node->inputs[i])]};
+    if (names[1] && type_find(type, names[1]) >= 0) return names[1];
+    for (int k = 0; k < 2; k++) {
+      Name now = names[k] ? renamed_batch(c, node, names[k]) : NULL;
+      if (now && type_find(type, now) >= 0) return now;
+    }
+  }
+  return NULL;
+}
+
+static void find_hidden(Cut *c) {
+  for (int id = 0; id < c->joint->nodes.n && c->ctx->plan->batch_dim; id++) {
+    const Node *node = node_at(c, id);
+    for (int r = 0; r < node->n_results; r++)
+      c->hidden[c->first_value[id] + r] = hidden_batch(c, node, node->types[r]);
+  }
+}
+
+/* ---- the stage of a node ---- */
+
+static bool has_stage(const Cut *c, int id, int stage) {
+  return !c->is_free[id] && c->stage[id] == stage + 1;
+}
+
+static int64_t bytes_of(const Type *type) {
+  return type_elements(type) * dtype_size_bytes(type->dtype);
+}
+
+/* A cast of a part of a sum is none: the sum would be rounded. */
+static bool is_cast(const Node *node) {
+  return node->op == OP_cast && !node_has(node, ATTR_reduce);
+}
+
+/* Counts how often nodes of a stage read a value: by value and stage. */
+static PairMap *count_readers(const Cut *c) {
+  PairMap *counts = pair_map_create(c->ctx->scratch);
+  for (int id = 0; id < c->joint->nodes.n; id++) {
+    const Node *node = node_at(c, id);
+    for (int i = 0; i < node->n_inputs; i++) {
+      int value = number_of(c, node->inputs[i]), stage = c->stage[id];
+      intptr_t n = (intptr_t)pair_map_get(counts, value, stage);
+      pair_map_put(counts, value, stage, (void *)(n + 1));
+    }
+  }
+  return counts;
+}
+
+/* A cast to fewer bytes that is all that its stage reads of a value is run by
+ * the stage that makes the value. */
+static void find_stages(Cut *c) {
+  for (int id = 0; id < c->joint->nodes.n; id++)
+    c->stage[id] = node_at(c, id)->stage;
+  const PairMap *counts = count_readers(c);
+  for (int id = 0; id < c->joint->nodes.n; id++) {
+    const Node *node = node_at(c, id);
+    if (!is_cast(node) || c->is_free[id]) continue;
+    Value from = node->inputs[0];
+    bool is_only =
+        (intptr_t)pair_map_get(counts, number_of(c, from), c->stage[id]) == 1;
+    bool is_small =
+        bytes_of(node->types[0]) < bytes_of(graph_type(c->joint, from));
+    if (is_only && is_small && c->stage[id] && c->stage[from.node])
+      c->stage[id] = c->stage[from.node];
+  }
+}
+
+/* ---- what a stage runs, and what it receives ---- */
+
+/* The stage of an output; -1: all have it. */
+static int stage_of_output(const Cut *c, const InputIndex *inputs,
+                           const GraphOutput *output) {
+  if (output->role == ROLE_loss || output->role == ROLE_norm ||
+      output->role == ROLE_rate || output->role == ROLE_loss_scale)
+    return -1;
+  Role role = output->role == ROLE_grad ? ROLE_param : output->role;
+  const GraphInput *input = input_indexed(inputs, role, output->path);
+  int id = input ? input->value.node : output->value.node;
+  bool is_open = c->is_free[id] || c->stage[id] == 0;
+  return is_open ? c->n_stages - 1 : c->stage[id] - 1;
+}
+
+static void read_inputs(const Cut *c, Part *part, int id) {
+  const Node *node = node_at(c, id);
+  for (int i = 0; i < node->n_inputs; i++)
+    part->reads[number_of(c, node->inputs[i])] = true;
+}
+
+static void run_nodes(const Cut *c, Part *part, int stage) {
+  for (int id = c->joint->nodes.n - 1; id >= 0; id--) {
+    const Node *node = node_at(c, id);
+    bool is_read = false;
+    if (pin_is_at(&c->pins, id)) continue;
+    for (int r = 0; r < node->n_results; r++)
+      is_read |= part->reads[c->first_value[id] + r];
+    part->runs[id] = has_stage(c, id, stage) ||
+                     (is_read && (c->is_free[id] || c->stage[id] == 0));
+    if (part->runs[id]) read_inputs(c, part, id);
+    for (int r = 0; r < node->n_results; r++) {
+      int value = c->first_value[id] + r;
+      part->receives[value] = part->reads[value] && !part->runs[id];
+    }
+  }
+}
+
+/* The reader of a value may run the node itself: it costs little. */
+static bool is_light(const Cut *c, int id) {
+  const Node *node = node_at(c, id);
+  return node->n_inputs == 1 && node->n_results == 1 &&
+         (is_cast(node) || node->op == OP_broadcast ||
+          node_is_view(c->joint, id));
+}
+
+static bool reader_runs(const Cut *c, const Part *part, int id) {
+  const Node *node = node_at(c, id);
+  if (!part->receives[c->first_value[id]] || !is_light(c, id)) return false;
+  Value from = node->inputs[0];
+  bool is_here = part->runs[from.node] || part->receives[number_of(c, from)];
+  if (is_here) return true;
+  int64_t had = bytes_of(graph_type(c->joint, from)),
+          has = bytes_of(node->types[0]);
+  return c->stage[from.node] > 0 &&
+         (had < has || (had == has && node_is_view(c->joint, id)));
+}
+
+static void move_light_nodes(const Cut *c, Part *part) {
+  for (int id = c->joint->nodes.n - 1; id >= 0; id--) {
+    if (!reader_runs(c, part, id)) continue;
+    Value from = node_at(c, id)->inputs[0];
+    part->runs[id] = true;
+    part->receives[c->first_value[id]] = false;
+    if (!part->runs[from.node]) part->receives[number_of(c, from)] = true;
+  }
+}
+
+/* A pin stays beside the node that makes its value. */
+static void keep_pins(const Cut *c, Part *part) {
+  for (int id = 0; id < c->joint->nodes.n; id++)
+    if (pin_is_at(&c->pins, id))
+      part->runs[id] = part->runs[node_at(c, id)->inputs[0].node];
+}
+
+static Part find_part(const Cut *c, const InputIndex *inputs, int n_values,
+                      int stage) {
+  Arena *arena = c->ctx->scratch;
+  Part part = {.runs = ARENA_ARRAY(arena, bool, c->joint->nodes.n),
+               .reads = ARENA_ARRAY(arena, bool, n_values),
+               .receives = ARENA_ARRAY(arena, bool, n_values)};
+  for (int i = 0; i < c->joint->outputs.n; i++) {
+    const GraphOutput *output = &c->joint->outputs.data[i];
+    int of = stage_of_output(c, inputs, output);
+    if (of < 0 || of == stage) part.reads[number_of(c, output->value)] = true;
+  }
+  run_nodes(c, &part, stage);
+  move_light_nodes(c, &part);
+  keep_pins(c, &part);
+  return part;
+}
+
+/* ---- edges ---- */
+
+static Name path_of_edge(Cut *c, Value value) {
+  const Node *node = node_at(c, value.node);
+  Name path = node->op == OP_input ? input_at(c, value.node)->path
+                                   : graph_path(c->joint, value.node);
+  Names *names = c->ctx->module->names;
+  if (!*path) path = name_intern(names, op_info(node->op)->name);
+  Name own = path;
+  for (int i = 2; map_has(c->paths, own); i++)
+    own = name_format(names, "%s#%d", path, i);
+  map_put(c->paths, own, (void *)own);
+  return own;
+}
+
+static void add_crossing(Cut *c, Value value, int to) {
+  const Plan *plan = c->ctx->plan;
+  const Node *node = node_at(c, value.node);
+  const Type *type = graph_type(c->joint, value);
+  Name hidden = c->hidden[number_of(c, value)];
+  bool has_batch = plan->batch_dim && type_find(type, plan->batch_dim) >= 0;
+  StageEdge edge = {.from = c->stage[value.node] - 1,
+                    .to = to,
+                    .path = path_of_edge(c, value),
+                    .is_of_step = !has_batch && !hidden};
+  if (!has_batch && hidden && plan_mesh(plan)->n_axes > 0)
+    diag(c->ctx->module->diags, DIAG_stage_batch, node->span, edge.path, hidden,
+         plan->batch_dim);
+  vec_push(c->ctx->scratch, &c->crossings, (Crossing){value, edge});
+}
+
+static void find_crossings(Cut *c) {
+  for (int id = 0; id < c->joint->nodes.n; id++)
+    for (int r = 0; r < node_at(c, id)->n_results; r++)
+      for (int s = 0; s < c->n_stages; s++)
+        if (c->parts[s].receives[c->first_value[id] + r])
+          add_crossing(c, (Value){id, r}, s);
+}
+
+/* ---- graphs ---- */
+
+/* The node of a stage graph is in no stage: the graph is all of one. */
+static void leave_stage(Graph *graph, int id) {
+  Node **node = &graph->nodes.data[id];
+  if ((*node)->stage == 0) return;
+  *node = arena_copy(graph->module->arena, *node, sizeof **node);
+  (*node)->stage = 0;
+}
+
+static Value append_receive(Graph *to, const Cut *c, const Crossing *crossing) {
+  Module *module = c->ctx->module;
+  const Node *node = node_at(c, crossing->value.node);
+  to->span = node->span;
+  to->phase = (Phase)node->phase;
+  to->path = graph_path(c->joint, crossing->value.node);
+  return graph_input(
+      to, ROLE_receive, crossing->edge.path,
+      type_logical(module->arena, graph_type(c->joint, crossing->value)));
+}
+
+static void append_run(Graph *to, const Cut *c, int id, Value *now) {
+  const Node *node = node_at(c, id);
+  Value *inputs = ARENA_ARRAY(c->ctx->scratch, Value, node->n_inputs);
+  for (int i = 0; i < node->n_inputs; i++) {
+    inputs[i] = now[number_of(c, node->inputs[i])];
+    ASSERT(value_is(inputs[i]));
+  }
+  Value first = graph_copy_node(to, c->joint, id, inputs, false);
+  leave_stage(to, first.node);
+  for (int r = 0; r < node->n_results; r++)
+    now[c->first_value[id] + r] = (Value){first.node, r};
+}
+
+/* Appends the outputs of a stage.  `now`: its values by those of the joint
+ * graph. */
+static void append_outputs(Graph *to, const Cut *c, const InputIndex *inputs,
+                           int stage, const Value *now) {
+  for (int i = 0; i < c->joint->outputs.n; i++) {
+    const GraphOutput *output = &c->joint->outputs.data[i];
+    int of = stage_of_output(c, inputs, output);
+    if (of < 0 || of == stage)
+      graph_output(to, output->role, output->path,
+                   now[number_of(c, output->value)]);
+  }
+  for (int i = 0; i < c->crossings.n; i++) {
+    const Crossing *crossing = &c->crossings.data[i];
+    if (crossing->edge.from == stage)
+      graph_output(to, ROLE_send, crossing->edge.path,
+                   now[number_of(c, crossing->value)]);
+  }
+}
+
+static Graph *build_stage(const Cut *c, const InputIndex *inputs, int n_values,
+                          int stage) {
+  Graph *to = graph_create(c->ctx->module, c->joint->name);
+  Value *now = ARENA_ARRAY(c->ctx->scratch, Value, n_values);
+  int next = 0; /* crossing */
+  for (int v = 0; v < n_values; v++) now[v] = VALUE_NONE;
+  for (int id = 0; id < c->joint->nodes.n; id++) {
+    for (; next < c->crossings.n && c->crossings.data[next].value.node == id;
+         next++) {
+      const Crossing *crossing = &c->crossings.data[next];
+      if (crossing->edge.to == stage)
+        now[number_of(c, crossing->value)] = append_receive(to, c, crossing);
+    }
+    if (c->parts[stage].runs[id]) append_run(to, c, id, now);
+  }
+  append_outputs(to, c, inputs, stage, now);
+  return to;
+}
+
+/* Numbers the values and returns how many there are. */
+static int number_values(Cut *c) {
+  int n = 0;
+  c->first_value = ARENA_ARRAY(c->ctx->scratch, int, c->joint->nodes.n);
+  for (int id = 0; id < c->joint->nodes.n; id++) {
+    c->first_value[id] = n;
+    n += node_at(c, id)->n_results;
+  }
+  return n;
+}
+
+StageCut stages_cut(PassContext *ctx, const Graph *joint) {
+  Arena *scratch = ctx->scratch;
+  Cut c = {.ctx = ctx,
+           .joint = joint,
+           .n_stages = ctx->plan->stages.n,
+           .pins = graph_pins(joint, scratch),
+           .paths = map_create(scratch)};
+  int n_values = number_values(&c);
+  c.is_free = ARENA_ARRAY(scratch, bool, joint->nodes.n);
+  c.stage = ARENA_ARRAY(scratch, uint16_t, joint->nodes.n);
+  c.hidden = ARENA_ARRAY(scratch, Name, n_values);
+  c.parts = ARENA_ARRAY(scratch, Part, c.n_stages);
+  find_free(&c);
+  find_stages(&c);
+  find_hidden(&c);
+  InputIndex inputs = graph_index_inputs(joint, scratch);
+  for (int s = 0; s < c.n_stages; s++)
+    c.parts[s] = find_part(&c, &inputs, n_values, s);
+  find_crossings(&c);
+  StageCut cut = {0};
+  for (int s = 0; s < c.n_stages; s++)
+    vec_push(ctx->module->arena, &cut.graphs,
+             build_stage(&c, &inputs, n_values, s));
+  for (int i = 0; i < c.crossings.n; i++)
+    vec_push(ctx->module->arena, &cut.edges, c.crossings.data[i].edge);
+  return cut;
+}

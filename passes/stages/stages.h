@@ -1,0 +1,30 @@
+/*
+ * stages.h -- declares the cut: one graph for each stage of a plan, and the
+ * values that go from one to another.
+ */
+#ifndef PASSES_STAGES_H
+#define PASSES_STAGES_H
+
+#include "passes/passes.h"
+
+/* A value that one stage makes and another one reads: an output ROLE_send of
+ * one graph and the input ROLE_receive of the other one, both with this path.
+ * Later passes number nodes anew, so edges are found by role and path. */
+typedef struct StageEdge {
+  int from, to;    /* stages, counted from 0 */
+  Name path;       /* of the value; no other edge of the cut has it */
+  bool is_of_step; /* it has no batch dim: it is sent once a step, others once
+                      for each micro-batch */
+} StageEdge;
+
+/* Edges stand in the order in which the joint graph makes their values. */
+typedef struct StageCut {
+  VEC(Graph *) graphs; /* by stage */
+  VEC(StageEdge) edges;
+} StageCut;
+
+/* Cuts a joint graph, in which nodes have their stage, into those of the stages
+ * of the plan, which live in the module.  What cannot be cut is reported. */
+StageCut stages_cut(PassContext *ctx, const Graph *joint);
+
+#endif

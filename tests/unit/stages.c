@@ -1,0 +1,410 @@
+// links: frontend passes interp ir support
+/*
+ * stages.c -- compares the graphs of the stages of a plan with the joint graph
+ * that they are cut from.
+ *
+ * The interpreter runs the stages in turns, each as far as the values allow
+ * that it receives from the others.  All outputs must have the bits of the
+ * joint graph, in every stage that has them.
+ */
+#include "passes/stages/stages.h"
+#include "frontend/frontend.h"
+#include "tests/unit/values.h"
+
+TestSuite(stages, .fini = modules_destroy);
+
+/* ---- models ---- */
+
+typedef struct Sources {
+  Module *module;
+  const char *text; /* of model.dnn, or NULL */
+} Sources;
+
+static const Source *load(void *user, const char *path) {
+  const Sources *sources = user;
+  Arena *arena = sources->module->arena;
+  Source *source = ARENA_NEW(arena, Source);
+  *source = (Source){path, sources->text, 0};
+  if (sources->text && strstr(path, "/model.dnn")) {
+    source->n = strlen(sources->text);
+    return source;
+  }
+  Status status = file_read(arena, path, 1 << 20, &source->text, &source->n);
+  return status.code == STATUS_ok ? source : NULL;
+}
+
+typedef struct StageCase {
+  const char *model; /* file below models/, or the text of one */
+  const char *sizes; /* "B=8 C=3", or NULL */
+  const char *plan;
+  int n_stages;
+} StageCase;
+
+typedef struct Loaded {
+  PassContext ctx;
+  const Model *model;
+  StageCut cut;
+  const Graph *joint;
+} Loaded;
+
+static int read_sizes(Arena *arena, const char *sizes, Override *out) {
+  int n = 0;
+  char *rest = NULL, *text = arena_strdup(arena, sizes ? sizes : "");
+  for (char *word = strtok_r(text, " ", &rest); word;
+       word = strtok_r(NULL, " ", &rest)) {
+    char *value = strchr(word, '=');
+    *value++ = 0;
+    out[n++] = (Override){word, value};
+  }
+  return n;
+}
+
+static void cr_assert_no_mistakes(const Module *module) {
+  Text text = text_create(module->arena);
+  diags_print(module->diags, &text);
+  cr_assert(diags_errors(module->diags) == 0, "%s", text_string(&text));
+}
+
+static Loaded load_case(const StageCase *one) {
+  Module *module = module_create();
+  Arena *arena = module->arena;
+  bool is_text = strchr(one->model, '\n') != NULL;
+  Sources *sources = ARENA_NEW(arena, Sources);
+  *sources = (Sources){module, is_text ? one->model : NULL};
+  Source *plan = ARENA_NEW(arena, Source);
+  *plan = (Source){"test.plan", one->plan, strlen(one->plan)};
+  Override *sizes = ARENA_ARRAY(arena, Override, 16);
+  FrontendOptions options = {
+      .load = load,
+      .user = sources,
+      .path = arena_printf(arena, "%s/models/%s", TEST_ROOT,
+                           is_text ? "model.dnn" : one->model),
+      .overrides = sizes,
+      .n_overrides = read_sizes(arena, one->sizes, sizes),
+      .plan = plan};
+  LoadedModel loaded = frontend_load(module, &options);
+  cr_assert_no_mistakes(module);
+  const Plan *made = plan_make(module, loaded.pins);
+  cr_assert_no_mistakes(module);
+  return (Loaded){.ctx = {.module = module,
+                          .scratch = arena,
+                          .model = loaded.model,
+                          .plan = made},
+                  .model = loaded.model};
+}
+
+static void cut_graph(Loaded *loaded, Graph *graph, bool is_training) {
+  Module *module = loaded->ctx.module;
+  loaded->ctx.is_training = is_training;
+  PassOptions options = {
+      .level = 2, .verify = true, .end = pass_phase(PASSES_partition)};
+  loaded->joint = passes_run(&loaded->ctx, &options, graph).graph;
+  cr_assert_no_mistakes(module);
+  loaded->cut = stages_cut(&loaded->ctx, loaded->joint);
+  cr_assert_no_mistakes(module);
+}
+
+/* ---- values ---- */
+
+/* Integers are 0 or 1, so that any table has them. */
+static Tensor joint_input(const Graph *graph, int i) {
+  Arena *arena = graph->module->arena;
+  const GraphInput *input = &graph->inputs.data[i];
+  const Type *type = graph_type(graph, input->value);
+  switch (input->role) {
+  case ROLE_data:
+    return tensor_random(arena, type, (uint64_t)i + 1, -1,
+                         dtype_class(type->dtype) == CLASS_FLOAT ? 1 : 2);
+  case ROLE_step: return tensor_of(arena, type, (double[]){3});
+  case ROLE_seed: return tensor_of(arena, type, (double[]){7});
+  case ROLE_epoch: return tensor_of(arena, type, (double[]){5});
+  default: return interp_initial(graph, i, 11, arena);
+  }
+}
+
+static bool same_bits(const Tensor *a, const Tensor *b) {
+  size_t n = (size_t)type_elements(a->type) * sizeof(double);
+  return type_same_shape(a->type, b->type) && memcmp(a->data, b->data, n) == 0;
+}
+
+/* ---- stages in turns ---- */
+
+typedef struct Turns {
+  const StageCut *cut;
+  const Graph *joint;
+  const Tensor *inputs; /* of the joint graph */
+  Map *sent;            /* path -> Tensor */
+  int *n_run;           /* nodes of each stage so far */
+  Tensor **outputs;     /* of each stage, once it has run */
+} Turns;
+
+/* The value of an input, or NULL: nobody has sent it yet. */
+static const Tensor *value_of(const Turns *turns, const GraphInput *input) {
+  if (input->role == ROLE_receive) return map_get(turns->sent, input->path);
+  const GraphInput *whole =
+      graph_find_input(turns->joint, input->role, input->path);
+  cr_assert(whole, "%s", input->path);
+  return &turns->inputs[whole - turns->joint->inputs.data];
+}
+
+static int end_of_turn(const Turns *turns, const Graph *graph) {
+  for (int i = 0; i < graph->inputs.n; i++)
+    if (!value_of(turns, &graph->inputs.data[i]))
+      return graph->inputs.data[i].value.node;
+  return graph->nodes.n;
+}
+
+/* The first nodes, with the outputs that they make. */
+static Graph *first_nodes(const Graph *graph, int end) {
+  Graph *first = graph_like(graph);
+  for (int id = 0; id < end; id++)
+    graph_copy_node(first, graph, id, graph->nodes.data[id]->inputs, false);
+  for (int i = 0; i < graph->outputs.n; i++) {
+    const GraphOutput *output = &graph->outputs.data[i];
+    if (output->value.node < end)
+      graph_output(first, output->role, output->path, output->value);
+  }
+  return first;
+}
+
+/* Runs a stage as far as it goes; true if that is further than before. */
+static bool take_turn(Turns *turns, int stage) {
+  const Graph *graph = turns->cut->graphs.data[stage];
+  Arena *arena = graph->module->arena;
+  int end = end_of_turn(turns, graph);
+  if (end == turns->n_run[stage]) return false;
+  turns->n_run[stage] = end;
+  const Graph *first = first_nodes(graph, end);
+  Tensor *inputs = ARENA_ARRAY(arena, Tensor, first->inputs.n + 1);
+  for (int i = 0; i < first->inputs.n; i++)
+    inputs[i] = *value_of(turns, &first->inputs.data[i]);
+  Tensor *outputs = turns->outputs[stage] =
+      ARENA_ARRAY(arena, Tensor, first->outputs.n + 1);
+  interp_run(first, INTERP_f32, arena, inputs, outputs, NULL);
+  for (int i = 0; i < first->outputs.n; i++)
+    if (first->outputs.data[i].role == ROLE_send)
+      map_put(turns->sent, first->outputs.data[i].path, &outputs[i]);
+  return true;
+}
+
+static void run_in_turns(Turns *turns) {
+  int n_stages = turns->cut->graphs.n;
+  for (bool any = true; any;) {
+    any = false;
+    for (int s = 0; s < n_stages; s++) any |= take_turn(turns, s);
+  }
+  for (int s = 0; s < n_stages; s++)
+    cr_assert_eq(turns->n_run[s], turns->cut->graphs.data[s]->nodes.n,
+                 "stage %d waits", s);
+}
+
+/* ---- checks ---- */
+
+static void check_edges(const Loaded *loaded) {
+  const StageCut *cut = &loaded->cut;
+  int n_ends = 0;
+  for (int i = 0; i < cut->edges.n; i++) {
+    const StageEdge *edge = &cut->edges.data[i];
+    const GraphOutput *sent =
+        graph_find_output(cut->graphs.data[edge->from], ROLE_send, edge->path);
+    const GraphInput *received =
+        graph_find_input(cut->graphs.data[edge->to], ROLE_receive, edge->path);
+    cr_assert(sent && received, "%s", edge->path);
+    cr_expect_neq(edge->from, edge->to);
+    const Type *type = graph_type(cut->graphs.data[edge->to], received->value);
+    cr_expect_eq(edge->is_of_step,
+                 type_find(type, loaded->ctx.plan->batch_dim) < 0, "%s",
+                 edge->path);
+    for (int k = 0; k < i; k++)
+      cr_expect_neq(cut->edges.data[k].path, edge->path, "%s", edge->path);
+  }
+  for (int s = 0; s < cut->graphs.n; s++) {
+    const Graph *graph = cut->graphs.data[s];
+    for (int i = 0; i < graph->inputs.n; i++)
+      n_ends += graph->inputs.data[i].role == ROLE_receive;
+    for (int i = 0; i < graph->outputs.n; i++)
+      n_ends += graph->outputs.data[i].role == ROLE_send;
+  }
+  cr_expect_eq(n_ends, 2 * cut->edges.n);
+}
+
+static bool is_of_all(Role role) {
+  return role == ROLE_loss || role == ROLE_norm || role == ROLE_rate ||
+         role == ROLE_loss_scale;
+}
+
+/* Each output is in one stage, or in all, with the bits of the joint graph. */
+static void check_outputs(const Loaded *loaded, const Turns *turns,
+                          const Tensor *wanted) {
+  for (int i = 0; i < loaded->joint->outputs.n; i++) {
+    const GraphOutput *output = &loaded->joint->outputs.data[i];
+    int n = 0;
+    for (int s = 0; s < loaded->cut.graphs.n; s++) {
+      const Graph *graph = loaded->cut.graphs.data[s];
+      const GraphOutput *own =
+          graph_find_output(graph, output->role, output->path);
+      if (!own) continue;
+      n++;
+      cr_expect(
+          same_bits(&turns->outputs[s][own - graph->outputs.data], &wanted[i]),
+          "stage %d, %s", s, output->path);
+    }
+    cr_expect_eq(n, is_of_all(output->role) ? loaded->cut.graphs.n : 1, "%s",
+                 output->path);
+  }
+}
+
+/* Returns the norm of the joint graph. */
+static double check_same(const Loaded *loaded) {
+  Arena *arena = loaded->ctx.module->arena;
+  const Graph *joint = loaded->joint;
+  Text errors = text_create(arena);
+  for (int s = 0; s < loaded->cut.graphs.n; s++)
+    cr_assert(graph_verify(loaded->cut.graphs.data[s], &errors), "%s",
+              text_string(&errors));
+  Tensor *inputs = ARENA_ARRAY(arena, Tensor, joint->inputs.n + 1);
+  Tensor *wanted = ARENA_ARRAY(arena, Tensor, joint->outputs.n + 1);
+  for (int i = 0; i < joint->inputs.n; i++) inputs[i] = joint_input(joint, i);
+  interp_run(joint, INTERP_f32, arena, inputs, wanted, NULL);
+  int n = loaded->cut.graphs.n;
+  Turns turns = {.cut = &loaded->cut,
+                 .joint = joint,
+                 .inputs = inputs,
+                 .sent = map_create(arena),
+                 .n_run = ARENA_ARRAY(arena, int, n),
+                 .outputs = ARENA_ARRAY(arena, Tensor *, n)};
+  for (int s = 0; s < n; s++) turns.n_run[s] = -1;
+  run_in_turns(&turns);
+  check_outputs(loaded, &turns, wanted);
+  for (int i = 0; i < joint->outputs.n; i++)
+    if (joint->outputs.data[i].role == ROLE_norm) return wanted[i].data[0];
+  return 0;
+}
+
+static Loaded check_case(const StageCase *one, double *out_norm) {
+  Loaded loaded = load_case(one);
+  cut_graph(&loaded, loaded.model->train, true);
+  cr_assert_eq(loaded.cut.graphs.n, one->n_stages);
+  check_edges(&loaded);
+  *out_norm = check_same(&loaded);
+  return loaded;
+}
+
+#define GPT2  "gpt2.dnn", "B=2 T=4 V=8 C=8 H=2 F=8 L=2"
+#define SMALL "mlp.dnn", "B=4 P=8 H1=8 H2=8 K=4"
+#define UNET  "unet_shapes.dnn", "N=2 side=8 out=8 width=2"
+#define LEVELS                                                                 \
+  "plan { stage 0: level.twice[0] on 0\n"                                      \
+  "stage 1: level.level on 1\n"                                                \
+  "stage 2: level.up, level.twice[1], conv2d on 2 }"
+
+Test(stages, equal_the_joint_graph) {
+  const StageCase cases[] = {
+      {SMALL, "mesh { pipe = 2 } plan { cut after linear[0] }", 2},
+      {SMALL,
+       "mesh { pipe = 3 } plan { cut after linear[0]; cut after linear[1] }",
+       3},
+      {"lenet.dnn", "N=2 F=8", "mesh { pipe = 2 } plan { cut after conv2d[1] }",
+       2},
+      {GPT2, "mesh { pipe = 2 } plan { cut after block[0] }", 2},
+      {GPT2,
+       "mesh { pipe = 3 } plan { cut after block[0]; cut after block[1] }", 3},
+      {UNET, LEVELS, 3},
+      {"charmoe.dnn", "B=2 T=4 V=8 C=8 H=2 F=8 L=2",
+       "mesh { pipe = 2 } plan { cut after moe_block[0] }", 2},
+      {"charlstm.dnn", "B=2 T=4 V=8 E=4 C=4",
+       "mesh { pipe = 2 } plan { cut after lstm }", 2},
+  };
+  for (int i = 0; i < ARRAY_LENGTH(cases); i++) {
+    double norm;
+    check_case(&cases[i], &norm);
+    cr_expect(norm > 0 && isfinite(norm), "%s", cases[i].model);
+  }
+}
+
+/* ---- a dynamic loss scale ---- */
+
+#define SCALED                                                                 \
+  "dim B = 4, C = 4, D = 3\n"                                                  \
+  "layer low(x: [B, C]) -> [B, D] {\n"                                         \
+  "  param w: [C, D] = normal(1)\n"                                            \
+  "  return dot(x, w, C)\n"                                                    \
+  "}\n"                                                                        \
+  "net f(x: [B, C]) -> [B, D] {\n"                                             \
+  "  param v: [D] = normal(1)\n"                                               \
+  "  return low(x) * v\n"                                                      \
+  "}\n"                                                                        \
+  "data d { x: [B, C] = synthetic()\n y: [B, D] = synthetic() }\n"             \
+  "train {\n"                                                                  \
+  "  loss = scale * mse(f(d.x), d.y)\n"                                        \
+  "  optimizer = adamw(lr = 0.01)\n"                                           \
+  "  clip = 0.5\n steps = 30\n"                                                \
+  "}\n"                                                                        \
+  "precision { compute = f16; loss_scale = dynamic }\n"
+
+/* Steps that are made and steps that are skipped. */
+Test(stages, share_a_dynamic_loss_scale) {
+  static const char *const scales[] = {"const scale = 0.001\n",
+                                       "const scale = 30000\n"};
+  for (int i = 0; i < 2; i++) {
+    Module *module = module_create();
+    StageCase one = {.model =
+                         arena_printf(module->arena, "%s%s", scales[i], SCALED),
+                     .plan = "mesh { pipe = 2 } plan { cut after low }",
+                     .n_stages = 2};
+    double norm;
+    check_case(&one, &norm);
+    cr_expect_eq(isfinite(norm), i == 0);
+  }
+}
+
+/* ---- what the edges are ---- */
+
+static const char *edge_lines(const Loaded *loaded) {
+  Text text = text_create(loaded->ctx.module->arena);
+  for (int i = 0; i < loaded->cut.edges.n; i++) {
+    const StageEdge *edge = &loaded->cut.edges.data[i];
+    const Graph *to = loaded->cut.graphs.data[edge->to];
+    text_printf(&text, "%d -> %d %s%s ", edge->from, edge->to, edge->path,
+                edge->is_of_step ? ", of the step," : "");
+    type_print(
+        &text,
+        graph_type(to, graph_find_input(to, ROLE_receive, edge->path)->value),
+        &to->mesh);
+    text_add(&text, "\n");
+  }
+  return text_string(&text);
+}
+
+/* A table that two stages read: its 16-bit copy and its share of the gradient
+ * are sent.  Activations are sent in 16 bits. */
+Test(stages, send_what_is_small) {
+  double norm;
+  Loaded loaded = check_case(
+      &(StageCase){GPT2, "mesh { pipe = 2 } plan { cut after block[0] }", 2},
+      &norm);
+  cr_expect_str_eq(edge_lines(&loaded),
+                   "0 -> 1 block[0].add[1] bf16[B:2, T:4, C:8]\n"
+                   "0 -> 1 wte, of the step, bf16[V:8, C:8]\n"
+                   "1 -> 0 loss.cross_entropy, of the step, f32[]\n"
+                   "1 -> 0 grad.dot, of the step, f32[V:8, C:8]\n"
+                   "1 -> 0 grad.block[1].norm[0].layernorm f32[B:2, T:4, C:8]\n"
+                   "0 -> 1 optimizer.block[0].mlp.b2, of the step, f64[]\n"
+                   "1 -> 0 optimizer.norm.b, of the step, f64[]\n");
+}
+
+/* ---- other entry points ---- */
+
+Test(stages, cut_forward_graphs) {
+  Loaded loaded = load_case(&(StageCase){UNET, LEVELS, 3});
+  cut_graph(&loaded, loaded.model->eval, false);
+  check_edges(&loaded);
+  check_same(&loaded);
+  cr_expect_str_eq(
+      edge_lines(&loaded),
+      "0 -> 1 level.twice[0].unit[1].relu f32[Y:8, N:2, X:8, C:2]\n"
+      "0 -> 2 level.twice[0].unit[1].relu#2 f32[Y:8, N:2, X:8, C:2]\n"
+      "1 -> 2 level.level.twice[1].unit[1].relu f32[Y:4, N:2, X:4, C:4]\n"
+      "2 -> 0 loss.cross_entropy, of the step, f32[]\n"
+      "2 -> 1 loss.cross_entropy#2, of the step, f32[]\n");
+}
