@@ -426,5 +426,6 @@ StageCut stages_cut(PassContext *ctx, const Graph *joint) {
              build_stage(&c, &inputs, n_values, s));
   for (int i = 0; i < c.crossings.n; i++)
     vec_push(ctx->module->arena, &cut.edges, c.crossings.data[i].edge);
+  stages_find_levels(scratch, &cut);
   return cut;
 }

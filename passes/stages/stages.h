@@ -15,6 +15,10 @@ typedef struct StageEdge {
   Name path;       /* of the value; no other edge of the cut has it */
   bool is_of_step; /* it has no batch dim: it is sent once a step, others once
                       for each micro-batch */
+  /* Number of messages in the longest chain of messages of the step that ends
+   * with this one, each of which follows from the one before.  Other edges have
+   * 0. */
+  int level;
 } StageEdge;
 
 /* Edges stand in the order in which the joint graph makes their values. */
@@ -23,8 +27,15 @@ typedef struct StageCut {
   VEC(StageEdge) edges;
 } StageCut;
 
+/* ---- cut.c ---- */
+
 /* Cuts a joint graph, in which nodes have their stage, into those of the stages
  * of the plan, which live in the module.  What cannot be cut is reported. */
 StageCut stages_cut(PassContext *ctx, const Graph *joint);
+
+/* ---- edge_levels.c ---- */
+
+/* Fills in the levels of the edges. */
+void stages_find_levels(Arena *scratch, StageCut *cut);
 
 #endif

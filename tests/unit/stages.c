@@ -365,8 +365,8 @@ static const char *edge_lines(const Loaded *loaded) {
   for (int i = 0; i < loaded->cut.edges.n; i++) {
     const StageEdge *edge = &loaded->cut.edges.data[i];
     const Graph *to = loaded->cut.graphs.data[edge->to];
-    text_printf(&text, "%d -> %d %s%s ", edge->from, edge->to, edge->path,
-                edge->is_of_step ? ", of the step," : "");
+    text_printf(&text, "%d -> %d %s ", edge->from, edge->to, edge->path);
+    if (edge->is_of_step) text_printf(&text, "level %d ", edge->level);
     type_print(
         &text,
         graph_type(to, graph_find_input(to, ROLE_receive, edge->path)->value),
@@ -385,12 +385,12 @@ Test(stages, send_what_is_small) {
       &norm);
   cr_expect_str_eq(edge_lines(&loaded),
                    "0 -> 1 block[0].add[1] bf16[B:2, T:4, C:8]\n"
-                   "0 -> 1 wte, of the step, bf16[V:8, C:8]\n"
-                   "1 -> 0 loss.cross_entropy, of the step, f32[]\n"
-                   "1 -> 0 grad.dot, of the step, f32[V:8, C:8]\n"
+                   "0 -> 1 wte level 1 bf16[V:8, C:8]\n"
+                   "1 -> 0 loss.cross_entropy level 2 f32[]\n"
+                   "1 -> 0 grad.dot level 2 f32[V:8, C:8]\n"
                    "1 -> 0 grad.block[1].norm[0].layernorm f32[B:2, T:4, C:8]\n"
-                   "0 -> 1 optimizer.block[0].mlp.b2, of the step, f64[]\n"
-                   "1 -> 0 optimizer.norm.b, of the step, f64[]\n");
+                   "0 -> 1 optimizer.block[0].mlp.b2 level 3 f64[]\n"
+                   "1 -> 0 optimizer.norm.b level 4 f64[]\n");
 }
 
 /* ---- other entry points ---- */
@@ -405,6 +405,6 @@ Test(stages, cut_forward_graphs) {
       "0 -> 1 level.twice[0].unit[1].relu f32[Y:8, N:2, X:8, C:2]\n"
       "0 -> 2 level.twice[0].unit[1].relu#2 f32[Y:8, N:2, X:8, C:2]\n"
       "1 -> 2 level.level.twice[1].unit[1].relu f32[Y:4, N:2, X:4, C:4]\n"
-      "2 -> 0 loss.cross_entropy, of the step, f32[]\n"
-      "2 -> 1 loss.cross_entropy#2, of the step, f32[]\n");
+      "2 -> 0 loss.cross_entropy level 1 f32[]\n"
+      "2 -> 1 loss.cross_entropy#2 level 1 f32[]\n");
 }
