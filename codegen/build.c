@@ -28,8 +28,9 @@ typedef struct Build {
   Arena *arena;
   BuildOptions own;
   const BuildOptions *options; /* these */
-  ProgramInput program;
-  PlainInput *plain;  /* or NULL */
+  BundleInput input;
+  KernelSet *plain; /* the plain programs'; NULL: there are none */
+  DeviceCode plain_device;
   const char *base;   /* temporary folder beside the bundle */
   int lock;           /* on it; -1: none */
   const char *work;   /* BASE/work: sources and objects */
@@ -149,42 +150,54 @@ void codegen_remove_tree(Arena *scratch, const char *path) {
 
 /* ---- the program ---- */
 
-static Status select_all(Build *build, KernelSet *set, LaunchList *lists) {
+static Status select_program(Build *build, KernelSet *set,
+                             ProgramInput *input) {
   const BuildOptions *options = build->options;
-  const RankProgram *program = build->program.program;
+  const RankProgram *program = input->program;
+  input->launches =
+      ARENA_ARRAY(build->arena, LaunchList, program->n_entry_points);
   for (int i = 0; i < program->n_entry_points; i++) {
     if (options->is_stopped && options->is_stopped(options->user))
       return status_make(STATUS_unavailable, "stopped");
     const EntryPoint *entry_point = &program->entry_points[i];
     bool is_paced = entry_point->id == ENTRY_train;
     TRY(select_entry_point(set, entry_point, NULL,
-                           is_paced ? options->pacer : NULL, &lists[i]));
+                           is_paced ? options->pacer : NULL,
+                           &input->launches[i]));
   }
   return STATUS_OK;
 }
 
-/* Selects the plain program; a bundle whose plain program cannot be selected
- * has none. */
-static void select_plain(Build *build, KernelSet *set) {
-  PlainInput *plain = build->plain;
-  if (!plain) return;
-  plain->kernels = kernel_set_create(build->module, set->backend);
+/* False: it has no plain program, or one that cannot be selected. */
+static bool select_plain_of(Build *build, ProgramInput *input) {
+  if (input->program->plain.stages.n == 0) return false;
+  PlainInput *plain = ARENA_NEW(build->arena, PlainInput);
+  plain->entry_point = input->program->plain;
   plain->values = value_table_create(build->arena);
-  Status status = select_entry_point(plain->kernels, &plain->entry_point,
-                                     plain->values, NULL, &plain->launches);
-  if (status.code != STATUS_ok) {
-    build->plain = NULL;
-    build->program.plain = NULL;
-    return;
-  }
-  for (int i = 0; i < plain->kernels->kernels.n; i++)
-    plain->kernels->kernels.data[i].is_plain = true;
+  input->plain = plain;
+  return select_entry_point(build->plain, &plain->entry_point, plain->values,
+                            NULL, &plain->launches)
+             .code == STATUS_ok;
 }
 
-/* The program's kernels, then those that only the plain program has. */
+/* Ranks run the plain program together: either all have one or none. */
+static void select_plain(Build *build, const Backend *backend) {
+  ProgramInput *programs = build->input.programs;
+  int n = build->input.ranks->n;
+  bool is_complete = !build->options->pacer;
+  build->plain = kernel_set_create(build->module, backend);
+  for (int i = 0; i < n && is_complete; i++)
+    is_complete = select_plain_of(build, &programs[i]);
+  for (int i = 0; i < n && !is_complete; i++) programs[i].plain = NULL;
+  if (!is_complete) build->plain = NULL;
+  for (int i = 0; is_complete && i < build->plain->kernels.n; i++)
+    build->plain->kernels.data[i].is_plain = true;
+}
+
+/* The programs' kernels, then those that only plain programs have. */
 static KernelText *all_kernels(const Build *build, const KernelSet *set,
                                int *out_n) {
-  const KernelSet *more = build->plain ? build->plain->kernels : NULL;
+  const KernelSet *more = build->plain;
   int n = set->kernels.n;
   KernelText *all =
       ARENA_ARRAY(build->arena, KernelText, n + (more ? more->kernels.n : 0));
@@ -201,18 +214,18 @@ static KernelText *all_kernels(const Build *build, const KernelSet *set,
   return all;
 }
 
-/* Where kernels are no host functions, the plain program has modules of its
+/* Where kernels are no host functions, plain programs have modules of their
  * own. */
 static Status compile_plain(Build *build) {
   const Backend *backend = build->options->backend;
-  PlainInput *plain = build->plain;
+  const KernelSet *plain = build->plain;
   if (!plain || backend->has_host_kernels) return STATUS_OK;
   BuildOptions options = *build->options;
   options.part = "plain_";
   options.progress = NULL;
   return backend->compile(backend, build->module, &options, build->work,
-                          build->source, plain->kernels->kernels.data,
-                          plain->kernels->kernels.n, &plain->device);
+                          build->source, plain->kernels.data, plain->kernels.n,
+                          &build->plain_device);
 }
 
 /* Writes a file into the work folder, and into the folder for --keep-source. */
@@ -231,7 +244,7 @@ static Status compile_program(Build *build, DeviceCode *device,
                               const char **out_object) {
   Arena *arena = build->arena;
   const char *header = build->options->program_header;
-  ProgramTables tables = program_tables(arena, &build->program);
+  ProgramTables tables = bundle_tables(arena, &build->input);
   char hash[33];
   hash_hex(tables.bytes, tables.n, hash);
   CompileJob job = {.stem = "program",
@@ -290,7 +303,7 @@ static Status write_manifest(Build *build) {
   Text text = text_create(build->arena);
   text_printf(&text, MANIFEST_BEGIN "\n \"ranks\": %d, \"arena_bytes\": %lld",
               options->ranks, (long long)build->arena_bytes);
-  add_member(&text, "model", build->program.model->name);
+  add_member(&text, "model", build->input.model->name);
   add_member(&text, "target", options->backend->name);
   add_member(&text, "model_hash", options->model_hash);
   add_member(&text, "plan_hash", options->plan_hash);
@@ -319,21 +332,21 @@ static Status compile_sources(Build *build, const KernelSet *set,
 
 static Status build_all(Build *build) {
   const Backend *backend = build->options->backend;
-  ProgramInput *program = &build->program;
+  BundleInput *input = &build->input;
   KernelSet *set = kernel_set_create(build->module, backend);
-  LaunchList *lists =
-      ARENA_ARRAY(build->arena, LaunchList, program->program->n_entry_points);
   DeviceCode device = {0};
   const char *object;
   TRY(codegen_check_bundle(build->arena, build->options->out_dir));
-  TRY(select_all(build, set, lists));
-  select_plain(build, set);
+  for (int i = 0; i < input->ranks->n; i++)
+    TRY(select_program(build, set, &input->programs[i]));
+  select_plain(build, backend);
   TRY(make_folders(build));
   TRY(toolchain_machine(build->arena, build->options, build->work,
                         &build->own.machine));
-  program->launches = lists;
-  program->kernels = set;
-  program->device = &device;
+  input->kernels = set;
+  input->plain_kernels = build->plain;
+  input->device = &device;
+  input->plain_device = &build->plain_device;
   TRY(compile_sources(build, set, &device, &object));
   TRY(link_ranks(build, &device, object));
   TRY(write_manifest(build));
@@ -358,10 +371,9 @@ static const char *model_folder(Arena *arena, const Model *model,
   return kept;
 }
 
-Status codegen_build(Module *module, const Model *model, const Plan *plan,
-                     const RankProgram *program, const BuildOptions *options,
+Status codegen_build(Module *module, const Model *model,
+                     const RankPrograms *programs, const BuildOptions *options,
                      BuildReport *out) {
-  (void)plan; /* its text comes with the options */
   double begin = clock_seconds();
   Build build = {.module = module,
                  .arena = module->arena,
@@ -371,17 +383,14 @@ Status codegen_build(Module *module, const Model *model, const Plan *plan,
                  .lock = -1};
   if (options->cache_dir && !cache_is_private(options->cache_dir))
     build.own.cache_dir = NULL;
-  build.program =
-      (ProgramInput){.model = model,
-                     .program = program,
-                     .options = &build.own,
-                     .model_dir = model_folder(module->arena, model, options)};
-  PlainInput plain = {0};
-  if (program->plain.stages.n > 0 && !options->pacer) {
-    plain.entry_point = program->plain;
-    build.plain = &plain;
-    build.program.plain = &plain;
-  }
+  build.input = (BundleInput){
+      .model = model,
+      .ranks = programs,
+      .programs = ARENA_ARRAY(module->arena, ProgramInput, programs->n),
+      .options = &build.own,
+      .model_dir = model_folder(module->arena, model, options)};
+  for (int i = 0; i < programs->n; i++)
+    build.input.programs[i].program = programs->programs[i];
   Status status = build_all(&build);
   if (build.base) toolchain_remove(module->arena, build.base);
   if (build.lock >= 0) close(build.lock);

@@ -5,7 +5,8 @@
  *     nest/         node -> Nest, the loops of a kernel
  *     c/, cuda/     Nest -> text; pure functions
  *     messages.c    launches -> the collectives that ranks must agree about
- *     program.c     launches, buffer assignment and settings -> tables
+ *     program.c     launches and buffer assignment -> tables of a program
+ *     bundle.c      the programs of all ranks and settings -> tables
  *     host/, cuda/  text -> objects and cubins; these start compilers
  *     build.c       all of it, into a folder
  */
@@ -164,11 +165,22 @@ typedef struct BuildReport {
   int64_t arena_bytes;
 } BuildReport;
 
+/* The programs of all ranks, and which rank runs which, as in DnnBundle. */
+typedef struct RankPrograms {
+  const RankProgram *const *programs;
+  int n;
+  const DnnRankRow *rows;
+  int n_rows;
+} RankPrograms;
+
+/* Returns those of a bundle in which all ranks run one program. */
+RankPrograms rank_programs_of_one(Arena *arena, const RankProgram *program);
+
 /* Writes the bundle: executables rank-0000.. (hard links), plan.plan,
  * bundle.json, source/ with keep_source.  Replaces an existing bundle
  * atomically; refuses a folder that is not one. */
-Status codegen_build(Module *module, const Model *model, const Plan *plan,
-                     const RankProgram *program, const BuildOptions *options,
+Status codegen_build(Module *module, const Model *model,
+                     const RankPrograms *programs, const BuildOptions *options,
                      BuildReport *out);
 
 /* ---- messages.c ---- */

@@ -1,15 +1,15 @@
 /*
- * program.c -- prints a program as the constant tables that runtime/program.h
- * declares.
+ * program.c -- prints the programs of a bundle as the constant tables that
+ * runtime/program.h declares.
  *
  * Whatever grows with the model -- instructions, tensors, their details and
  * lists -- goes into one image of bytes (image.h), tables.bin, which stores
  * equal details, lists and strings once.  The rest is C text that takes the
  * image in:
  *
- *     static const DnnEntryPoint entry_points[] = {
+ *     static const DnnEntryPoint entry_points_0[] = {
  *       {.id = 0, .name = "train", .n_instrs = 214, ...
- *     const DnnProgram dnn_program = {...};
+ *     static const DnnProgram programs[] = {{...}};     bundle.c
  *
  * Structs are cleared before their members are set, so that the bytes between
  * members are the same each time.
@@ -19,11 +19,6 @@
 #include <string.h>
 
 #include "codegen/program.h"
-
-typedef struct Table {
-  size_t at; /* in the image */
-  int n;
-} Table;
 
 /* ---- pointers of the image ---- */
 
@@ -37,61 +32,6 @@ static void link_numbers(Image *image, size_t at, const int64_t *values,
 
 static void link_string(Image *image, size_t at, const char *string) {
   if (string) image_link(image, at, image_string(image, string));
-}
-
-/* ---- groups ---- */
-
-static bool group_is_same(const DnnGroup *a, const DnnGroup *b) {
-  return memcmp(a, b, sizeof *a) == 0;
-}
-
-/* The row of a group in the table, or its number of rows. */
-static int group_row(const ProgramPrinter *printer, const DnnGroup *group) {
-  int row = 0;
-  while (row < printer->groups.n &&
-         !group_is_same(&printer->groups.data[row], group))
-    row++;
-  return row;
-}
-
-static void collect_groups(ProgramPrinter *printer, const LaunchList *list) {
-  for (int i = 0; i < list->n; i++) {
-    const Launch *launch = list->data[i];
-    if (launch->op != DNN_OP_COLLECTIVE) continue;
-    const DnnGroup *group = launch->collective.group;
-    if (group_row(printer, group) == printer->groups.n)
-      vec_push(printer->image->arena, &printer->groups, *group);
-  }
-}
-
-/* The groups in the order of their first collectives; the text shows what the
- * image holds:
- *
- *     // group 0: ranks 0 to 7, digits 2 x 4, 2 x 1
- */
-static void add_groups(ProgramPrinter *printer) {
-  const ProgramInput *input = printer->input;
-  for (int i = 0; i < input->program->n_entry_points; i++)
-    collect_groups(printer, &input->launches[i]);
-  if (input->plain) collect_groups(printer, &input->plain->launches);
-  printer->groups_at = image_add(printer->image, printer->groups.data,
-                                 (size_t)printer->groups.n * sizeof(DnnGroup));
-  for (int i = 0; i < printer->groups.n; i++) {
-    const DnnGroup *group = &printer->groups.data[i];
-    text_printf(printer->out, "// group %d: ranks %d to %d, digits ", i,
-                group->first, group->first + group->ranks - 1);
-    for (int k = 0; k < group->n_digits; k++)
-      text_printf(printer->out, "%s%d x %d", k ? ", " : "",
-                  group->digits[k].size, group->digits[k].stride);
-    text_add(printer->out, "\n");
-  }
-}
-
-static void add_groups_member(const ProgramPrinter *printer) {
-  if (printer->groups.n > 0)
-    text_printf(printer->out,
-                "  .n_groups = %d, .groups = AT(DnnGroup, %zu),\n",
-                printer->groups.n, printer->groups_at);
 }
 
 /* ---- instructions ---- */
@@ -143,7 +83,7 @@ static size_t add_collective(ProgramPrinter *printer, const Launch *launch) {
                launch->counts.n);
   image_link(image, at + offsetof(DnnCollective, group),
              printer->groups_at +
-                 (size_t)group_row(printer, launch->collective.group) *
+                 (size_t)program_group_row(printer, launch->collective.group) *
                      sizeof(DnnGroup));
   return at;
 }
@@ -312,11 +252,10 @@ static Table add_tensor_rows(Image *image, const TensorRows *rows) {
 
 /* Persistent buffers have the placement of the first entry point; ranks are
  * those of its mesh. */
-static Table add_persistent(ProgramPrinter *printer) {
-  const PersistentBuffers *persistent = &printer->input->program->persistent;
-  const Mesh *mesh =
-      &entry_point_stage(&printer->input->program->entry_points[0])
-           ->graph->mesh;
+static Table add_persistent(ProgramPrinter *printer,
+                            const RankProgram *program) {
+  const PersistentBuffers *persistent = &program->persistent;
+  const Mesh *mesh = &entry_point_stage(&program->entry_points[0])->graph->mesh;
   TensorRows rows = {0};
   for (int i = 0; i < persistent->buffers.n; i++) {
     const PersistentBuffer *buffer = &persistent->buffers.data[i];
@@ -355,32 +294,7 @@ static Table add_entry_point_tensors(ProgramPrinter *printer,
   return add_tensor_rows(printer->image, &rows);
 }
 
-/* ---- kernels and entry points ---- */
-
-/* Names of tables begin with `prefix`. */
-static void add_kernels(ProgramPrinter *printer, const char *prefix,
-                        const KernelSet *set, const DeviceCode *device) {
-  Text *out = printer->out;
-  for (int i = 0; i < set->kernels.n && !device->module_of; i++)
-    text_printf(out, "DnnKernelFn %s;\n", set->kernels.data[i].name);
-  text_printf(out, "static const DnnKernel %skernels[] = {\n", prefix);
-  for (int i = 0; i < set->kernels.n; i++) {
-    const KernelText *kernel = &set->kernels.data[i];
-    text_add(out, "  {.name = ");
-    program_add_string(out, kernel->name);
-    if (!device->module_of) {
-      text_printf(out, ", .function = %s, .module = -1},\n", kernel->name);
-      continue;
-    }
-    text_printf(out,
-                ", .module = %d, .grid = {%u, %u, %u}, .block = {%u, %u, %u}, "
-                ".shared_bytes = %u},\n",
-                device->module_of[i], kernel->grid[0], kernel->grid[1],
-                kernel->grid[2], kernel->block[0], kernel->block[1],
-                kernel->block[2], kernel->shared_bytes);
-  }
-  text_add(out, "  {.name = 0}};\n");
-}
+/* ---- entry points ---- */
 
 static void add_entry_point(ProgramPrinter *printer,
                             const EntryPoint *entry_point,
@@ -406,9 +320,10 @@ static void add_entry_point(ProgramPrinter *printer,
               entry_point_arena_bytes(entry_point), tensors.n, tensors.at);
 }
 
-static void add_entry_points(ProgramPrinter *printer) {
-  const ProgramInput *input = printer->input;
-  text_add(printer->out, "static const DnnEntryPoint entry_points[] = {\n");
+static void add_entry_points(ProgramPrinter *printer, int at) {
+  const ProgramInput *input = &printer->input->programs[at];
+  text_printf(printer->out,
+              "static const DnnEntryPoint entry_points_%d[] = {\n", at);
   for (int i = 0; i < input->program->n_entry_points; i++)
     add_entry_point(printer, &input->program->entry_points[i],
                     &input->launches[i]);
@@ -455,117 +370,82 @@ static int32_t output_row(const PlainInput *plain, const GraphOutput *output) {
          1;
 }
 
-static void add_plain(ProgramPrinter *printer, Table persistent) {
-  const PlainInput *plain = printer->input->plain;
-  const Graph *graph = entry_point_stage(&plain->entry_point)->graph;
+static void add_plain_program(ProgramPrinter *printer, int at,
+                              Table persistent) {
+  const BundleInput *input = printer->input;
+  const ProgramInput *program = &input->programs[at];
   Text *out = printer->out;
-  int32_t loss = -1;
-  if (plain->device.modules_text) text_add(out, plain->device.modules_text);
-  add_kernels(printer, "plain_", plain->kernels, &plain->device);
-  text_add(out, "static const DnnEntryPoint plain_entry_points[] = {\n");
-  add_entry_point(printer, &plain->entry_point, &plain->launches);
-  text_add(out, "  {.name = 0}};\nstatic const int32_t gradients[] = {");
-  for (int i = 0; i < graph->outputs.n; i++) {
-    const GraphOutput *output = &graph->outputs.data[i];
-    if (output->role == ROLE_loss) loss = output_row(plain, output);
-    if (output->role == ROLE_grad)
-      text_printf(out, "%d, ", output_row(plain, output));
-  }
-  int n_gradients = 0;
-  for (int i = 0; i < graph->outputs.n; i++)
-    n_gradients += graph->outputs.data[i].role == ROLE_grad;
-  Table values = add_values(printer, plain->values);
   text_printf(out,
-              "0};\nstatic const DnnProgram plain_program = {\n"
-              "  .abi = DNN_ABI, .target = \"%s\", .world = %d, .arena_bytes = "
-              "%" PRId64 ", .persistent_bytes = %" PRId64
+              "static const DnnProgram plain_program_%d = {\n"
+              "  .target = \"%s\", .world = %d, .arena_bytes = %" PRId64
+              ", .persistent_bytes = %" PRId64
               ",\n  .n_tensors = %d, .tensors = AT(DnnTensor, %zu),\n"
               "  .n_kernels = %d, .kernels = plain_kernels,\n"
-              "  .n_entry_points = 1, .entry_points = plain_entry_points,\n",
-              printer->input->options->backend->device,
-              printer->input->options->ranks,
-              entry_point_arena_bytes(&plain->entry_point),
-              printer->input->program->persistent.bytes, persistent.n,
-              persistent.at, plain->kernels->kernels.n);
-  add_groups_member(printer);
-  if (plain->device.modules_text)
+              "  .n_entry_points = 1, .entry_points = plain_entry_points_%d,\n",
+              at, input->options->backend->device, input->options->ranks,
+              entry_point_arena_bytes(&program->plain->entry_point),
+              program->program->persistent.bytes, persistent.n, persistent.at,
+              input->plain_kernels->kernels.n, at);
+  program_add_groups(printer);
+  if (input->plain_device->modules_text)
     text_printf(out, "  .n_modules = %d, .modules = dnn_plain_modules,\n",
-                plain->device.n_modules);
+                input->plain_device->n_modules);
+  text_add(out, "};\n");
+}
+
+/* Returns their number. */
+static int add_gradients(ProgramPrinter *printer, int at,
+                         const PlainInput *plain) {
+  const Graph *graph = entry_point_stage(&plain->entry_point)->graph;
+  int n = 0;
+  text_printf(printer->out, "static const int32_t gradients_%d[] = {", at);
+  for (int i = 0; i < graph->outputs.n; i++) {
+    if (graph->outputs.data[i].role != ROLE_grad) continue;
+    text_printf(printer->out, "%d, ",
+                output_row(plain, &graph->outputs.data[i]));
+    n++;
+  }
+  text_add(printer->out, "0};\n");
+  return n;
+}
+
+static int32_t loss_row(const PlainInput *plain) {
+  const Graph *graph = entry_point_stage(&plain->entry_point)->graph;
+  for (int i = graph->outputs.n - 1; i >= 0; i--)
+    if (graph->outputs.data[i].role == ROLE_loss)
+      return output_row(plain, &graph->outputs.data[i]);
+  return -1;
+}
+
+static void add_plain(ProgramPrinter *printer, int at, Table persistent) {
+  const PlainInput *plain = printer->input->programs[at].plain;
+  Text *out = printer->out;
+  text_printf(out, "static const DnnEntryPoint plain_entry_points_%d[] = {\n",
+              at);
+  add_entry_point(printer, &plain->entry_point, &plain->launches);
+  text_add(out, "  {.name = 0}};\n");
+  int n_gradients = add_gradients(printer, at, plain);
+  Table values = add_values(printer, plain->values);
+  add_plain_program(printer, at, persistent);
   text_printf(out,
-              "};\nstatic const DnnPlain plain = {&plain_program, %d, "
-              "AT(DnnValue, %zu), %d, %d, gradients};\n",
-              values.n, values.at, loss, n_gradients);
+              "static const DnnPlain plain_%d = {&plain_program_%d, %d, "
+              "AT(DnnValue, %zu), %d, %d, gradients_%d};\n",
+              at, at, values.n, values.at, loss_row(plain), n_gradients, at);
 }
 
 /* ---- the program ---- */
 
-static int64_t count_parameters(const PersistentBuffers *persistent) {
-  int64_t n = 0;
-  for (int i = 0; i < persistent->buffers.n; i++)
-    if (persistent->buffers.data[i].role == ROLE_param)
-      n += type_elements(persistent->buffers.data[i].type);
-  return n;
-}
-
-/* main() adds the address of the image to all its pointers before anything
- * reads them. */
-static void add_main(ProgramPrinter *printer) {
-  size_t links = image_add_links(printer->image);
-  text_printf(printer->out,
-              "int rank_main(int, char **, const DnnProgram *);\n"
-              "int main(int argc, char **argv) {\n"
-              "  const uint32_t *links = AT(uint32_t, %zu);\n"
-              "  for (int i = 0; i < %d; i++)\n"
-              "    *(uint64_t *)(dnn_tables + links[i]) += "
-              "(uint64_t)dnn_tables;\n"
-              "  return rank_main(argc, argv, &dnn_program);\n"
-              "}\n",
-              links, printer->image->links.n);
-}
-
-static void add_program(ProgramPrinter *printer, Table tensors,
-                        int64_t arena_bytes) {
-  const ProgramInput *input = printer->input;
-  const BuildOptions *options = input->options;
-  Text *out = printer->out;
-  text_add(out, "const DnnProgram dnn_program = {\n  .abi = DNN_ABI,\n  ");
-  if (options->pacer) text_add(out, ".is_paced = 1,\n  ");
-  const char *const names[] = {"model",      "model_dir", "target",
-                               "model_hash", "plan_hash", "compiler"};
-  const char *const texts[] = {input->model->name,       input->model_dir,
-                               options->backend->device, options->model_hash,
-                               options->plan_hash,       "dnnc"};
-  for (int i = 0; i < ARRAY_LENGTH(names); i++) {
-    text_printf(out, ".%s = ", names[i]);
-    program_add_string(out, texts[i]);
-    text_add(out, ", ");
-  }
-  text_printf(out,
-              "\n  .world = %d, .arena_bytes = %" PRId64
-              ", .persistent_bytes = %" PRId64 ", .parameters = %" PRId64 ",\n",
-              options->ranks, arena_bytes, input->program->persistent.bytes,
-              count_parameters(&input->program->persistent));
-  text_printf(out,
-              "  .n_tensors = %d, .tensors = AT(DnnTensor, %zu),\n"
-              "  .n_kernels = %d, .kernels = kernels,\n"
-              "  .n_entry_points = %d, .entry_points = entry_points,\n"
-              "  .n_data = %d, .data = data,\n",
-              tensors.n, tensors.at, input->kernels->kernels.n,
-              input->program->n_entry_points, input->model->n_data);
-  add_groups_member(printer);
-  if (input->device->modules_text)
-    text_printf(out, "  .n_modules = %d, .modules = dnn_modules,\n",
-                input->device->n_modules);
-  program_add_settings(printer);
-  if (input->model->has_sample) text_add(out, "  .sample = &sample,\n");
-  if (input->plain) text_add(out, "  .plain = &plain,\n");
-  text_add(out, "};\n");
+Table program_add_tables(ProgramPrinter *printer, int i) {
+  add_entry_points(printer, i);
+  Table persistent =
+      add_persistent(printer, printer->input->programs[i].program);
+  if (printer->input->programs[i].plain) add_plain(printer, i, persistent);
+  return persistent;
 }
 
 /* A prediction has an arena of its own size, so that training does not pay for
  * it. */
-static int64_t program_arena_bytes(const ProgramInput *input) {
-  const RankProgram *program = input->program;
+int64_t program_arena_bytes(const RankProgram *program) {
   int64_t bytes = program->persistent.bytes;
   for (int i = 0; i < program->n_entry_points; i++) {
     const EntryPoint *entry = &program->entry_points[i];
@@ -576,53 +456,14 @@ static int64_t program_arena_bytes(const ProgramInput *input) {
   return bytes;
 }
 
-/* The text that includes the image and checks that the compiler gives structs
- * the sizes that they have there. */
-static void add_table_reader(Text *out) {
-  text_add(out,
-           "#include \"program.h\"\n"
-           "__asm__(\".pushsection .data\\n.balign 64\\n\"\n"
-           "  \"dnn_tables: .incbin \\\"" PROGRAM_TABLES
-           "\\\"\\n.popsection\");\n"
-           "extern char dnn_tables[];\n"
-           "#define AT(type, place) ((const type *)(dnn_tables + place))\n");
-  const struct {
-    const char *name;
-    size_t bytes;
-  } structs[] = {{"DnnInstr", sizeof(DnnInstr)},
-                 {"DnnTensor", sizeof(DnnTensor)},
-                 {"DnnGemm", sizeof(DnnGemm)},
-                 {"DnnConv", sizeof(DnnConv)},
-                 {"DnnGroup", sizeof(DnnGroup)},
-                 {"DnnCollective", sizeof(DnnCollective)},
-                 {"DnnRankOffset", sizeof(DnnRankOffset)},
-                 {"DnnSegment", sizeof(DnnSegment)},
-                 {"DnnCall", sizeof(DnnCall)},
-                 {"DnnValue", sizeof(DnnValue)}};
-  for (int i = 0; i < ARRAY_LENGTH(structs); i++)
-    text_printf(out, "_Static_assert(sizeof(%s) == %zu, \"layout\");\n",
-                structs[i].name, structs[i].bytes);
-}
-
-ProgramTables program_tables(Arena *arena, const ProgramInput *input) {
-  Text body = text_create(arena);
-  ProgramTables tables = {.arena_bytes = program_arena_bytes(input)};
-  ProgramPrinter printer = {
-      .image = image_create(arena), .out = &body, .input = input};
-  add_table_reader(&body);
-  if (input->device->modules_text) text_add(&body, input->device->modules_text);
-  add_groups(&printer);
-  add_kernels(&printer, "", input->kernels, input->device);
-  add_entry_points(&printer);
-  Table persistent = add_persistent(&printer);
-  if (input->plain) add_plain(&printer, persistent);
-  program_add_data(&printer);
-  program_add_metrics(&printer);
-  program_add_sample(&printer);
-  add_program(&printer, persistent, tables.arena_bytes);
-  add_main(&printer);
-  tables.text = text_string(&body);
-  tables.bytes = text_string(&printer.image->bytes);
-  tables.n = printer.image->bytes.n;
-  return tables;
+void program_add_members(ProgramPrinter *printer, int i, Table persistent) {
+  const ProgramInput *input = &printer->input->programs[i];
+  const RankProgram *program = input->program;
+  text_printf(printer->out,
+              "  .arena_bytes = %" PRId64 ", .persistent_bytes = %" PRId64
+              ",\n  .n_tensors = %d, .tensors = AT(DnnTensor, %zu),\n"
+              "  .n_entry_points = %d, .entry_points = entry_points_%d,\n",
+              program_arena_bytes(program), program->persistent.bytes,
+              persistent.n, persistent.at, program->n_entry_points, i);
+  if (input->plain) text_printf(printer->out, "  .plain = &plain_%d,\n", i);
 }

@@ -1,6 +1,6 @@
 /*
- * program.h -- the state of printing a program as tables, shared by program.c
- * and program_settings.c.
+ * program.h -- the state of printing a bundle as tables, shared by bundle.c,
+ * program.c and program_settings.c.
  */
 #ifndef CODEGEN_PROGRAM_H
 #define CODEGEN_PROGRAM_H
@@ -8,13 +8,33 @@
 #include "codegen/image.h"
 #include "codegen/select.h"
 
+/* Rows of a table in the image. */
+typedef struct Table {
+  size_t at;
+  int n;
+} Table;
+
 typedef struct ProgramPrinter {
   Text *out;
   Image *image;
-  const ProgramInput *input;
+  const BundleInput *input;
   VEC(DnnGroup) groups; /* DnnProgram.groups, which lie in the image at: */
   size_t groups_at;
 } ProgramPrinter;
+
+/* ---- program.c ---- */
+
+/* Appends the tables of program `i`, and of its plain program: entry points,
+ * and the values of the plain one.  Returns its persistent tensors. */
+Table program_add_tables(ProgramPrinter *printer, int i);
+/* Appends what depends on the program: members of its DnnProgram. */
+void program_add_members(ProgramPrinter *printer, int i, Table persistent);
+/* Returns the bytes that a rank of the program needs. */
+int64_t program_arena_bytes(const RankProgram *program);
+/* Appends the member `groups`, if there are any. */
+void program_add_groups(const ProgramPrinter *printer);
+/* Returns the row of a group in the table, or its number of rows. */
+int program_group_row(const ProgramPrinter *printer, const DnnGroup *group);
 
 /* ---- program_settings.c ---- */
 

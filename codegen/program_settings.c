@@ -214,15 +214,20 @@ void program_add_settings(ProgramPrinter *printer) {
   text_add(out, "},\n");
 }
 
-static bool fills_caches_of(const ProgramPrinter *printer) {
-  const ProgramInput *input = printer->input;
-  for (int i = 0; i < input->program->n_entry_points; i++) {
-    const EntryPoint *entry = &input->program->entry_points[i];
-    if (entry->id != ENTRY_prefill) continue;
-    const Graph *graph = entry_point_stage(entry)->graph;
+static bool fills_caches(const EntryPoint *entry) {
+  for (int i = 0; entry && i < entry->stages.n; i++) {
+    const Graph *graph = entry->stages.data[i].graph;
     for (int k = 0; k < graph->outputs.n; k++)
       if (graph->outputs.data[k].role == ROLE_decode_cache) return true;
   }
+  return false;
+}
+
+static bool fills_caches_of(const ProgramPrinter *printer) {
+  const RankPrograms *ranks = printer->input->ranks;
+  for (int i = 0; i < ranks->n; i++)
+    if (fills_caches(rank_program_find(ranks->programs[i], ENTRY_prefill)))
+      return true;
   return false;
 }
 

@@ -148,28 +148,32 @@ bool mesh_group_ascending(const Mesh *mesh, AxisList list, DnnGroup *out);
 /* Fails where mesh_group would, for any dim of any value. */
 Status mesh_check_placements(const Graph *graph);
 
-/* ---- program.c ---- */
+/* ---- bundle.c ---- */
 
-/* Everything that becomes program.c. */
-typedef struct ProgramInput {
-  const Model *model;
-  const RankProgram *program;
-  const LaunchList *launches; /* one list for each entry point */
-  const KernelSet *kernels;
-  const DeviceCode *device;
-  const BuildOptions *options;
-  const char *model_dir;
-  /* The plain program; or NULL. */
-  const struct PlainInput *plain;
-} ProgramInput;
-
+/* The plain program of one that trains. */
 typedef struct PlainInput {
   EntryPoint entry_point;
   LaunchList launches;
   ValueTable *values;
-  KernelSet *kernels;
-  DeviceCode device;
 } PlainInput;
+
+typedef struct ProgramInput {
+  const RankProgram *program;
+  LaunchList *launches; /* one list for each entry point */
+  PlainInput *plain;    /* or NULL */
+} ProgramInput;
+
+/* Everything that becomes program.c of a bundle. */
+typedef struct BundleInput {
+  const Model *model;
+  const RankPrograms *ranks;
+  ProgramInput *programs;                   /* those of `ranks` */
+  const KernelSet *kernels, *plain_kernels; /* of all programs */
+  const DeviceCode *device, *plain_device;
+  const BuildOptions *options;
+  const char *model_dir;
+} BundleInput;
+
 /* The text, and the bytes that it includes from a file of this name. */
 #define PROGRAM_TABLES "tables.bin"
 typedef struct ProgramTables {
@@ -177,6 +181,6 @@ typedef struct ProgramTables {
   size_t n;
   int64_t arena_bytes;
 } ProgramTables;
-ProgramTables program_tables(Arena *arena, const ProgramInput *input);
+ProgramTables bundle_tables(Arena *arena, const BundleInput *input);
 
 #endif

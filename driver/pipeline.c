@@ -155,6 +155,6 @@ Status driver_build(const Compilation *c, const BuildOptions *host,
   options.model_hash = c->model_hash;
   options.plan_hash = plan_hash;
   options.model_dir = c->model_folder;
-  return codegen_build(c->module, c->model, c->plan, &c->program, &options,
-                       out);
+  RankPrograms programs = rank_programs_of_one(c->module->arena, &c->program);
+  return codegen_build(c->module, c->model, &programs, &options, out);
 }

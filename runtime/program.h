@@ -4,9 +4,10 @@
  *
  * It is the one header that codegen and runtime share.  A copy is written
  * beside the emitted sources, with program_settings.h in its place, so it
- * includes nothing else but <stdint.h>.  All of it is constant data: a rank
- * executable is the runtime library, the emitted kernels and one `const
- * DnnProgram dnn_program`.
+ * includes nothing else but <stdint.h>.  All of it is constant data: the
+ * executable of a bundle is the runtime library, the emitted kernels and one
+ * `const DnnBundle dnn_bundle`, which has a program for each set of ranks that
+ * do the same.
  *
  * Memory: one arena per rank.  Every tensor lives at a byte offset in it that
  * was chosen at compile time: first the persistent buffers (parameters,
@@ -20,7 +21,7 @@
 
 #include "runtime/program_settings.h"
 
-#define DNN_ABI        14
+#define DNN_ABI        15
 #define DNN_MAX_DIGITS 4
 /* Registers of a call: REGISTER_ of ir/program.h. */
 #define DNN_REGISTER_MICROBATCH 0
@@ -321,7 +322,6 @@ typedef struct DnnPlain {
 } DnnPlain;
 
 struct DnnProgram {
-  int32_t abi; /* DNN_ABI */
   /* Launches of `train` take the time of their pace and compute nothing. */
   uint8_t is_paced;
   const char *model, *model_dir, *target; /* "chargpt", folder, "cpu" */
@@ -350,6 +350,22 @@ struct DnnProgram {
   const DnnPlain *plain;   /* plain program, or NULL */
 };
 
-extern const DnnProgram dnn_program;
+/* The ranks from `first` on, below that of the next row, run a program. */
+typedef struct DnnRankRow {
+  int32_t first, program;
+} DnnRankRow;
+
+/* The programs of all ranks.  World, groups, kernels, modules, data, settings
+ * and names are equal in all of them. */
+typedef struct DnnBundle {
+  int32_t abi; /* DNN_ABI */
+  int32_t world;
+  int32_t n_programs;
+  const DnnProgram *programs;
+  int32_t n_rows;
+  const DnnRankRow *rows; /* ascending; the first begins at rank 0 */
+} DnnBundle;
+
+extern const DnnBundle dnn_bundle;
 
 #endif

@@ -56,7 +56,7 @@ static Status check_paced(const RunOptions *options) {
 
 static Status check_program(const Run *run) {
   const DnnProgram *program = run->program;
-  if (program->abi != DNN_ABI)
+  if (run->bundle->abi != DNN_ABI)
     return status_make(STATUS_invalid,
                        "this program was built for another runtime");
   if (program->world != run->comm->world)
@@ -400,10 +400,11 @@ static void on_memory_exhausted(void *user) {
 }
 
 static int launch_bundle(int argc, char **argv, const RunOptions *options,
-                         const DnnProgram *program, const char *folder) {
+                         const DnnBundle *bundle, const char *folder) {
+  const DnnProgram *program = bundle->programs;
   return launch_ranks(&(LaunchOptions){
       .bundle = folder,
-      .ranks = program->world,
+      .ranks = bundle->world,
       .arguments = (const char *const *)argv + 1,
       .n_arguments = argc - 1,
       .is_quiet = options->quiet || options->json || program->is_paced,
@@ -452,7 +453,7 @@ static Status choose_entry_points(Arena *arena, const RunOptions *options,
   return STATUS_OK;
 }
 
-int rank_main(int argc, char **argv, const DnnProgram *program) {
+int rank_main(int argc, char **argv, const DnnBundle *bundle) {
   RunOptions options;
   char folder[BUNDLE_PATH];
   int code = handshake_become(argc, argv);
@@ -462,7 +463,7 @@ int rank_main(int argc, char **argv, const DnnProgram *program) {
   code = run_read_options(argc, argv, &options);
   if (code >= 0) return code;
   if (bundle_find(argv[0], folder))
-    return launch_bundle(argc, argv, &options, program, folder);
+    return launch_bundle(argc, argv, &options, bundle, folder);
   /* mpirun or srun may have started this rank, and says nothing of threads. */
   if (threads_limit_spinning()) execv("/proc/self/exe", argv);
   if (getenv("DNN_LAUNCHER")) prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -470,14 +471,16 @@ int rank_main(int argc, char **argv, const DnnProgram *program) {
   if (!memory) on_memory_exhausted(NULL);
   Arena *arena = arena_create(memory);
   Run *run = ARENA_NEW(arena, Run);
+  RankPlace place = comm_place();
+  const DnnProgram *program = bundle_program(bundle, place.rank);
   Status chosen = choose_entry_points(arena, &options, &program);
-  *run = (Run){.program = program,
+  *run = (Run){.bundle = bundle,
+               .program = program,
                .options = options,
                .memory = memory,
                .arena = arena,
                .signals = open_signals()};
   run->read_signals = run->signals;
-  RankPlace place = comm_place();
   recorder_open(&run->recorder, place.rank, place.local_rank);
   if (options.predict || options.eval || program->is_paced) stop_at_once(run);
   if (place.world > 1) signal(SIGPIPE, SIG_IGN); /* see report_flush */

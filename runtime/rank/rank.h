@@ -8,6 +8,6 @@
 
 /* Trains, samples, evaluates or predicts, as the arguments say; returns the
  * exit code. */
-int rank_main(int argc, char **argv, const DnnProgram *program);
+int rank_main(int argc, char **argv, const DnnBundle *bundle);
 
 #endif

@@ -76,11 +76,10 @@ static uint64_t add_code(uint64_t hash, const DnnEntryPoint *entry) {
   return add_tensors(hash, entry->tensors, entry->n_tensors);
 }
 
-/* A hash of everything that ranks must agree on.  Names of kernels are hashes
- * of their text. */
-static uint64_t program_hash(const DnnProgram *program) {
+/* Names of kernels are hashes of their text. */
+static uint64_t add_program(uint64_t hash, const DnnProgram *program) {
   const DnnSettings *settings = &program->settings;
-  uint64_t hash = add_string((uint64_t)program->abi, program->model);
+  hash = add_string(hash, program->model);
   const int64_t numbers[] = {
       program->world,       program->arena_bytes,   settings->steps,
       settings->epochs,     settings->batch,        settings->eval_every,
@@ -102,6 +101,24 @@ static uint64_t program_hash(const DnnProgram *program) {
   return add_tensors(hash, program->tensors, program->n_tensors);
 }
 
+/* A hash of everything that ranks must agree on: the programs of all. */
+static uint64_t bundle_hash(const DnnBundle *bundle) {
+  uint64_t hash = add_bytes((uint64_t)bundle->abi, bundle->rows,
+                            sizeof *bundle->rows * (size_t)bundle->n_rows);
+  for (int i = 0; i < bundle->n_programs; i++)
+    hash = add_program(hash, &bundle->programs[i]);
+  return hash;
+}
+
+/* The most bytes that a rank needs. */
+static int64_t largest_arena(const DnnBundle *bundle) {
+  int64_t bytes = 0;
+  for (int i = 0; i < bundle->n_programs; i++)
+    if (bundle->programs[i].arena_bytes > bytes)
+      bytes = bundle->programs[i].arena_bytes;
+  return bytes;
+}
+
 /* The value of an option as a number. */
 #define OPTION_VALUE_FLAG(field)      options->field
 #define OPTION_VALUE_TEXT(field)      options->field != NULL
@@ -116,7 +133,7 @@ static int list_facts(const Run *run, Fact facts[N_FACTS]) {
   const RunOptions *options = &run->options;
   const Fact all[] = {
       {"seed", (int64_t)run->seed},
-      {"arena bytes", run->program->arena_bytes},
+      {"arena bytes", largest_arena(run->bundle)},
       {"parameters", run->program->parameters},
       {"batch", run->program->settings.batch},
 #define RUN_OPTION(kind, field, name, argument, least, otherwise, ranks,       \
@@ -133,7 +150,7 @@ static int list_facts(const Run *run, Fact facts[N_FACTS]) {
 
 static Build own_build(const Run *run) {
   Fact facts[N_FACTS] = {0};
-  Build build = {.program = program_hash(run->program)};
+  Build build = {.program = bundle_hash(run->bundle)};
   snprintf(build.model, sizeof build.model, "%s", run->program->model_hash);
   snprintf(build.plan, sizeof build.plan, "%s", run->program->plan_hash);
   int n = list_facts(run, facts);

@@ -68,7 +68,8 @@ typedef struct Figure {
 } Figure;
 
 typedef struct Run {
-  const DnnProgram *program;
+  const DnnBundle *bundle;
+  const DnnProgram *program; /* that of this rank, as far as it is run */
   RunOptions options;
   Memory *memory;
   Arena *arena;

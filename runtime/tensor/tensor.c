@@ -7,6 +7,12 @@
 
 #include <string.h>
 
+const DnnProgram *bundle_program(const DnnBundle *bundle, int rank) {
+  int row = bundle->n_rows - 1;
+  while (row > 0 && bundle->rows[row].first > rank) row--;
+  return &bundle->programs[bundle->rows[row].program];
+}
+
 const DnnEntryPoint *program_entry_point(const DnnProgram *program,
                                          EntryPointId id) {
   for (int i = 0; i < program->n_entry_points; i++)

@@ -75,6 +75,9 @@ void floats_cast(DnnDtype from, const void *in, DnnDtype to, void *out,
 
 /* ---- tensor.c: tensors of a program ---- */
 
+/* Returns the program of a rank; of a rank beyond the world that of the last.
+ */
+const DnnProgram *bundle_program(const DnnBundle *bundle, int rank);
 const DnnEntryPoint *program_entry_point(const DnnProgram *program,
                                          EntryPointId id);
 /* First tensor of this role in the entry point, then in the program, or NULL.

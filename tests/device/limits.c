@@ -141,8 +141,7 @@ static Status measure(Device *device, const Timer *timer, const DnnInstr *instr,
 static Status run(Arena *arena, int64_t arena_bytes) {
   Device *device;
   DnnEntryPoint entry = {.name = "all", .n_instrs = n_sizes, .instrs = instrs};
-  DnnProgram program = {.abi = DNN_ABI,
-                        .target = "cuda",
+  DnnProgram program = {.target = "cuda",
                         .world = 1,
                         .arena_bytes = arena_bytes,
                         .n_entry_points = 1,

@@ -49,8 +49,7 @@ static inline Status given_write(Arena *arena, const char *folder,
   for (int i = 0; i < n; i++)
     for (int64_t k = 0; k < tensor_elements(&tensors[i]); k++)
       *at++ = (float)given[i].values[k];
-  DnnProgram program = {.abi = DNN_ABI,
-                        .model = "given",
+  DnnProgram program = {.model = "given",
                         .world = 1,
                         .tensors = tensors,
                         .n_tensors = n,

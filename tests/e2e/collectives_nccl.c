@@ -73,8 +73,7 @@ static DnnProgram *make_program(Arena *arena, int world) {
   DnnEntryPoint *entry = ARENA_NEW(arena, DnnEntryPoint);
   *entry = (DnnEntryPoint){.name = "all", .n_instrs = n, .instrs = instrs};
   DnnProgram *program = ARENA_NEW(arena, DnnProgram);
-  *program = (DnnProgram){.abi = DNN_ABI,
-                          .target = "cuda",
+  *program = (DnnProgram){.target = "cuda",
                           .world = world,
                           .arena_bytes = ARENA_BYTES,
                           .n_groups = groups->n,

@@ -325,15 +325,16 @@ static void seed_table_fault(const DnnProgram *program, const char *fault) {
   exit(1);
 }
 
-int __real_rank_main(int argc, char **argv, const DnnProgram *program);
-int __wrap_rank_main(int argc, char **argv, const DnnProgram *program);
+int __real_rank_main(int argc, char **argv, const DnnBundle *bundle);
+int __wrap_rank_main(int argc, char **argv, const DnnBundle *bundle);
 
-int __wrap_rank_main(int argc, char **argv, const DnnProgram *program) {
+int __wrap_rank_main(int argc, char **argv, const DnnBundle *bundle) {
+  const DnnProgram *program = bundle->programs;
   const char *fault = getenv("DNNC_TABLE_FAULT");
   if (fault && !strcmp(fault, "list")) {
     list_places(program);
     return 0;
   }
   if (fault) seed_table_fault(program, fault);
-  return __real_rank_main(argc, argv, program);
+  return __real_rank_main(argc, argv, bundle);
 }

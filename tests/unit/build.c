@@ -309,7 +309,8 @@ static const char stub[] =
     "#include <stdio.h>\n"
     "#include <stdlib.h>\n"
     "#include \"program.h\"\n"
-    "int rank_main(int argc, char **argv, const DnnProgram *p) {\n"
+    "int rank_main(int argc, char **argv, const DnnBundle *bundle) {\n"
+    "  const DnnProgram *p = bundle->programs;\n"
     "  (void)argc, (void)argv;\n"
     "  printf(\"%s %s %d %ld %d\\n\", p->model, p->target, p->world,\n"
     "         (long)p->parameters, p->n_entry_points);\n"
@@ -404,8 +405,9 @@ static Status build_site(Site *site) {
   RankProgram program = {.n_entry_points = 1,
                          .entry_points = {site->selected.entry},
                          .persistent = site->selected.persistent};
+  RankPrograms programs = rank_programs_of_one(site->arena, &program);
   site->report = (BuildReport){0};
-  return codegen_build(site->selected.module, &site->model, NULL, &program,
+  return codegen_build(site->selected.module, &site->model, &programs,
                        &site->options, &site->report);
 }
 

@@ -111,8 +111,7 @@ static void stage_open(Stage *stage, const Placement *placement) {
     offset += tensor->bytes + SPARE;
   }
   cr_assert_leq(offset, ARENA_BYTES);
-  stage->program = (DnnProgram){.abi = DNN_ABI,
-                                .model = "m",
+  stage->program = (DnnProgram){.model = "m",
                                 .world = placement->world,
                                 .tensors = stage->tensors,
                                 .n_tensors = N_TENSORS};

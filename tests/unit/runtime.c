@@ -43,7 +43,7 @@ static int toy_main(int argc, char **argv) {
            number_of("TOY_STEPS", 40), getenv("TOY_SAVE"));
   toy->program.settings.save_every = number_of("TOY_EVERY", 0);
   if (getenv("TOY_SLEEP_MS")) toy->kernels[0].function = slow_backward;
-  int code = rank_main(argc, argv, &toy->program);
+  int code = rank_main(argc, argv, &toy->bundle);
   free(toy);
   return code;
 }

@@ -67,6 +67,7 @@ static void toy_update(void *const *buffers, const int64_t *numbers) {
 }
 
 typedef struct Toy {
+  DnnBundle bundle; /* of this: */
   DnnProgram program;
   DnnTensor persistent[5], data[3], rest[2];
   DnnKernel kernels[2];
@@ -193,7 +194,6 @@ static inline void toy_data(Toy *toy) {
 static inline void toy_program(Toy *toy, int world, int64_t steps,
                                const char *save) {
   toy->program = (DnnProgram){
-      .abi = DNN_ABI,
       .model = "toy",
       .model_dir = ".",
       .target = "cpu",
@@ -226,6 +226,7 @@ static inline void toy_program(Toy *toy, int world, int64_t steps,
 /* rate: in millionths. */
 static inline void toy_make(Toy *toy, int world, int64_t rate, int64_t steps,
                             const char *save) {
+  static const DnnRankRow all_ranks = {0, 0};
   int64_t rows = TOY_BATCH / world, rest = TOY_EVAL % TOY_BATCH;
   *toy = (Toy){.backward = {rows, TOY_BATCH},
                .backward_rest = {rest, rest},
@@ -270,6 +271,12 @@ static inline void toy_make(Toy *toy, int world, int64_t rate, int64_t steps,
            rest);
   toy_data(toy);
   toy_program(toy, world, steps, save);
+  toy->bundle = (DnnBundle){.abi = DNN_ABI,
+                            .world = world,
+                            .n_programs = 1,
+                            .programs = &toy->program,
+                            .n_rows = 1,
+                            .rows = &all_ranks};
 }
 
 #endif
