@@ -6,11 +6,6 @@
  *     start %4 all_reduce    queue 0: 83 .. 103 us
  *     run %5 fused           83 .. 86 us launch, 86 .. 98 us fused
  *     wait %4                98 .. 103 us waits for all_reduce
- *
- * The simulator tells of launches and transfers alone.  A wait lies between
- * two of them: the program is followed once more, and a wait ends with the last
- * transfer that its collective has started.  A launch takes longer beside a
- * transfer; the same program priced without interference tells by how much.
  */
 #include "driver/driver_price.h"
 
@@ -49,194 +44,59 @@ static void find_nodes(Arena *arena, Priced *p) {
   }
 }
 
-/* ---- spans as the simulator gives them ---- */
+/* ---- spans ---- */
 
-typedef struct RawSpan {
-  int id;
-  Ps begin, end;
-} RawSpan;
-
-typedef struct RawClass {
-  VEC(RawSpan) stream;
-  VEC(QueueSpan) queues;
-} RawClass;
-
-typedef struct RawSpans {
+typedef struct Spans {
   Arena *arena;
-  VEC(RawClass) classes;
-} RawSpans;
+  VEC(PricedClass) classes;
+} Spans;
 
-static void note_span(void *user, int class, int queue, int id, Ps begin,
-                      Ps end) {
-  RawSpans *spans = user;
+static PricedClass *class_of_span(Spans *spans, int class) {
   while (spans->classes.n <= class)
-    vec_push(spans->arena, &spans->classes, (RawClass){0});
-  RawClass *raw = &spans->classes.data[class];
-  if (queue < 0)
-    vec_push(spans->arena, &raw->stream, (RawSpan){id, begin, end});
+    vec_push(spans->arena, &spans->classes, (PricedClass){0});
+  return &spans->classes.data[class];
+}
+
+static void note_span(void *user, const SimSpan *span) {
+  Spans *spans = user;
+  PricedClass *class = class_of_span(spans, span->class);
+  if (span->queue >= 0)
+    vec_push(spans->arena, &class->queues,
+             (QueueSpan){span->id, span->queue, span->begin, span->end});
   else
-    vec_push(spans->arena, &raw->queues, (QueueSpan){id, queue, begin, end});
+    vec_push(spans->arena, &class->stream,
+             (StreamSpan){.instruction = span->id,
+                          .part = (CostTerm)span->term,
+                          .is_wait = span->is_wait,
+                          .begin = span->begin,
+                          .end = span->end,
+                          .taken = span->taken});
 }
 
-static RawSpans price_with_spans(Arena *arena, const Priced *p,
-                                 uint32_t without, Price *out) {
-  RawSpans spans = {.arena = arena};
-  CostModel model = p->model;
-  model.without |= without;
-  *out = price_program(arena, p->step, &model, &p->slice, note_span, &spans);
-  return spans;
-}
-
-/* ---- the program, followed once more ---- */
-
-typedef struct Ends {
-  VEC(Ps) data;
-} Ends;
-
-typedef struct Follow {
-  Arena *arena;
-  const Priced *p;
-  const InstructionList *list;
-  const RawClass *raw;
-  const RawClass *alone; /* launches without interference */
-  PricedClass *out;
-  LaunchCost *launches; /* by instruction */
-  Map *start_of;        /* node of a collective -> its start, plus 1 */
-  Ends *ends;           /* by start: of the transfers, in their order */
-  int *n_started;
-  int next; /* span of the stream */
-  Ps now;
-} Follow;
-
-static void add_stream_span(Follow *f, int instruction, CostTerm part) {
-  ASSERT(f->next < f->raw->stream.n);
-  const RawSpan *span = &f->raw->stream.data[f->next];
-  const RawSpan *alone = &f->alone->stream.data[f->next++];
-  ASSERT(span->id == instruction && span->begin == f->now);
-  StreamSpan out = {.instruction = instruction,
-                    .part = part,
-                    .begin = span->begin,
-                    .end = span->end,
-                    .taken = (span->end - span->begin) -
-                             (alone->end - alone->begin)};
-  f->now = span->end;
-  vec_push(f->arena, &f->out->stream, out);
-}
-
-/* A launch that takes no time has no span. */
-static void follow_launch(Follow *f, int i) {
-  const LaunchCost *cost = &f->launches[i];
-  if (cost->launch > 0) add_stream_span(f, i, COST_launch);
-  if (cost->time > 0) add_stream_span(f, i, cost->part);
-}
-
-static CostTerm collective_part(Op op) {
-  int term = cost_term_find(op_info(op)->name);
-  return term < 0 ? COST_all_reduce : (CostTerm)term;
-}
-
-static void follow_wait(Follow *f, int i) {
-  const Instruction *wait = &f->list->instructions.data[i];
-  const Graph *graph = f->p->nodes[i].graph;
-  const Node *node = graph->nodes.data[wait->collective];
-  int start = (int)(intptr_t)map_get(f->start_of, node) - 1;
-  ASSERT(start >= 0 && f->n_started[start] > 0);
-  Ps end = f->ends[start].data.data[f->n_started[start] - 1];
-  if (end <= f->now) return;
-  StreamSpan span = {.instruction = start,
-                     .part = collective_part(node->op),
-                     .is_wait = true,
-                     .begin = f->now,
-                     .end = end};
-  f->now = end;
-  vec_push(f->arena, &f->out->stream, span);
-}
-
-static void follow_range(Follow *f, int from, int to) {
-  for (int i = from; i < to; i++) {
-    const Instruction *in = &f->list->instructions.data[i];
-    const PricedNode *at = &f->p->nodes[i];
-    switch (in->kind) {
-    case INSTRUCTION_run:
-    case INSTRUCTION_clear: follow_launch(f, i); break;
-    case INSTRUCTION_start:
-      map_put(f->start_of, at->node, (void *)(intptr_t)(i + 1));
-      f->n_started[i]++;
-      break;
-    case INSTRUCTION_wait: follow_wait(f, i); break;
-    case INSTRUCTION_loop: {
-      int end = instructions_loop_end(f->list, i);
-      for (int64_t k = 0; k < in->trips; k++) follow_range(f, i + 1, end);
-      i = end;
-      break;
-    }
-    case INSTRUCTION_end:
-    case N_INSTRUCTIONS: UNREACHABLE();
-    }
-  }
-}
-
-static void follow_class(Arena *arena, Priced *p, const PriceClass *class,
-                         const RawClass *raw, const RawClass *alone,
-                         PricedClass *out) {
-  const InstructionList *list = p->stage->instructions;
-  int n = list->instructions.n;
-  Follow f = {.arena = arena,
-              .p = p,
-              .list = list,
-              .raw = raw,
-              .alone = alone,
-              .out = out,
-              .now = class->begin,
-              .launches = ARENA_ARRAY(arena, LaunchCost, n),
-              .start_of = map_create(arena),
-              .ends = ARENA_ARRAY(arena, Ends, n),
-              .n_started = ARENA_ARRAY(arena, int, n)};
-  for (int i = 0; i < raw->queues.n; i++) {
-    const QueueSpan *span = &raw->queues.data[i];
-    vec_push(arena, &f.ends[span->instruction].data, span->end);
-    vec_push(arena, &out->queues, *span);
-  }
-  for (int i = 0; i < n; i++) {
-    const PricedNode *at = &p->nodes[i];
-    InstructionKind kind = list->instructions.data[i].kind;
-    if (kind == INSTRUCTION_run)
-      f.launches[i] = cost_launch(class->model, at->graph, at->id);
-    if (kind == INSTRUCTION_clear)
-      f.launches[i] = cost_clear(class->model, at->graph, at->id);
-  }
-  for (int i = 0; i < p->step->timeline.n; i++) {
-    const ProgramSegment *segment =
-        entry_point_segment(p->step, &p->step->timeline.data[i]);
-    follow_range(&f, segment->begin, segment->end);
-  }
-  ASSERT(f.next == raw->stream.n && f.now == class->begin + class->step);
-}
-
-/* The intervals of a class add up to the parts of its step. */
-static void check_parts(const PriceClass *class, const PricedClass *spans) {
-  Ps parts[N_COST_PARTS] = {0};
+/* The spans of a class follow each other without a gap, and they add up to the
+ * parts of its step. */
+static void check_spans(const PriceClass *class, const PricedClass *spans) {
+  Ps parts[N_COST_PARTS] = {0}, now = class->begin;
   for (int i = 0; i < spans->stream.n; i++) {
     const StreamSpan *span = &spans->stream.data[i];
+    ASSERT(span->begin == now);
+    now = span->end;
     parts[span->part] += priced_length(span) - span->taken;
     parts[COST_interference] += span->taken;
   }
+  ASSERT(now == class->begin + class->step);
   for (int i = 0; i < N_COST_PARTS; i++) ASSERT(parts[i] == class->parts[i]);
 }
 
 static void add_spans(Arena *arena, Priced *p) {
-  Price alone_price;
-  RawSpans spans = price_with_spans(arena, p, 0, &p->price);
-  RawSpans alone = price_with_spans(arena, p, (uint32_t)1 << COST_interference,
-                                    &alone_price);
+  Spans spans = {.arena = arena};
+  p->price =
+      price_program(arena, p->step, &p->model, &p->slice, note_span, &spans);
   find_nodes(arena, p);
-  p->n_classes = spans.classes.n;
-  p->classes = ARENA_ARRAY(arena, PricedClass, p->n_classes);
-  for (int c = 0; c < p->n_classes; c++) {
-    follow_class(arena, p, &p->price.classes[c], &spans.classes.data[c],
-                 &alone.classes.data[c], &p->classes[c]);
-    check_parts(&p->price.classes[c], &p->classes[c]);
-  }
+  p->n_classes = p->price.n_classes;
+  for (int c = 0; c < p->n_classes; c++)
+    check_spans(&p->price.classes[c], class_of_span(&spans, c));
+  p->classes = spans.classes.data;
 }
 
 /* ---- public ---- */

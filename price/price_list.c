@@ -32,7 +32,7 @@ typedef VEC(SimAction) Actions;
 
 /* The run of a collective that a wait is for. */
 typedef struct Started {
-  int kind;
+  int kind, id;
   int64_t number; /* of its starts, from 1 */
 } Started;
 
@@ -40,11 +40,6 @@ typedef struct LoopAround {
   int64_t trips;
   VEC(int64_t) starts; /* by kind: before the loop */
 } LoopAround;
-
-typedef struct KeptSpan { /* what a SimSpan is told */
-  int class, queue, id;
-  Ps begin, end;
-} KeptSpan;
 
 typedef struct Pricing {
   Arena *arena;
@@ -135,7 +130,7 @@ static void price_start(Pricing *p, const Instruction *instruction, int id) {
                        axes, sent, instruction->queue);
   CollectiveKind *kind = &p->collectives.kinds.data[found];
   Started *started = ARENA_NEW(p->arena, Started);
-  *started = (Started){found, ++kind->n_starts};
+  *started = (Started){found, id, ++kind->n_starts};
   map_put(p->started, node, started);
   for (int c = 0; c < p->price->n_classes; c++)
     add_action(p, c,
@@ -156,7 +151,8 @@ static void price_wait(Pricing *p, const Instruction *instruction) {
     add_action(p, c,
                (SimAction){.kind = SIM_wait,
                            .transfer = kind->transfer_of[c],
-                           .back = kind->n_starts - started->number});
+                           .back = kind->n_starts - started->number,
+                           .id = started->id});
 }
 
 /* ---- loops ---- */
@@ -285,40 +281,40 @@ static void read_result(Price *price, const SimResult *result, int n_steps) {
 
 typedef struct Spans {
   Arena *arena;
-  VEC(KeptSpan) spans;
+  VEC(SimSpan) spans;
 } Spans;
 
-static void keep_span(void *user, int class, int queue, int id, Ps begin,
-                      Ps end) {
+static void keep_span(void *user, const SimSpan *span) {
   Spans *spans = user;
-  vec_push(spans->arena, &spans->spans,
-           (KeptSpan){class, queue, id, begin, end});
+  vec_push(spans->arena, &spans->spans, *span);
 }
 
 /* The last step of each class.  Times count from when the first class begins
  * its own. */
 static void tell_spans(const Spans *spans, const SimResult *result,
-                       const Price *price, int n_steps, SimSpan *span,
+                       const Price *price, int n_steps, SimTell *tell,
                        void *user) {
   for (int i = 0; i < spans->spans.n; i++) {
-    const KeptSpan *s = &spans->spans.data[i];
-    Ps own = last_begin(&result->classes[s->class], n_steps);
-    Ps begin = own - price->classes[s->class].begin;
-    if (s->begin >= own)
-      span(user, s->class, s->queue, s->id, s->begin - begin, s->end - begin);
+    SimSpan span = spans->spans.data[i];
+    Ps own = last_begin(&result->classes[span.class], n_steps);
+    Ps begin = own - price->classes[span.class].begin;
+    if (span.begin < own) continue;
+    span.begin -= begin;
+    span.end -= begin;
+    tell(user, &span);
   }
 }
 
 /* ---- public ---- */
 
-static void run_program(Pricing *p, SimSpan *span, void *user) {
+static void run_program(Pricing *p, SimTell *tell, void *user) {
   Price *price = p->price;
   int n_queues = p->list->queues.n, n_classes = price->n_classes;
   SimClass *classes = ARENA_ARRAY(p->arena, SimClass, n_classes);
   for (int c = 0; c < n_classes; c++) {
     const Actions *actions = &p->actions[c];
     classes[c] = (SimClass){actions->n, n_queues, actions->data};
-    if (!span)
+    if (!tell)
       classes[c].actions = fold_actions(p->arena, actions->data, actions->n,
                                         &classes[c].n_actions);
   }
@@ -335,15 +331,15 @@ static void run_program(Pricing *p, SimSpan *span, void *user) {
                                          : 1;
   Spans spans = {.arena = p->arena};
   SimResult result =
-      simulate(p->arena, &program, n_steps, span ? keep_span : NULL, &spans);
+      simulate(p->arena, &program, n_steps, tell ? keep_span : NULL, &spans);
   ASSERT(!result.is_stuck && result.is_idle);
   read_result(price, &result, n_steps);
-  if (span) tell_spans(&spans, &result, price, n_steps, span, user);
+  if (tell) tell_spans(&spans, &result, price, n_steps, tell, user);
 }
 
 Price price_program(Arena *arena, const EntryPoint *entry,
                     const CostModel *model, const ClusterSlice *slice,
-                    SimSpan *span, void *user) {
+                    SimTell *tell, void *user) {
   const InstructionList *list = entry_point_stage(entry)->instructions;
   Price price = {0};
   Pricing p = {.arena = arena,
@@ -359,6 +355,6 @@ Price price_program(Arena *arena, const EntryPoint *entry,
                                 .n_classes = price.n_classes};
   vec_push(arena, &p.graphs, list->graph);
   price_timeline(&p, entry);
-  run_program(&p, span, user);
+  run_program(&p, tell, user);
   return price;
 }

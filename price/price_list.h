@@ -54,10 +54,11 @@ SimTransfer price_transfer(Arena *arena, const CostModel *model,
  * slice, which has as many.  `model` is that of the devices of its first group;
  * those of the others leave the same terms out.  A part that they leave out
  * costs nothing.  Equal parts of the program are folded, unless there is a
- * `span`, which gets each launch and transfer of the last step with the number
- * of its instruction.  The price is the same. */
+ * `tell`, which gets each launch, wait and transfer of the last step with the
+ * number of its instruction, and a wait with that of the start that it is for.
+ * The price is the same. */
 Price price_program(Arena *arena, const EntryPoint *entry,
                     const CostModel *model, const ClusterSlice *slice,
-                    SimSpan *span, void *user);
+                    SimTell *tell, void *user);
 
 #endif

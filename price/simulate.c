@@ -33,11 +33,10 @@ static Ps time_at(Ps left, int64_t rate) {
   return (Ps)(((Wide)left * SIM_ONE + rate - 1) / rate);
 }
 
-/* Tells of a launch or transfer that ends now. */
-static void tell_span(const Simulation *s, int step, int class, int queue,
-                      int id, Ps begin) {
-  if (s->span && step == s->n_steps - 1)
-    s->span(s->user, class, queue, id, begin, s->now);
+/* Tells of what ends now. */
+static void tell_span(const Simulation *s, int step, SimSpan span) {
+  span.end = s->now;
+  if (s->tell && step == s->n_steps - 1) s->tell(s->user, &span);
 }
 
 /* ---- transfers ---- */
@@ -117,7 +116,11 @@ static void end_transfer(Simulation *s, Under *under) {
     int class = member->class;
     SimQueue *queue = &s->runners[class].queues[member->queue];
     ASSERT(queue->first == under);
-    tell_span(s, member->step, class, member->queue, member->id, under->begin);
+    tell_span(s, member->step,
+              (SimSpan){.class = class,
+                        .queue = member->queue,
+                        .id = member->id,
+                        .begin = under->begin});
     queue->first = member->next;
     if (!queue->first) continue;
     queue->first->n_first++;
@@ -175,7 +178,7 @@ static int64_t stream_rate(const Simulation *s, int class) {
 
 /* Only the first class compares iterations: where it repeats, all do. */
 static bool compares_iterations(const Simulation *s, const Runner *runner) {
-  return runner == s->runners && !s->span;
+  return runner == s->runners && !s->tell;
 }
 
 static void enter_loop(Simulation *s, Runner *runner) {
@@ -307,14 +310,37 @@ static void pass_time(Simulation *s, Ps time) {
   }
 }
 
+static void end_launch(Simulation *s, int class) {
+  Runner *runner = &s->runners[class];
+  const SimAction *action = &runner->class->actions[runner->at - 1];
+  if (!runner->is_running || runner->left > 0) return;
+  runner->is_running = false;
+  tell_span(s, runner->step,
+            (SimSpan){.class = class,
+                      .queue = -1,
+                      .id = action->id,
+                      .term = action->term,
+                      .begin = runner->begin,
+                      .taken = s->now - runner->begin - action->duration});
+}
+
+static void end_wait(Simulation *s, int class) {
+  Runner *runner = &s->runners[class];
+  int transfer = runner->waits_for;
+  if (transfer < 0 || s->n_ended[transfer] < runner->waits_number) return;
+  runner->waits_for = -1;
+  if (s->now > runner->begin)
+    tell_span(s, runner->step,
+              (SimSpan){.class = class,
+                        .queue = -1,
+                        .id = runner->class->actions[runner->at - 1].id,
+                        .term = s->program->transfers[transfer].term,
+                        .is_wait = true,
+                        .begin = runner->begin});
+}
+
 static void end_what_is_done(Simulation *s) {
-  for (int c = 0; c < s->program->n_classes; c++) {
-    Runner *runner = &s->runners[c];
-    if (!runner->is_running || runner->left > 0) continue;
-    runner->is_running = false;
-    const SimAction *action = &runner->class->actions[runner->at - 1];
-    tell_span(s, runner->step, c, -1, action->id, runner->begin);
-  }
+  for (int c = 0; c < s->program->n_classes; c++) end_launch(s, c);
   int kept = 0, n = s->under_way.n;
   s->ended.n = 0;
   for (int i = 0; i < n; i++) {
@@ -326,12 +352,7 @@ static void end_what_is_done(Simulation *s) {
   }
   s->under_way.n = kept;
   for (int i = 0; i < s->ended.n; i++) end_transfer(s, s->ended.data[i]);
-  for (int c = 0; c < s->program->n_classes; c++) {
-    Runner *runner = &s->runners[c];
-    if (runner->waits_for >= 0 &&
-        s->n_ended[runner->waits_for] >= runner->waits_number)
-      runner->waits_for = -1;
-  }
+  for (int c = 0; c < s->program->n_classes; c++) end_wait(s, c);
 }
 
 /* ---- public ---- */
@@ -382,13 +403,13 @@ bool sim_has_gaps(const SimProgram *program) {
 }
 
 SimResult simulate(Arena *arena, const SimProgram *program, int n_steps,
-                   SimSpan *span, void *user) {
+                   SimTell *tell, void *user) {
   ASSERT(n_steps > 0 && program->n_terms > 0);
   Simulation s = {.arena = arena,
                   .program = program,
                   .n_steps = n_steps,
                   .n_running = program->n_classes,
-                  .span = span,
+                  .tell = tell,
                   .user = user};
   s.runners = ARENA_ARRAY(arena, Runner, program->n_classes);
   s.n_ended = ARENA_ARRAY(arena, int64_t, program->n_transfers);

@@ -37,7 +37,7 @@ typedef struct SimAction {
   int64_t back;  /* wait */
   Ps duration;   /* run: where nothing is taken from the stream */
   int term;      /* run: what its time is counted as */
-  int id;        /* run, start: what the trace says of it */
+  int id;        /* what a span says of it */
 } SimAction;
 
 typedef struct SimClass {
@@ -80,9 +80,19 @@ typedef struct SimProgram {
   const SimTransfer *transfers;
 } SimProgram;
 
-/* Is told of a span of the stream (queue -1) or of a queue. */
-typedef void SimSpan(void *user, int class, int queue, int id, Ps begin,
-                     Ps end);
+/* A launch, a wait that takes time, or a transfer while it is the first in its
+ * queue. */
+typedef struct SimSpan {
+  int class, queue; /* queue -1: the stream */
+  int id;           /* of its action */
+  int term;         /* stream: what its time is counted as */
+  bool is_wait;
+  Ps begin, end;
+  Ps taken; /* launch: part of it that transfers take */
+} SimSpan;
+
+/* Is told of spans, those of a stream or a queue in their order. */
+typedef void SimTell(void *user, const SimSpan *span);
 
 typedef struct SimClassResult {
   Ps *step_ends; /* [n_steps] */
@@ -106,9 +116,9 @@ bool sim_has_gaps(const SimProgram *program);
 
 /* Runs the list of each class `n_steps` times; compute + exposed + taken of a
  * class are the time of its last step.  Iterations of a loop that repeat are
- * counted and not run, unless there is a `span`, which is told of all that the
+ * counted and not run, unless there is a `tell`, which is told of all that the
  * last step starts; the result is the same.  Allocates it in `arena`. */
 SimResult simulate(Arena *arena, const SimProgram *program, int n_steps,
-                   SimSpan *span, void *user);
+                   SimTell *tell, void *user);
 
 #endif

@@ -83,7 +83,7 @@ typedef struct Simulation {
   VEC(Snapshot *) unused_snapshots;
   VEC(int64_t *) counters; /* the time, and what only goes up */
   int64_t *demand;         /* [n_links] of SIM_ONE */
-  SimSpan *span;
+  SimTell *tell;
   void *user;
 } Simulation;
 

@@ -164,10 +164,8 @@ typedef struct ModelCase {
   const char *cluster;
 } ModelCase;
 
-static void no_span(void *user, int class, int queue, int id, Ps begin,
-                    Ps end) {
-  (void)class, (void)queue, (void)id;
-  cr_assert(begin <= end);
+static void no_span(void *user, const SimSpan *span) {
+  cr_assert(span->begin <= span->end);
   ++*(int64_t *)user;
 }
 

@@ -198,7 +198,7 @@ static const Case cases[] = {
 };
 
 static SimResult run_case(Arena *arena, const Case *c, List *lists, int n_steps,
-                          SimSpan *span) {
+                          SimTell *tell) {
   SimClass *classes = ARENA_ARRAY(arena, SimClass, MOST_CLASSES);
   SimProgram *program = ARENA_NEW(arena, SimProgram);
   *program = (SimProgram){.n_transfers = 3,
@@ -211,13 +211,12 @@ static SimResult run_case(Arena *arena, const Case *c, List *lists, int n_steps,
     *list = read_list(c->lists[program->n_classes]);
     classes[program->n_classes] = (SimClass){list->n, QUEUES, list->actions};
   }
-  return simulate(arena, program, n_steps, span, NULL);
+  return simulate(arena, program, n_steps, tell, NULL);
 }
 
-static void no_span(void *user, int class, int queue, int id, Ps begin,
-                    Ps end) {
-  (void)user, (void)class, (void)queue, (void)id;
-  cr_expect_leq(begin, end);
+static void no_span(void *user, const SimSpan *span) {
+  (void)user;
+  cr_expect_leq(span->begin, span->end);
 }
 
 Test(simulate, known_times) {

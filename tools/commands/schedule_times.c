@@ -36,18 +36,19 @@ typedef struct Recorder {
   TimedSchedule *timed;
 } Recorder;
 
-static void record(void *user, int class, int queue, int id, Ps begin, Ps end) {
+static void record(void *user, const SimSpan *span) {
   Recorder *recorder = user;
   TimedSchedule *timed = recorder->timed;
-  if (queue >= 0) return; /* a message */
-  const ScheduleAction *action = &timed->list->actions[id];
-  vec_push(recorder->arena, &timed->spans,
-           (ScheduleSpan){.rank = class,
-                          .begin = begin,
-                          .end = end,
-                          .tokens = timed->list->pipeline->lists[class].data +
-                                    action->first,
-                          .n_tokens = action->end - action->first});
+  if (span->queue >= 0 || span->is_wait) return; /* a message */
+  const ScheduleAction *action = &timed->list->actions[span->id];
+  vec_push(
+      recorder->arena, &timed->spans,
+      (ScheduleSpan){.rank = span->class,
+                     .begin = span->begin,
+                     .end = span->end,
+                     .tokens = timed->list->pipeline->lists[span->class].data +
+                               action->first,
+                     .n_tokens = action->end - action->first});
 }
 
 TimedSchedule schedule_time(Tool *tool, const char *name,
