@@ -161,6 +161,18 @@ sed -E 's/^  step *= /&1/; /^  (bound|gap|search_gap|limit|weights|restrictions)
 grep -q '^  bound *= ' a.plan || { cat a.plan; fail "no bound"; }
 grep -q '^  search_gap *= 0' a.plan || { cat a.plan; fail "no search gap"; }
 "$dnnc" verify $small --plan a.plan --cluster "$cluster" >words || { cat words; fail "a plan with a bound"; }
+# The certificate alone takes no play, and says so; a plan without one is no answer.
+"$dnnc" verify $small --plan a.plan --cluster "$cluster" --certificate >alone || { cat alone; fail "the certificate alone"; }
+grep -qx 'nothing was played: whether the plan computes what one rank does is not checked' alone && ! grep -q 'equal to one rank' alone &&
+  grep -qx 'bound: computed again, no plan of its space that fits is faster' alone || { cat alone; fail "the certificate alone, in words"; }
+"$dnnc" verify $small --plan a.plan --cluster "$cluster" --certificate --json >out.json && [ "$(field certificate_ok out.json)" = true ] &&
+  [ "$(field played out.json)" = false ] && ! grep -q '"equal"' out.json || { cat out.json; fail "the certificate alone, as JSON"; }
+sed 's/^  gap .*/  gap = 0.9999/' a.plan >claim.plan
+"$dnnc" verify $small --plan claim.plan --cluster "$cluster" --certificate >alone && fail "a wrong certificate alone"
+grep -qx 'certificate: the gap is not that of bound and step' alone || { cat alone; fail "a wrong certificate alone"; }
+sed '/^certificate/,$d' a.plan >bare.plan
+"$dnnc" verify $small --plan bare.plan --cluster "$cluster" --certificate >alone 2>message && fail "no certificate"
+grep -q "error: 'bare.plan' has no certificate" message || { cat message; fail "no certificate"; }
 for change in 's/^  bound .*/  bound = 100s/' 's/^  gap .*/  gap = 0.9999/' 's/^  search_gap .*/  search_gap = 0.9999/' 's/forward_stream [0-9]*/forward_stream 1/' \
   's/two_axes//' '/^  weights/d' '/^  restrictions/d'; do
   sed "$change" a.plan >claim.plan

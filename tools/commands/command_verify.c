@@ -40,6 +40,12 @@ static void add_text(Text *out, const char *key, const char *text) {
   text_add_json(out, text);
 }
 
+static void add_certificate_json(Text *out,
+                                 const CertificateCheck *certificate) {
+  add_text(out, "certificate_fault", certificate->fault);
+  add_text(out, "bound_not_checked", certificate->bound_not_checked);
+}
+
 static void print_json(Tool *tool, const VerifyReport *report,
                        const CertificateCheck *certificate, double seconds) {
   Text out = text_create(tool->arena);
@@ -65,8 +71,7 @@ static void print_json(Tool *tool, const VerifyReport *report,
   add_text(&out, "not_played", report->not_played);
   add_text(&out, "sizes", report->sizes);
   add_text(&out, "kept_sizes", report->kept_sizes);
-  add_text(&out, "certificate_fault", certificate->fault);
-  add_text(&out, "bound_not_checked", certificate->bound_not_checked);
+  add_certificate_json(&out, certificate);
   if (report->has_single_elements) text_add(&out, ",\"single_elements\":true");
   add_text(&out, "blocks", report->repeats);
   text_printf(&out, ",\"batch_shards\":%lld,\"different_shards\":%lld",
@@ -186,6 +191,34 @@ static bool is_proved(const VerifyReport *report,
          report->messages_match != ANSWER_no && report->memory_ok != ANSWER_no;
 }
 
+/* ---- the certificate alone ---- */
+
+static int report_certificate(Tool *tool, const CertificateCheck *certificate,
+                              double seconds) {
+  Text out = text_create(tool->arena);
+  if (tool->options.json) {
+    text_printf(&out, "{\"certificate_ok\":%s,\"played\":false",
+                certificate->is_right == ANSWER_not_checked
+                    ? "null"
+                    : answer_json(certificate->is_right));
+    add_certificate_json(&out, certificate);
+    text_printf(&out, ",\"seconds\":%.3f}\n", seconds);
+  } else {
+    text_add(&out, "nothing was played: whether the plan computes what one "
+                   "rank does is not checked\n");
+    add_certificate(&out, certificate);
+  }
+  tool_print(&out);
+  return certificate->is_right == ANSWER_yes ? EXIT_done : EXIT_user;
+}
+
+static int report_no_certificate(const Tool *tool) {
+  message_print("dnnc: error: '%s' has no certificate\nhelp: 'dnnc plan' "
+                "writes one; without --certificate the plan is played\n",
+                tool->options.plan);
+  return EXIT_user;
+}
+
 int command_verify(Tool *tool) {
   Compilation c;
   double begin = verify_clock();
@@ -199,6 +232,10 @@ int command_verify(Tool *tool) {
   CertificateCheck certificate;
   code = verify_certificate(tool, &c, &certificate);
   if (code != EXIT_done) return code;
+  if (tool->options.certificate)
+    return certificate.is_there
+               ? report_certificate(tool, &certificate, verify_clock() - begin)
+               : report_no_certificate(tool);
   VerifyReport report;
   CompileResult result = driver_verify(&c, SEED, &report);
   if (result != COMPILE_done)

@@ -155,6 +155,7 @@ int verify_certificate(Tool *tool, const Compilation *c,
   if (!tool->options.cluster || !value_of(c, CERTIFICATE_lines))
     return EXIT_done;
   PriceRequest request = {0};
+  out->is_there = true;
   if (!c->plan || !c->plan->is_certified) {
     message_print("dnnc: error: the certificate of '%s' is of other lines than "
                   "it has\nhelp: remove the certificate, or search again with "

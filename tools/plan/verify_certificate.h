@@ -9,6 +9,7 @@
 #include "verify/verify.h"
 
 typedef struct CertificateCheck {
+  bool is_there;
   Answer is_right;
   const char *fault; /* what is wrong, in words; NULL: nothing */
   bool has_bound;
