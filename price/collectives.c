@@ -163,6 +163,13 @@ static ProcessGroups *find_groups(Collectives *c, AxisSet axes) {
 
 /* ---- transfers ---- */
 
+CostTerm collectives_part(Op op) {
+#define MESSAGE(name, kind, elements)                                          \
+  if (op == OP_##name) return COST_##name;
+#include "ir/ops.def"
+  UNREACHABLE();
+}
+
 static void take_most(Ps *most, Ps value) {
   if (value > *most) *most = value;
 }
@@ -195,18 +202,6 @@ static SimTransfer slowest_transfer(Collectives *c, const ProcessGroups *groups,
   return slowest;
 }
 
-int collectives_links(const Collectives *c, int n_queues) {
-  int n = cost_links(c->slice->cluster);
-  return cost_counts(c->models, COST_contention) ? n : n * n_queues;
-}
-
-/* Without contention each queue has links of its own. */
-static int link_of(const Collectives *c, int link, int queue) {
-  return cost_counts(c->models, COST_contention)
-             ? link
-             : link + queue * cost_links(c->slice->cluster);
-}
-
 static int add_transfer(Collectives *c, const CollectiveKind *kind,
                         CostTerm part, const ProcessGroups *groups,
                         int joined) {
@@ -215,17 +210,19 @@ static int add_transfer(Collectives *c, const CollectiveKind *kind,
   SimTransfer transfer = {0};
   if (cost_counts(c->models, part))
     transfer = slowest_transfer(c, groups, kind->op, kind->sent, joined, busy);
-  SimLoad *loads = ARENA_ARRAY(c->arena, SimLoad, n_links);
+  int n_directions = shared_link_directions(c->links);
+  SimLoad *loads = ARENA_ARRAY(c->arena, SimLoad, n_links * n_directions);
   for (int l = 0; l < n_links; l++)
-    if (busy[l] > 0)
-      loads[transfer.n_loads++] =
-          (SimLoad){link_of(c, l, kind->queue), busy[l]};
+    for (int d = 0; d < n_directions && busy[l] > 0; d++)
+      loads[transfer.n_loads++] = (SimLoad){
+          shared_link(c->links, c->program, kind->queue, l, (LinkDirection)d),
+          busy[l]};
   transfer.loads = loads;
   transfer.term = (int)part;
   for (int i = 0; i < c->n_classes; i++)
     transfer.n_starts += groups->joined[i] == joined;
-  vec_push(c->arena, &c->transfers, transfer);
-  return c->transfers.n - 1;
+  vec_push(c->arena, c->transfers, transfer);
+  return c->transfers->n - 1;
 }
 
 int collectives_find(Collectives *c, Op op, CostTerm part, AxisSet axes,

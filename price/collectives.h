@@ -5,7 +5,7 @@
 #ifndef PRICE_COLLECTIVES_H
 #define PRICE_COLLECTIVES_H
 
-#include "price/cost.h"
+#include "price/shared_links.h"
 
 /* Collectives that the simulator cannot tell from each other. */
 typedef struct CollectiveKind {
@@ -19,6 +19,8 @@ typedef struct CollectiveKind {
 
 typedef struct ProcessGroups ProcessGroups;
 
+typedef VEC(SimTransfer) SimTransfers;
+
 typedef struct Collectives {
   Arena *arena;
   const Mesh *mesh;
@@ -29,7 +31,9 @@ typedef struct Collectives {
   VEC(ProcessGroups *)
   groups;
   VEC(CollectiveKind) kinds;
-  VEC(SimTransfer) transfers;
+  int program;
+  const SharedLinks *links;
+  SimTransfers *transfers; /* to which it adds */
 } Collectives;
 
 /* Returns the kind of a collective over these axes, by its index.  `part` is
@@ -37,8 +41,7 @@ typedef struct Collectives {
 int collectives_find(Collectives *c, Op op, CostTerm part, AxisSet axes,
                      Bytes sent, int queue);
 
-/* Fills in the links of the program: those of the cluster, for each queue its
- * own where contention is left out. */
-int collectives_links(const Collectives *c, int n_queues);
+/* Returns the part as which the waits for a collective are counted. */
+CostTerm collectives_part(Op op);
 
 #endif

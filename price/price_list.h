@@ -7,11 +7,13 @@
 #define PRICE_PRICE_LIST_H
 
 #include "ir/program.h"
-#include "price/cost.h"
+#include "price/shared_links.h"
 
-/* The ranks of one group of the cluster.  The parts add up to a step of
- * theirs. */
+/* The ranks of one group of the cluster that run one program.  The parts add up
+ * to a step of theirs. */
 typedef struct PriceClass {
+  int program;
+  int64_t first_rank; /* rank of the slice */
   const ClusterGroup *group;
   const CostModel *model; /* model of its devices */
   int ranks;
@@ -28,10 +30,11 @@ typedef struct Price {
   /* Parts of the class that computes longest of those. */
   Ps parts[N_COST_PARTS];
   Ps compute, exposed;
-  Bytes sent; /* bytes that a rank sends */
+  /* Bytes that a rank of its program sends, and what follows. */
+  Bytes sent;
   int64_t n_launches, n_transfers;
   /* The number of launches that the profile had, their time, and that of all
-   * launches, in the first class. */
+   * launches, in the first class of the program. */
   int64_t n_measured;
   Ps measured, launches;
   int n_classes, slowest; /* slowest: the class of `step` and `parts` */
@@ -50,13 +53,24 @@ SimTransfer price_transfer(Arena *arena, const CostModel *model,
                            const ClusterSlice *slice, const Graph *graph,
                            int id);
 
-/* Returns the price of an entry point.  Rank r of its mesh is rank r of the
- * slice, which has as many.  `model` is that of the devices of its first group;
- * those of the others leave the same terms out.  A part that they leave out
- * costs nothing.  Equal parts of the program are folded, unless there is a
- * `tell`, which gets each launch, wait and transfer of the last step with the
- * number of its instruction, and a wait with that of the start that it is for.
- * The price is the same. */
+/* An entry point with the ranks that run it. */
+typedef struct PriceProgram {
+  const EntryPoint *entry;
+  RankRange ranks; /* ranks of the slice */
+} PriceProgram;
+
+/* Returns the price of entry points that run at one time, on ranks that ascend;
+ * those of one have as many ranks as its meshes.  `model` is that of the
+ * devices of the first group; those of the others leave the same terms out.  A
+ * part that they leave out costs nothing.  Equal parts of the programs are
+ * folded, unless there is a `tell`, which gets each launch, wait and transfer
+ * of the last step with the number of its instruction, counted through the
+ * stages of its program, and a wait with that of the start that it is for.  The
+ * price is the same. */
+Price price_programs(Arena *arena, const PriceProgram *programs, int n,
+                     const CostModel *model, const ClusterSlice *slice,
+                     SimTell *tell, void *user);
+/* Returns the price of one program on all ranks of the slice. */
 Price price_program(Arena *arena, const EntryPoint *entry,
                     const CostModel *model, const ClusterSlice *slice,
                     SimTell *tell, void *user);
