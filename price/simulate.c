@@ -372,6 +372,64 @@ static void make_runner(Simulation *s, Runner *runner, const SimClass *class) {
   runner->step_ends = ARENA_ARRAY(s->arena, Ps, s->n_steps);
 }
 
+/* ---- who waits for whom ---- */
+
+static bool class_starts(const SimClass *class, int transfer) {
+  for (int i = 0; i < class->n_actions; i++)
+    if (class->actions[i].kind == SIM_start &&
+        class->actions[i].transfer == transfer)
+      return true;
+  return false;
+}
+
+/* A class that starts the transfer and has not come to this run of it; -1: all
+ * have come. */
+static int missing_class(const Simulation *s, Under *under, int id) {
+  for (int c = 0; c < s->program->n_classes; c++)
+    if (class_starts(s->runners[c].class, id) &&
+        (!under || !find_member(under, c)))
+      return c;
+  return -1;
+}
+
+/* The run for which a class waits; NULL: nobody has come to it. */
+static Under *awaited_run(const Simulation *s, int class) {
+  const Runner *runner = &s->runners[class];
+  int64_t number = s->n_ended[runner->waits_for];
+  for (int i = 0; i < s->open.n; i++)
+    if (s->open.data[i]->id == runner->waits_for &&
+        ++number == runner->waits_number)
+      return s->open.data[i];
+  return NULL;
+}
+
+/* What is before a run in the queue of a class that has come to both. */
+static Under *run_before(const Simulation *s, const Under *under,
+                         int *out_class) {
+  for (int i = 0; i < under->members.n; i++) {
+    const Member *member = &under->members.data[i];
+    Under *first = s->runners[member->class].queues[member->queue].first;
+    *out_class = member->class;
+    if (first != under) return first;
+  }
+  return NULL;
+}
+
+/* Queues may be in each other's way with nobody missing. */
+static int find_waits_on(const Simulation *s, int class) {
+  int id = s->runners[class].waits_for, behind = -1;
+  if (id < 0) return -1;
+  Under *under = awaited_run(s, class);
+  for (int i = 0; i <= s->open.n; i++) {
+    int missing = missing_class(s, under, id);
+    if (missing >= 0 || !under) return missing;
+    under = run_before(s, under, &behind);
+    if (!under) return -1;
+    id = under->id;
+  }
+  return behind;
+}
+
 static SimResult result_of(const Simulation *s) {
   SimResult result = {.is_stuck = s->n_running > 0,
                       .is_idle = s->open.n + s->under_way.n == 0};
@@ -385,7 +443,8 @@ static SimResult result_of(const Simulation *s) {
                          .exposed = runner->totals + TOTAL_exposed * n_terms,
                          .taken = runner->totals + TOTAL_taken * n_terms,
                          .waits_for = runner->waits_for,
-                         .waits_at = runner->at - 1};
+                         .waits_at = runner->at - 1,
+                         .waits_on = find_waits_on(s, c)};
     if (result.is_stuck) continue;
     for (int i = 0; i < N_TOTALS * n_terms; i++)
       runner->totals[i] -= runner->before[i];

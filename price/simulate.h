@@ -101,6 +101,9 @@ typedef struct SimClassResult {
   Ps *taken;     /* [n_terms]: launches take longer beside a transfer */
   int waits_for; /* the transfer that never ends; -1 means none */
   int waits_at;  /* index of that action */
+  /* The class that has to go on first: it has not come to that transfer, or to
+   * one that is before it in a queue.  -1: it waits for nothing. */
+  int waits_on;
 } SimClassResult;
 
 typedef struct SimResult {

@@ -285,6 +285,29 @@ Test(simulate, deadlocks) {
   cr_expect_eq(result.classes[0].waits_for, 0);
   cr_expect_eq(result.classes[0].waits_at, 2);
   cr_expect_eq(result.classes[1].waits_for, 1);
+  cr_expect_eq(result.classes[0].waits_on, 1);
+  cr_expect_eq(result.classes[1].waits_on, 0);
+}
+
+/* Of three classes the last one never starts what the second waits for, and the
+ * first waits behind it in a queue. */
+Test(simulate, the_class_that_has_to_go_on) {
+  Module *module = module_create();
+  List lists[MOST_CLASSES];
+  Case c = {"",
+            {"s0 w0", "s1 s0 w0 w1", "w2 s1 s2"},
+            {{.n_starts = 2, LOADS({0, 1})},
+             {.n_starts = 2, LOADS({0, 1})},
+             {.n_starts = 1, LOADS({0, 1})}},
+            0,
+            0,
+            0,
+            0};
+  SimResult result = run_case(module->arena, &c, lists, 1, NULL);
+  cr_assert(result.is_stuck);
+  cr_expect_eq(result.classes[0].waits_on, 2);
+  cr_expect_eq(result.classes[1].waits_on, 2);
+  cr_expect_eq(result.classes[2].waits_on, 2);
 }
 
 /* ---- random lists against single ticks ---- */
