@@ -12,7 +12,7 @@
  * 2006).  Receives from one rank stay in their order: the later one waits for
  * the earlier one, since its send does.
  */
-#include "ir/pipeline/pipeline.h"
+#include "ir/pipeline/links.h"
 
 #include <stdlib.h>
 
@@ -86,8 +86,8 @@ static void find_readers(Order *o) {
     o->reader[i] = -1;
     if (role_of(o, i) != TOKEN_ROLE_receive) continue;
     const PipelineEdge *edge = &o->pipeline->edges[token->edge];
-    if (pipeline_find_call(calls, edge->to, edge->to_stage, token->microbatch,
-                           &place))
+    if (pipeline_find_call(calls, edge->to, edge->to_stage,
+                           edge_reader(edge, token->microbatch), &place))
       o->reader[i] = o->first[place.rank] + place.at;
   }
 }

@@ -31,6 +31,7 @@ static Lives find_lives(Arena *arena, const Pipeline *pipeline, int rank,
   for (int i = 0; i < list->n; i++) {
     const Token *token = &list->data[i];
     int m = token->microbatch;
+    if (token_info(token->kind)->is_of_step) continue;
     if (lives.begin[m] < 0 && is_token(token, class->first, class))
       lives.begin[m] = i;
     if (is_token(token, class->last, class)) lives.end[m] = i;
@@ -50,6 +51,7 @@ int pipeline_frames(Arena *arena, const Pipeline *pipeline, int rank,
   for (int m = 0; m < n; m++) frames[m] = -1;
   for (int i = 0; i < list->n; i++) {
     int m = list->data[i].microbatch;
+    if (token_info(list->data[i].kind)->is_of_step) continue;
     if (lives.begin[m] == i) {
       int frame = 0;
       while (is_used[frame]) frame++;

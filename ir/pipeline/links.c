@@ -34,9 +34,11 @@ static void link_edge(Linker *l, int e) {
   int n = is_of_step ? 1 : l->pipeline->n_microbatches;
   for (int m = 0; m < n; m++) {
     CallLink link = {.from = nowhere, .edge = e, .microbatch = m};
-    if (!pipeline_find_call(l->calls, edge->to, edge->to_stage, m, &link.to))
+    if (!pipeline_find_call(l->calls, edge->to, edge->to_stage,
+                            edge_reader(edge, m), &link.to))
       continue; /* as in an evaluation, which has no backward pass */
-    pipeline_find_call(l->calls, edge->from, edge->from_stage, m, &link.from);
+    pipeline_find_call(l->calls, edge->from, edge->from_stage,
+                       edge_writer(edge, m), &link.from);
     bool is_one = link.from.rank == link.to.rank && link.from.at == link.to.at;
     if (!is_one) vec_push(l->arena, &l->links, link);
   }

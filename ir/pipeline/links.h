@@ -13,6 +13,15 @@ static inline int token_row(TokenKind kind, int stage) {
   return stage * N_TOKENS + (int)kind;
 }
 
+/* Returns the number, as Token.microbatch, of the call that writes or reads the
+ * message of an edge. */
+static inline int edge_writer(const PipelineEdge *edge, int microbatch) {
+  return token_info(edge->from)->is_of_step ? edge->from_part : microbatch;
+}
+static inline int edge_reader(const PipelineEdge *edge, int microbatch) {
+  return token_info(edge->to)->is_of_step ? edge->to_part : microbatch;
+}
+
 /* A value of one micro-batch, or of a step, from the call that writes it to one
  * that reads it. */
 typedef struct CallLink {

@@ -47,7 +47,7 @@ const TokenInfo *token_info(TokenKind kind);
 typedef struct Token {
   TokenKind kind;
   int stage;      /* send: that computes the value; receive: that reads it */
-  int microbatch; /* 0 where the token is of a step */
+  int microbatch; /* of a step: the part of the call, 0 of a message */
   /* With the token before it one action, the results of which are there at its
    * end: "(0F7;7B3)OVERLAP_F_B". */
   bool is_joined;
@@ -64,6 +64,7 @@ typedef VEC(Token) Tokens;
 typedef struct PipelineEdge {
   TokenKind from, to;
   int from_stage, to_stage;
+  int from_part, to_part; /* of calls of the step, which come in parts */
   Name name; /* path of the value, for messages; NULL: the only one of its kind
                 between these stages */
   int64_t bytes;

@@ -67,9 +67,10 @@ static void add_sends(Builder *b, const PipelineCalls *calls, int rank) {
     TokenPlace from;
     if (token_info(token->kind)->role != TOKEN_ROLE_send) continue;
     const PipelineEdge *edge = &b->pipeline->edges[token->edge];
-    bool is_here = pipeline_find_call(calls, edge->from, edge->from_stage,
-                                      token->microbatch, &from) &&
-                   from.rank == rank;
+    bool is_here =
+        pipeline_find_call(calls, edge->from, edge->from_stage,
+                           edge_writer(edge, token->microbatch), &from) &&
+        from.rank == rank;
     add_need(b, rank, is_here ? from.at : -1, i);
   }
 }

@@ -38,7 +38,10 @@ static bool is_of_chain(const PipelineEdge *edge) {
 void token_print(Text *out, const Pipeline *pipeline, const Token *token) {
   const TokenInfo *info = token_info(token->kind);
   text_printf(out, "%d%s", token->stage, info->text);
-  if (!info->is_of_step) text_printf(out, "%d", token->microbatch);
+  if (!info->is_of_step)
+    text_printf(out, "%d", token->microbatch);
+  else if (token->microbatch > 0)
+    text_printf(out, ".%d", token->microbatch);
   bool is_send = info->role == TOKEN_ROLE_send;
   if (!is_send && info->role != TOKEN_ROLE_receive) return;
   const PipelineEdge *edge = &pipeline->edges[token->edge];

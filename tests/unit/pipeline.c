@@ -143,6 +143,37 @@ Test(pipeline, edges_of_any_kind) {
 }
 
 /* All stages of one rank have no messages; of two ranks those in the middle. */
+/* A running sum goes up, the total comes back: what follows from it is a part
+ * of the step that waits for it. */
+Test(pipeline, parts_of_a_step) {
+  Module *module = module_create();
+  const PipelineEdge edges[] = {{.from = TOKEN_update,
+                                 .to = TOKEN_update,
+                                 .from_stage = 0,
+                                 .to_stage = 1,
+                                 .to_part = 1},
+                                {.from = TOKEN_update,
+                                 .to = TOKEN_update,
+                                 .from_stage = 1,
+                                 .to_stage = 0,
+                                 .from_part = 1,
+                                 .to_part = 2}};
+  Pipeline pipeline = *make_pipeline(module, "fthenb", 2, 1);
+  pipeline.edges = edges;
+  pipeline.n_edges = ARRAY_LENGTH(edges);
+  const int parts[2][2] = {{0, 2}, {0, 1}};
+  for (int r = 0; r < 2; r++)
+    for (int i = 0; i < 2; i++)
+      vec_push(
+          module->arena, &pipeline.lists[r],
+          (Token){.kind = TOKEN_update, .stage = r, .microbatch = parts[r][i]});
+  const Pipeline *lowered = pipeline_lower(module->arena, &pipeline);
+  cr_expect_str_eq(print(module, lowered),
+                   "0F0,0B0,0UPDATE,0SEND>1,0RECV,0UPDATE.2\n"
+                   "1F0,1B0,1UPDATE,1RECV<0,1UPDATE.1,1SEND\n");
+  cr_expect_eq(verdict_of(module, lowered), RENDEZVOUS_fine);
+}
+
 Test(pipeline, stages_that_share_a_rank) {
   static const char *const names[] = {"naive", "fthenb", "1f1b"};
   for (int i = 0; i < ARRAY_LENGTH(names); i++) {
