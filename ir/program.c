@@ -29,13 +29,16 @@ ProgramSegments graph_segments(Arena *arena, const Graph *ordered) {
            node_is_per_microbatch(ordered, here.end_node) == reads)
       here.end_node++;
     here.n_registers = reads ? REGISTER_microbatch + 1 : 0;
+    here.kind = reads             ? TOKEN_forward
+                : segments.n == 0 ? TOKEN_once
+                                  : TOKEN_update;
     vec_push(arena, &segments, here);
     here.first_node = here.end_node;
   }
   return segments;
 }
 
-static bool reads_microbatch(const ProgramSegment *segment) {
+bool segment_is_of_microbatch(const ProgramSegment *segment) {
   return segment->n_registers > REGISTER_microbatch;
 }
 
@@ -55,7 +58,7 @@ static void divide_list(const InstructionList *list,
   int at = 0;
   for (int s = 0; s < segments->n; s++) {
     ProgramSegment *segment = &segments->data[s];
-    bool reads = reads_microbatch(segment);
+    bool reads = segment_is_of_microbatch(segment);
     segment->begin = at + reads;
     segment->end =
         reads ? instructions_loop_end(list, at) : next_loop(list, at);
@@ -66,7 +69,9 @@ static void divide_list(const InstructionList *list,
 
 static int count_calls(const ProgramStage *stage,
                        const ProgramSegment *segment) {
-  return reads_microbatch(segment) ? mesh_microbatches(&stage->graph->mesh) : 1;
+  return segment_is_of_microbatch(segment)
+             ? mesh_microbatches(&stage->graph->mesh)
+             : 1;
 }
 
 EntryPoint entry_point_of_list(Arena *arena, EntryPointId id,
@@ -74,13 +79,16 @@ EntryPoint entry_point_of_list(Arena *arena, EntryPointId id,
   EntryPoint entry = {.id = id, .name = entry_point_name(id)};
   ProgramStage stage = {.graph = list->graph,
                         .instructions = list,
+                        .n_frames = 1,
                         .segments = graph_segments(arena, list->graph)};
   divide_list(list, &stage.segments);
   for (int s = 0; s < stage.segments.n; s++) {
     int n = count_calls(&stage, &stage.segments.data[s]);
     for (int k = 0; k < n; k++)
       vec_push(arena, &entry.timeline,
-               (ProgramCall){.segment = s,
+               (ProgramCall){.kind = CALL_segment,
+                             .segment = s,
+                             .edge = -1,
                              .registers = {[REGISTER_microbatch] = k},
                              .is_first = k == 0});
   }
@@ -97,6 +105,7 @@ ProgramStage *entry_point_stage(const EntryPoint *entry) {
 
 const ProgramSegment *entry_point_segment(const EntryPoint *entry,
                                           const ProgramCall *call) {
+  ASSERT(call->kind == CALL_segment);
   return &entry->stages.data[call->stage].segments.data[call->segment];
 }
 
@@ -111,7 +120,9 @@ int64_t entry_point_arena_bytes(const EntryPoint *entry) {
 int entry_point_repeats(const EntryPoint *entry, int at) {
   const ProgramCall *calls = entry->timeline.data;
   int n = 1;
-  while (at + n < entry->timeline.n && calls[at + n].stage == calls[at].stage &&
+  if (calls[at].kind != CALL_segment) return 1;
+  while (at + n < entry->timeline.n && calls[at + n].kind == CALL_segment &&
+         calls[at + n].stage == calls[at].stage &&
          calls[at + n].segment == calls[at].segment)
     n++;
   return n;
@@ -151,7 +162,7 @@ static void check_segments(StageCheck *c) {
   int node = 0, place = 0;
   for (int s = 0; s < stage->segments.n; s++) {
     const ProgramSegment *segment = &stage->segments.data[s];
-    bool reads = reads_microbatch(segment);
+    bool reads = segment_is_of_microbatch(segment);
     place += reads; /* a bracket */
     if (segment->first_node != node || segment->begin != place)
       violated(c, "segment %d begins at node %d and instruction %d, not %d, %d",
@@ -168,8 +179,8 @@ static void check_segments(StageCheck *c) {
 static bool has_come(const StageCheck *c, int before, int segment,
                      int microbatch) {
   const ProgramSegment *segments = c->stage->segments.data;
-  bool is_same = reads_microbatch(&segments[before]) &&
-                 reads_microbatch(&segments[segment]);
+  bool is_same = segment_is_of_microbatch(&segments[before]) &&
+                 segment_is_of_microbatch(&segments[segment]);
   return is_same
              ? c->is_called[before * c->n_microbatches + microbatch]
              : c->n_calls[before] == count_calls(c->stage, &segments[before]);
@@ -222,7 +233,8 @@ bool entry_point_check(const EntryPoint *entry, Text *out_errors) {
                     .out = out_errors};
     check_segments(&c);
     for (int k = 0; k < entry->timeline.n; k++)
-      if (entry->timeline.data[k].stage == i)
+      if (entry->timeline.data[k].kind == CALL_segment &&
+          entry->timeline.data[k].stage == i)
         check_call(&c, &entry->timeline.data[k]);
     check_counts(&c);
     n_errors += c.n_errors;

@@ -8,7 +8,8 @@
  * range of the instructions of a stage.  The timeline calls segments one after
  * the other, each time with the values of registers, such as the number of the
  * micro-batch.  So a segment stands in a program once, however many
- * micro-batches there are.
+ * micro-batches there are.  Between segments the timeline sends and receives
+ * the values of edges, which one stage makes and another one reads.
  *
  *     stage 0                             timeline
  *       segment 0                           call segment 0 of stage 0
@@ -19,13 +20,14 @@
  *       segment 2
  *         run %11 fused
  *
- * Today every rank runs one program, whose entry points have one stage on all
- * ranks.  Who relies on that asks entry_point_stage for the stage.
+ * Ranks that run the same stages are a class and have one program.  Who can
+ * deal with one stage on all ranks alone asks entry_point_stage for it.
  */
 #ifndef IR_PROGRAM_H
 #define IR_PROGRAM_H
 
 #include "ir/list/instructions.h"
+#include "ir/pipeline/pipeline.h"
 #include "support/tables.h"
 
 /* ---- places in memory ---- */
@@ -71,10 +73,20 @@ typedef struct PersistentBuffers {
 /* A number that a call hands to its segment. */
 typedef enum ProgramRegister {
   REGISTER_microbatch, /* number of the micro-batch */
+  REGISTER_frame,      /* frame of the micro-batch in the stage of the call */
+  REGISTER_to_frame,   /* of a pass: its frame in the stage that reads */
   N_REGISTERS
 } ProgramRegister;
 
+/* A segment has all nodes of its stage that run once before the micro-batches
+ * (TOKEN_once), for each of them (TOKEN_forward, TOKEN_backward), or once after
+ * them (TOKEN_update).  Where values of the step are received in between, it
+ * has those of one part: a part follows the messages that it needs.  The stage
+ * of an entry point that has one has both passes in one segment, which is
+ * TOKEN_forward. */
 typedef struct ProgramSegment {
+  TokenKind kind;
+  int part; /* of the step: level of the last message that it needs */
   /* Nodes of the stage's graph, inputs and views too. */
   int first_node, end_node;
   int begin, end;  /* instructions of the stage's list */
@@ -83,19 +95,58 @@ typedef struct ProgramSegment {
 typedef VEC(ProgramSegment) ProgramSegments;
 
 typedef struct ProgramStage {
+  int number;         /* of the stages of the model */
   int first_rank;     /* rank 0 of the graph's mesh */
   const Graph *graph; /* after the last pass */
   const InstructionList *instructions;
   const BufferAssignment *assignment; /* NULL until it is packed */
   ProgramSegments segments;
+  /* Micro-batches whose values a rank has at a time, from their forward pass
+   * to their backward pass: each has a frame. */
+  int n_frames;
 } ProgramStage;
+
+/* A value that one stage makes, an output ROLE_send of its graph, and another
+ * one reads: the input ROLE_receive with the same path.  It is sent once a
+ * step, or for each micro-batch. */
+typedef struct ProgramEdge {
+  int from, to; /* numbers of the stages */
+  Name path;
+  bool is_of_step;
+  bool is_after; /* of the step: it is sent after the micro-batches */
+  /* Number of messages of the step in the longest chain of them that ends with
+   * this one, each of which follows from the one before; else 0. */
+  int level;
+  /* Filled in by program_timeline.  The segments that make and read it; a
+   * segment of the step may be missing, if nothing else is in it. */
+  TokenKind from_kind, to_kind;
+  int from_part, to_part;
+  const Type *type; /* of the input */
+  DType dtype;
+  int64_t bytes; /* of one message of a rank */
+  /* Micro-batches of it that the reading rank has at a time.  If there are
+   * several it lies in the frames of the reading stage. */
+  int n_slots;
+} ProgramEdge;
+typedef VEC(ProgramEdge) ProgramEdges;
 
 /* ---- entry points ---- */
 
+typedef enum ProgramCallKind {
+  CALL_segment,
+  CALL_send,    /* sends the value of an edge */
+  CALL_receive, /* receives it */
+  CALL_pass     /* copies it: this rank has both stages */
+} ProgramCallKind;
+
 typedef struct ProgramCall {
-  int stage, segment;
-  int registers[N_REGISTERS]; /* those that the segment does not read are 0 */
-  bool is_first;              /* no call before it is of this segment */
+  ProgramCallKind kind;
+  int stage;   /* index in `stages`; of a pass: that which makes the value */
+  int segment; /* else -1 */
+  int edge;    /* index in `edges`; of a segment -1 */
+  int peer;    /* of a message: rank of the other side minus own rank */
+  int registers[N_REGISTERS]; /* those that the call does not read are 0 */
+  bool is_first; /* no call before it is of this segment, or message */
 } ProgramCall;
 
 typedef struct EntryPoint {
@@ -103,6 +154,7 @@ typedef struct EntryPoint {
   const char *name; /* for messages */
   int64_t batch;
   VEC(ProgramStage) stages;
+  ProgramEdges edges; /* of all ranks, in one order */
   VEC(ProgramCall) timeline;
 } EntryPoint;
 
@@ -113,11 +165,18 @@ typedef struct RankProgram {
   PersistentBuffers persistent;
 } RankProgram;
 
+/* Ranks that run one program. */
+typedef struct ProgramClass {
+  int first_rank, n_ranks;
+  RankProgram program;
+} ProgramClass;
+
 /* ---- program.c ---- */
 
 /* Divides the nodes of an ordered graph: every other segment is of a
  * micro-batch.  Instructions are not told. */
 ProgramSegments graph_segments(Arena *arena, const Graph *ordered);
+bool segment_is_of_microbatch(const ProgramSegment *segment);
 /* Returns an entry point of one stage on all ranks of the list's mesh.  Its
  * timeline calls what runs once, and the micro-batches in their order where the
  * list has their loop.  The assignment is still to be made. */
@@ -125,12 +184,13 @@ EntryPoint entry_point_of_list(Arena *arena, EntryPointId id,
                                const InstructionList *list);
 /* Returns the stage of an entry point that has one. */
 ProgramStage *entry_point_stage(const EntryPoint *entry);
+/* Returns the segment of a CALL_segment. */
 const ProgramSegment *entry_point_segment(const EntryPoint *entry,
                                           const ProgramCall *call);
 /* Returns one more than the highest byte that it touches. */
 int64_t entry_point_arena_bytes(const EntryPoint *entry);
 /* Returns how many calls, from the one at this place on, are of its segment, so
- * that they are a loop. */
+ * that they are a loop.  A message is one. */
 int entry_point_repeats(const EntryPoint *entry, int at);
 /* Returns the entry point with this id.  Returns NULL if there is none. */
 const EntryPoint *rank_program_find(const RankProgram *program,

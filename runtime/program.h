@@ -21,11 +21,13 @@
 
 #include "runtime/program_settings.h"
 
-#define DNN_ABI        15
+#define DNN_ABI        16
 #define DNN_MAX_DIGITS 4
 /* Registers of a call: REGISTER_ of ir/program.h. */
 #define DNN_REGISTER_MICROBATCH 0
-#define DNN_N_REGISTERS         1
+#define DNN_REGISTER_FRAME      1
+#define DNN_REGISTER_TO_FRAME   2
+#define DNN_N_REGISTERS         3
 /* Around an instruction: the registers of its segment, then loops. */
 #define DNN_MAX_LOOPS (DNN_N_REGISTERS + 8)
 

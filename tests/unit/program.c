@@ -57,6 +57,7 @@ static void expect_segment(const EntryPoint *entry, int number,
             "segment %d: nodes %d to %d", number, is->first_node, is->end_node);
   cr_expect(is->begin == want.begin && is->end == want.end,
             "segment %d: instructions %d to %d", number, is->begin, is->end);
+  cr_expect(is->kind == want.kind && is->part == want.part);
   cr_expect_eq(is->n_registers, want.n_registers);
 }
 
@@ -65,9 +66,9 @@ Test(program, micro_batches_are_calls_of_one_segment) {
   cr_expect_str_eq(errors_of(&entry), "");
   cr_assert_eq(entry_point_stage(&entry)->segments.n, 3);
   /* The exponential and the clear; mul, sum, accumulate; start and wait. */
-  expect_segment(&entry, 0, (ProgramSegment){0, 3, 0, 2, 0});
-  expect_segment(&entry, 1, (ProgramSegment){3, 6, 3, 6, 1});
-  expect_segment(&entry, 2, (ProgramSegment){6, 7, 7, 9, 0});
+  expect_segment(&entry, 0, (ProgramSegment){TOKEN_once, 0, 0, 3, 0, 2, 0});
+  expect_segment(&entry, 1, (ProgramSegment){TOKEN_forward, 0, 3, 6, 3, 6, 1});
+  expect_segment(&entry, 2, (ProgramSegment){TOKEN_update, 0, 6, 7, 7, 9, 0});
   cr_assert_eq(entry.timeline.n, 6);
   cr_expect_eq(entry_point_repeats(&entry, 0), 1);
   cr_expect_eq(entry_point_repeats(&entry, 1), 4);
@@ -81,7 +82,7 @@ Test(program, micro_batches_are_calls_of_one_segment) {
 Test(program, what_runs_once_is_one_call) {
   EntryPoint entry = entry_point_of_text(once);
   cr_expect_str_eq(errors_of(&entry), "");
-  expect_segment(&entry, 0, (ProgramSegment){0, 2, 0, 1, 0});
+  expect_segment(&entry, 0, (ProgramSegment){TOKEN_once, 0, 0, 2, 0, 1, 0});
   cr_expect(entry_point_stage(&entry)->segments.n == 1 &&
             entry.timeline.n == 1);
 }
