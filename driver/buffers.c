@@ -27,29 +27,32 @@ static void add_persistent(Compilation *c) {
   Arena *arena = c->module->arena;
   const Target *target = &c->target.backend->target;
   bool reads_checkpoint = c->options->purpose != PURPOSE_train;
-  PersistentBuffers *persistent = &c->program.persistent;
-  for (int i = 0; i < c->program.n_entry_points; i++)
-    add_stages(persistent, arena, &c->program.entry_points[i], target,
+  RankProgram *program = driver_program(c);
+  PersistentBuffers *persistent = &program->persistent;
+  for (int i = 0; i < program->n_entry_points; i++)
+    add_stages(persistent, arena, &program->entry_points[i], target,
                persistent_buffers_add);
   if (reads_checkpoint && c->model->train)
     persistent_buffers_add(persistent, arena, c->model->train, target);
-  for (int i = 0; i < c->program.n_entry_points; i++)
-    add_stages(persistent, arena, &c->program.entry_points[i], target,
+  for (int i = 0; i < program->n_entry_points; i++)
+    add_stages(persistent, arena, &program->entry_points[i], target,
                persistent_buffers_add_caches);
 }
 
-static void assign_stages(const Compilation *c, EntryPoint *entry) {
+static void assign_stages(const Compilation *c, EntryPoint *entry,
+                          const PersistentBuffers *persistent) {
   for (int s = 0; s < entry->stages.n; s++) {
     ProgramStage *stage = &entry->stages.data[s];
-    stage->assignment = assign(c, c->plan, stage, &c->program.persistent);
+    stage->assignment = assign(c, c->plan, stage, persistent);
   }
 }
 
 void driver_assign_buffers(Compilation *c) {
   add_persistent(c);
-  for (int i = 0; i < c->program.n_entry_points; i++)
-    assign_stages(c, &c->program.entry_points[i]);
-  assign_stages(c, &c->program.plain);
+  RankProgram *program = driver_program(c);
+  for (int i = 0; i < program->n_entry_points; i++)
+    assign_stages(c, &program->entry_points[i], &program->persistent);
+  assign_stages(c, &program->plain, &program->persistent);
 }
 
 const BufferAssignment *
@@ -64,15 +67,16 @@ driver_assign_alone(const Compilation *c, EntryPointId id, const Graph *graph) {
 }
 
 const EntryPoint *driver_training_step(const Compilation *c) {
-  return rank_program_find(&c->program, ENTRY_train);
+  return rank_program_find(driver_only_program(c), ENTRY_train);
 }
 
 /* Prediction has an arena of its own, so it counts only where it is alone. */
 const EntryPoint *driver_largest(const Compilation *c) {
   const EntryPoint *largest = NULL;
-  for (int i = 0; i < c->program.n_entry_points; i++) {
-    const EntryPoint *entry = &c->program.entry_points[i];
-    if (c->program.n_entry_points > 1 && entry->id == ENTRY_predict) continue;
+  const RankProgram *program = driver_only_program(c);
+  for (int i = 0; i < program->n_entry_points; i++) {
+    const EntryPoint *entry = &program->entry_points[i];
+    if (program->n_entry_points > 1 && entry->id == ENTRY_predict) continue;
     if (!largest ||
         entry_point_arena_bytes(entry) > entry_point_arena_bytes(largest))
       largest = entry;

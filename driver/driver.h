@@ -115,7 +115,9 @@ typedef struct Compilation {
   bool is_trial;          /* nobody reads its warnings */
   BuildTarget target;
   int ranks; /* ranks of the bundle */
-  RankProgram program;
+  VEC(ProgramClass)
+  classes;              /* in the order of their ranks; none: nothing is
+                           compiled yet */
   const Graph *trained; /* final graph of training, once it is compiled */
   char model_hash[33];
 } Compilation;
@@ -149,6 +151,9 @@ CompileResult driver_compile(Compilation *c, Station station);
  * other one's.  Nobody watches it. */
 Compilation driver_replan(const Compilation *c, Module *module,
                           const Plan *plan);
+/* Returns the program of all ranks, where they run the same one.  It is empty
+ * if nothing is compiled yet. */
+const RankProgram *driver_only_program(const Compilation *c);
 /* Returns the training step.  Returns NULL if the program has none. */
 const EntryPoint *driver_training_step(const Compilation *c);
 /* Returns the entry point with the largest arena, which decides what a rank

@@ -174,6 +174,20 @@ EntryPoint driver_entry_point(const Compilation *c, EntryPointId id,
   return entry;
 }
 
+RankProgram *driver_program(Compilation *c) {
+  if (c->classes.n == 0)
+    vec_push(c->module->arena, &c->classes,
+             (ProgramClass){.first_rank = 0, .n_ranks = c->ranks});
+  ASSERT(c->classes.n == 1);
+  return &c->classes.data[0].program;
+}
+
+const RankProgram *driver_only_program(const Compilation *c) {
+  static const RankProgram none;
+  ASSERT(c->classes.n <= 1);
+  return c->classes.n == 0 ? &none : &c->classes.data[0].program;
+}
+
 bool driver_add_graph(Compilation *c, EntryPointId id, Graph *graph,
                       PassResult *out) {
   PassResult result = {0};
@@ -181,7 +195,8 @@ bool driver_add_graph(Compilation *c, EntryPointId id, Graph *graph,
   if (!driver_compile_graph(c, id, with_averages(c, graph), 0, &result))
     return false;
   if (id == ENTRY_train) c->trained = result.graph;
-  c->program.entry_points[c->program.n_entry_points++] =
+  RankProgram *program = driver_program(c);
+  program->entry_points[program->n_entry_points++] =
       driver_entry_point(c, id, result.graph);
   if (out) *out = result;
   return true;
@@ -224,6 +239,7 @@ void driver_add_plain(Compilation *c) {
       .name = "plain", .plan = c->plan, .is_training = true, .is_plain = true};
   PassResult result = driver_passes(c, module, &run, graph);
   if (diags_errors(module->diags) > 0) return;
-  c->program.plain = driver_entry_point(c, ENTRY_train, result.graph);
-  c->program.plain.name = "plain";
+  RankProgram *program = driver_program(c);
+  program->plain = driver_entry_point(c, ENTRY_train, result.graph);
+  program->plain.name = "plain";
 }

@@ -61,6 +61,9 @@ PassContext driver_pass_context(const Compilation *c, const Plan *plan);
 
 /* ---- entry_points.c ---- */
 
+/* Returns the program of all ranks to be filled in; it is made when it is
+ * first asked for. */
+RankProgram *driver_program(Compilation *c);
 /* Returns the model's own graph for an entry point.  Returns NULL if it has
  * none. */
 Graph *driver_model_graph(const Model *model, EntryPointId id);

@@ -97,8 +97,9 @@ static bool add_entry_points(Compilation *c) {
 
 static void hash_model(Compilation *c) {
   Text text = text_create(c->module->arena);
-  for (int i = 0; i < c->program.n_entry_points; i++) {
-    const EntryPoint *entry = &c->program.entry_points[i];
+  const RankProgram *program = driver_only_program(c);
+  for (int i = 0; i < program->n_entry_points; i++) {
+    const EntryPoint *entry = &program->entry_points[i];
     for (int s = 0; s < entry->stages.n; s++)
       text_printf(&text, "%016llx\n",
                   (unsigned long long)graph_hash(entry->stages.data[s].graph));
@@ -155,6 +156,7 @@ Status driver_build(const Compilation *c, const BuildOptions *host,
   options.model_hash = c->model_hash;
   options.plan_hash = plan_hash;
   options.model_dir = c->model_folder;
-  RankPrograms programs = rank_programs_of_one(c->module->arena, &c->program);
+  RankPrograms programs =
+      rank_programs_of_one(c->module->arena, driver_only_program(c));
   return codegen_build(c->module, c->model, &programs, &options, out);
 }

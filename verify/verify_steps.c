@@ -81,7 +81,7 @@ static void make_references(const StepCompiler *s, bool is_resized) {
 /* NULL: the whole program is not compiled. */
 static const Graph *graph_of_entry(const StepCompiler *s, EntryPointId id) {
   const Compilation *c = s->c;
-  const EntryPoint *entry = rank_program_find(&c->program, id);
+  const EntryPoint *entry = rank_program_find(driver_only_program(c), id);
   return entry ? entry_point_stage(entry)->graph : NULL;
 }
 
@@ -100,7 +100,7 @@ static const char *list_not_played(const StepCompiler *s) {
 }
 
 static void forget_program(Compilation *c) {
-  c->program = (RankProgram){0};
+  memset(&c->classes, 0, sizeof c->classes);
   c->trained = NULL;
 }
 

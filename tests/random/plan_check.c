@@ -64,8 +64,9 @@ static bool play_text(const char *text, size_t n, Compilation *out,
 /* Those of the program; NULL: none. */
 static void count_collectives(const Compilation *c) {
   int n[N_OPS] = {0};
-  for (int i = 0; c && i < c->program.n_entry_points; i++) {
-    const Graph *graph = entry_point_stage(&c->program.entry_points[i])->graph;
+  for (int i = 0; c && i < driver_only_program(c)->n_entry_points; i++) {
+    const Graph *graph =
+        entry_point_stage(&driver_only_program(c)->entry_points[i])->graph;
     for (int id = 0; id < graph->nodes.n; id++) n[graph->nodes.data[id]->op]++;
   }
   for (int op = 0; op < N_OPS; op++)

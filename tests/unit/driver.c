@@ -24,9 +24,10 @@ static const char *entry_points_for(Purpose purpose, Compilation *out) {
   cr_assert_eq(driver_load(module, options, out), COMPILE_done);
   cr_assert_eq(driver_compile(out, STATION_program), COMPILE_done);
   Text text = text_create(module->arena);
-  for (int i = 0; i < out->program.n_entry_points; i++) {
-    cr_expect(entry_point_stage(&out->program.entry_points[i])->assignment);
-    text_printf(&text, "%s ", out->program.entry_points[i].name);
+  for (int i = 0; i < driver_only_program(out)->n_entry_points; i++) {
+    cr_expect(entry_point_stage(&driver_only_program(out)->entry_points[i])
+                  ->assignment);
+    text_printf(&text, "%s ", driver_only_program(out)->entry_points[i].name);
   }
   return text_string(&text);
 }
@@ -35,9 +36,9 @@ Test(driver, a_purpose_has_the_entry_points_that_it_needs) {
   Compilation c;
   cr_expect_str_eq(entry_points_for(PURPOSE_train, &c),
                    "train eval predict decode prefill ");
-  cr_expect(entry_point_stage(&c.program.plain)->assignment);
+  cr_expect(entry_point_stage(&driver_only_program(&c)->plain)->assignment);
   cr_expect_str_eq(entry_points_for(PURPOSE_evaluate, &c), "eval ");
-  cr_expect(c.program.plain.stages.n == 0);
+  cr_expect(driver_only_program(&c)->plain.stages.n == 0);
   cr_expect_str_eq(entry_points_for(PURPOSE_predict, &c), "predict ");
   cr_expect_str_eq(entry_points_for(PURPOSE_sample, &c), "decode prefill ");
 }
@@ -48,7 +49,8 @@ Test(driver, compilations_do_not_depend_on_what_ran_before) {
   entry_points_for(PURPOSE_sample, &between);
   entry_points_for(PURPOSE_train, &second);
   cr_expect_str_eq(first.model_hash, second.model_hash);
-  cr_expect_eq(first.program.persistent.bytes, second.program.persistent.bytes);
+  cr_expect_eq(driver_only_program(&first)->persistent.bytes,
+               driver_only_program(&second)->persistent.bytes);
 }
 
 Test(driver, every_entry_point_is_found_by_its_name) {

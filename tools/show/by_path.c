@@ -94,8 +94,9 @@ static void add_memory(PathSum *sum, const Priced *p) {
   int n;
   const MemoryValue *values =
       memory_values(sum->arena, graph, p->stage->assignment, target, &n);
-  for (int i = 0; i < p->c->program.persistent.buffers.n; i++) {
-    const PersistentBuffer *buffer = &p->c->program.persistent.buffers.data[i];
+  const PersistentBuffers *persistent = &driver_only_program(p->c)->persistent;
+  for (int i = 0; i < persistent->buffers.n; i++) {
+    const PersistentBuffer *buffer = &persistent->buffers.data[i];
     path_row(sum, stored_path(buffer))->persistent += buffer->bytes;
   }
   for (int i = 0; i < n; i++)

@@ -50,9 +50,10 @@ bool inspect_rates(Inspection *out) {
 static void add_kinds(Arena *arena, Inspection *out) {
   const Priced *p = out->priced;
   Bytes bytes[N_ROLES] = {0};
-  for (int i = 0; i < p->c->program.persistent.buffers.n; i++)
-    bytes[p->c->program.persistent.buffers.data[i].role] +=
-        p->c->program.persistent.buffers.data[i].bytes;
+  const PersistentBuffers *persistent = &driver_only_program(p->c)->persistent;
+  for (int i = 0; i < persistent->buffers.n; i++)
+    bytes[persistent->buffers.data[i].role] +=
+        persistent->buffers.data[i].bytes;
   for (int role = 0; role < N_ROLES; role++)
     if (bytes[role] > 0)
       vec_push(arena, &out->kinds,

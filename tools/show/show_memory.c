@@ -17,9 +17,10 @@
 static void add_roles(Text *out, const Compilation *c, bool is_json) {
   int64_t bytes[N_ROLES] = {0};
   const EntryPoint *step = driver_training_step(c);
-  for (int i = 0; i < c->program.persistent.buffers.n; i++)
-    bytes[c->program.persistent.buffers.data[i].role] +=
-        c->program.persistent.buffers.data[i].bytes;
+  const PersistentBuffers *persistent = &driver_only_program(c)->persistent;
+  for (int i = 0; i < persistent->buffers.n; i++)
+    bytes[persistent->buffers.data[i].role] +=
+        persistent->buffers.data[i].bytes;
   text_add(out, is_json ? "\"memory\":{" : "bytes on each rank\n");
   for (int role = 0; role < N_ROLES; role++)
     if (bytes[role] > 0)
@@ -28,8 +29,7 @@ static void add_roles(Text *out, const Compilation *c, bool is_json) {
   if (step)
     text_printf(out, is_json ? "\"%s\":%lld," : "  %-20s %14lld\n",
                 is_json ? "values" : "values of a step",
-                (long long)(entry_point_arena_bytes(step) -
-                            c->program.persistent.bytes));
+                (long long)(entry_point_arena_bytes(step) - persistent->bytes));
   text_printf(out, is_json ? "\"%s\":%lld" : "  %-20s %14lld\n", "arena",
               (long long)driver_arena_bytes(c));
 }
@@ -60,8 +60,9 @@ static void add_entry_row(Text *out, const EntryPoint *entry,
 
 void show_entry_points(Text *out, const Compilation *c, bool is_json) {
   text_add(out, is_json ? "\"entry_points\":[" : "arena by entry point\n");
-  for (int i = 0; i < c->program.n_entry_points; i++) {
-    const EntryPoint *entry = &c->program.entry_points[i];
+  const RankProgram *program = driver_only_program(c);
+  for (int i = 0; i < program->n_entry_points; i++) {
+    const EntryPoint *entry = &program->entry_points[i];
     if (is_json && i) text_add(out, ",");
     (is_json ? add_entry_json : add_entry_row)(out, entry,
                                                driver_whole_batch(c, entry));
