@@ -12,63 +12,6 @@
 
 #include "codegen/program.h"
 
-/* ---- groups ---- */
-
-static bool group_is_same(const DnnGroup *a, const DnnGroup *b) {
-  return memcmp(a, b, sizeof *a) == 0;
-}
-
-int program_group_row(const ProgramPrinter *printer, const DnnGroup *group) {
-  int row = 0;
-  while (row < printer->groups.n &&
-         !group_is_same(&printer->groups.data[row], group))
-    row++;
-  return row;
-}
-
-static void collect_groups(ProgramPrinter *printer, const LaunchList *list) {
-  for (int i = 0; i < list->n; i++) {
-    const Launch *launch = list->data[i];
-    if (launch->op != DNN_OP_COLLECTIVE) continue;
-    const DnnGroup *group = launch->collective.group;
-    if (program_group_row(printer, group) == printer->groups.n)
-      vec_push(printer->image->arena, &printer->groups, *group);
-  }
-}
-
-/* The groups in the order of their first collectives; the text shows what the
- * image holds:
- *
- *     // group 0: ranks 0 to 7, digits 2 x 4, 2 x 1
- */
-static void add_groups(ProgramPrinter *printer) {
-  const BundleInput *input = printer->input;
-  for (int i = 0; i < input->ranks->n; i++) {
-    const ProgramInput *program = &input->programs[i];
-    for (int k = 0; k < program->program->n_entry_points; k++)
-      collect_groups(printer, &program->launches[k]);
-    if (program->plain) collect_groups(printer, &program->plain->launches);
-  }
-  printer->groups_at = image_add(printer->image, printer->groups.data,
-                                 (size_t)printer->groups.n * sizeof(DnnGroup));
-  for (int i = 0; i < printer->groups.n; i++) {
-    const DnnGroup *group = &printer->groups.data[i];
-    text_printf(printer->out, "// group %d: ranks %d to %d, digits ", i,
-                group->first, group->first + group->ranks - 1);
-    for (int k = 0; k < group->n_digits; k++)
-      text_printf(printer->out, "%s%d x %d", k ? ", " : "",
-                  group->digits[k].size, group->digits[k].stride);
-    text_add(printer->out, "\n");
-  }
-}
-
-void program_add_groups(const ProgramPrinter *printer) {
-  if (printer->groups.n > 0)
-    text_printf(printer->out,
-                "  .n_groups = %d, .groups = AT(DnnGroup, %zu),\n",
-                printer->groups.n, printer->groups_at);
-}
-
 /* ---- kernels ---- */
 
 /* Names of tables begin with `prefix`. */
@@ -114,18 +57,11 @@ static void add_main(ProgramPrinter *printer) {
               links, printer->image->links.n);
 }
 
-/* Parameters that several programs hold count once. */
-static int64_t count_parameters(Arena *arena, const RankPrograms *ranks) {
-  Map *known = map_create(arena);
+static int64_t count_parameters(const ProgramPrinter *printer) {
   int64_t n = 0;
-  for (int i = 0; i < ranks->n; i++) {
-    const PersistentBuffers *persistent = &ranks->programs[i]->persistent;
-    for (int k = 0; k < persistent->buffers.n; k++) {
-      const PersistentBuffer *buffer = &persistent->buffers.data[k];
-      if (buffer->role != ROLE_param || map_has(known, buffer->path)) continue;
-      map_put(known, buffer->path, known);
-      n += type_elements(buffer->type);
-    }
+  for (int i = 0; i < printer->tensors.n; i++) {
+    const PersistentBuffer *buffer = printer->tensors.data[i]->buffer;
+    if (buffer->role == ROLE_param) n += type_elements(buffer->type);
   }
   return n;
 }
@@ -163,7 +99,7 @@ static void add_common_members(ProgramPrinter *printer, int64_t parameters) {
 static void add_bundle(ProgramPrinter *printer, const Table *persistent) {
   const RankPrograms *ranks = printer->input->ranks;
   Text *out = printer->out;
-  int64_t parameters = count_parameters(printer->image->arena, ranks);
+  int64_t parameters = count_parameters(printer);
   text_add(out, "static const DnnProgram programs[] = {\n");
   for (int i = 0; i < ranks->n; i++) {
     text_add(out, "  {\n");
@@ -229,7 +165,8 @@ ProgramTables bundle_tables(Arena *arena, const BundleInput *input) {
   if (input->device->modules_text) text_add(&body, input->device->modules_text);
   if (input->plain_device->modules_text)
     text_add(&body, input->plain_device->modules_text);
-  add_groups(&printer);
+  program_collect_groups(&printer);
+  program_collect_persistent(&printer);
   add_kernels(&printer, "", input->kernels, input->device);
   if (input->plain_kernels)
     add_kernels(&printer, "plain_", input->plain_kernels, input->plain_device);

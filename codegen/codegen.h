@@ -209,8 +209,10 @@ Status codegen_messages(Module *module, const Backend *backend,
  * the operator sends nothing. */
 int codegen_message_kind(Op op);
 /* Finds the group of the tables in which member i has shard i of a dim with
- * this split.  Returns false if there is none. */
-bool codegen_group(const Mesh *mesh, AxisList list, DnnGroup *out);
+ * this split; the mesh has the ranks from `first_rank` on.  Returns false if
+ * there is none. */
+bool codegen_group(const Mesh *mesh, int first_rank, AxisList list,
+                   DnnGroup *out);
 
 /* Finds before the work begins what would make codegen_build fail: no folder to
  * write to, or something else in the place of the bundle. */

@@ -46,6 +46,14 @@ void image_link(Image *image, size_t at, size_t target) {
   vec_push(image->arena, &image->links, (uint32_t)at);
 }
 
+void image_link_string(Image *image, size_t at, const char *string) {
+  if (string) image_link(image, at, image_string(image, string));
+}
+
+void image_link_shared(Image *image, size_t at, const void *bytes, size_t n) {
+  image_link(image, at, image_share(image, bytes, n));
+}
+
 size_t image_add_links(Image *image) {
   return image_add(image, image->links.data,
                    (size_t)image->links.n * sizeof *image->links.data);

@@ -30,6 +30,9 @@ size_t image_share(Image *image, const void *bytes, size_t n);
 size_t image_string(Image *image, const char *string);
 /* Makes the pointer at offset `at` point to offset `target`. */
 void image_link(Image *image, size_t at, size_t target);
+/* Makes it point to a string, or NULL, or to bytes as of image_share. */
+void image_link_string(Image *image, size_t at, const char *string);
+void image_link_shared(Image *image, size_t at, const void *bytes, size_t n);
 /* Appends the list of links; returns its offset. */
 size_t image_add_links(Image *image);
 

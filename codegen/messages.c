@@ -85,6 +85,7 @@ Status codegen_messages(Module *module, const Backend *backend,
   return STATUS_OK;
 }
 
-bool codegen_group(const Mesh *mesh, AxisList list, DnnGroup *out) {
-  return mesh_group(mesh, list, out);
+bool codegen_group(const Mesh *mesh, int first_rank, AxisList list,
+                   DnnGroup *out) {
+  return mesh_group(mesh, first_rank, list, out);
 }

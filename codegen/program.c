@@ -30,10 +30,6 @@ static void link_numbers(Image *image, size_t at, const int64_t *values,
                image_share(image, values, (size_t)n * sizeof *values));
 }
 
-static void link_string(Image *image, size_t at, const char *string) {
-  if (string) image_link(image, at, image_string(image, string));
-}
-
 /* ---- instructions ---- */
 
 /* Members from `first` on follow each other without gaps. */
@@ -60,11 +56,6 @@ static size_t add_conv(Image *image, const DnnConv *from) {
   conv.out_dtype = from->out_dtype;
   COPY_FROM(&conv, from, batch);
   return image_share(image, &conv, sizeof conv);
-}
-
-/* Members have no gaps between them. */
-static void link_group(Image *image, size_t at, const DnnGroup *group) {
-  image_link(image, at, image_share(image, group, sizeof *group));
 }
 
 static size_t add_collective(ProgramPrinter *printer, const Launch *launch) {
@@ -120,10 +111,10 @@ static void link_rank_offsets(Image *image, size_t at, const Launch *launch) {
     if (i == 0) rank_offsets = here;
   }
   for (int i = 0; i < launch->rank_offsets.n; i++)
-    link_group(image,
-               rank_offsets + (size_t)i * sizeof(DnnRankOffset) +
-                   offsetof(DnnRankOffset, group),
-               launch->rank_offsets.data[i].group);
+    image_link_shared(image,
+                      rank_offsets + (size_t)i * sizeof(DnnRankOffset) +
+                          offsetof(DnnRankOffset, group),
+                      launch->rank_offsets.data[i].group, sizeof(DnnGroup));
   if (launch->rank_offsets.n) image_link(image, at, rank_offsets);
 }
 
@@ -175,7 +166,7 @@ static void link_instr(ProgramPrinter *printer, size_t at,
                launch->values.n);
   link_detail(printer, at + offsetof(DnnInstr, detail), launch);
   link_rank_offsets(image, at + offsetof(DnnInstr, rank_offsets), launch);
-  link_string(image, at + offsetof(DnnInstr, path), launch->path);
+  image_link_string(image, at + offsetof(DnnInstr, path), launch->path);
 }
 
 static Table add_instrs(ProgramPrinter *printer, const LaunchList *list) {
@@ -191,116 +182,13 @@ static Table add_instrs(ProgramPrinter *printer, const LaunchList *list) {
   return table;
 }
 
-/* ---- tensors ---- */
-
-static DnnRole runtime_role(Role role) {
-  static const DnnRole roles[N_ROLES] = {
-#define ROLE(name, program) DNN_##program,
-#include "ir/roles.def"
-  };
-  ASSERT(role < N_ROLES);
-  return roles[role];
-}
-
-/* A tensor with the type that its strings come from. */
-typedef struct TensorRow {
-  DnnTensor tensor;
-  const char *path;
-  const Type *type;
-  const Mesh *mesh;
-} TensorRow;
-typedef VEC(TensorRow) TensorRows;
-
-static void add_tensor(ProgramPrinter *printer, TensorRows *rows, Role role,
-                       const char *path, const Type *type, const Mesh *mesh,
-                       int64_t offset, int64_t bytes, Init init) {
-  vec_push(printer->image->arena, rows,
-           (TensorRow){.path = path, .type = type, .mesh = mesh});
-  DnnTensor *tensor = &rows->data[rows->n - 1].tensor;
-  memset(tensor, 0, sizeof *tensor);
-  tensor->role = (uint8_t)runtime_role(role);
-  tensor->dtype = (DnnDtype)type->dtype;
-  tensor->rank = type->rank;
-  for (int d = 0; d < type->rank; d++) tensor->size[d] = type->dims[d].size;
-  tensor->offset = offset;
-  tensor->bytes = bytes;
-  tensor->init = (uint8_t)init.kind;
-  tensor->init_a = init.a;
-}
-
-static Table add_tensor_rows(Image *image, const TensorRows *rows) {
-  Table table = {.at = image_add(image, NULL, 0), .n = rows->n};
-  for (int i = 0; i < rows->n; i++)
-    image_add(image, &rows->data[i].tensor, sizeof rows->data[i].tensor);
-  for (int i = 0; i < rows->n; i++) {
-    const TensorRow *row = &rows->data[i];
-    size_t at = table.at + (size_t)i * sizeof(DnnTensor);
-    link_string(image, at + offsetof(DnnTensor, path), row->path);
-    for (int d = 0; d < row->type->rank; d++) {
-      DnnGroup group;
-      bool has_digits = mesh_group(row->mesh, row->type->dims[d].split, &group);
-      ASSERT(has_digits); /* mesh_check_placements */
-      link_string(image, at + offsetof(DnnTensor, dim) + (size_t)d * 8,
-                  row->type->dims[d].name);
-      if (group.size > 1)
-        link_group(image, at + offsetof(DnnTensor, split) + (size_t)d * 8,
-                   &group);
-    }
-  }
-  return table;
-}
-
-/* Persistent buffers have the placement of the first entry point; ranks are
- * those of its mesh. */
-static Table add_persistent(ProgramPrinter *printer,
-                            const RankProgram *program) {
-  const PersistentBuffers *persistent = &program->persistent;
-  const Mesh *mesh = &entry_point_stage(&program->entry_points[0])->graph->mesh;
-  TensorRows rows = {0};
-  for (int i = 0; i < persistent->buffers.n; i++) {
-    const PersistentBuffer *buffer = &persistent->buffers.data[i];
-    add_tensor(printer, &rows, buffer->role, buffer->path, buffer->type, mesh,
-               buffer->offset, buffer->bytes, buffer->init);
-  }
-  return add_tensor_rows(printer->image, &rows);
-}
-
-/* The inputs and outputs that no persistent buffer holds. */
-static Table add_entry_point_tensors(ProgramPrinter *printer,
-                                     const EntryPoint *input) {
-  const ProgramStage *stage = entry_point_stage(input);
-  const Graph *graph = stage->graph;
-  const BufferAssignment *assignment = stage->assignment;
-  TensorRows rows = {0};
-  Init none = {.kind = INIT_zeros};
-  for (int i = 0; i < graph->inputs.n; i++) {
-    const GraphInput *in = &graph->inputs.data[i];
-    if (in->role != ROLE_data && in->role != ROLE_batch_rows) continue;
-    int value = assignment->first_value[in->value.node] + in->value.result;
-    add_tensor(printer, &rows, in->role, in->path, graph_type(graph, in->value),
-               &graph->mesh, assignment->offset[value],
-               assignment->bytes[value], in->init);
-  }
-  for (int i = 0; i < graph->outputs.n; i++) {
-    const GraphOutput *result = &graph->outputs.data[i];
-    DnnRole role = runtime_role(result->role);
-    if (role < DNN_LOSS || result->role == ROLE_grad) continue;
-    int value =
-        assignment->first_value[result->value.node] + result->value.result;
-    add_tensor(printer, &rows, result->role, result->path,
-               graph_type(graph, result->value), &graph->mesh,
-               assignment->offset[value], assignment->bytes[value], none);
-  }
-  return add_tensor_rows(printer->image, &rows);
-}
-
 /* ---- entry points ---- */
 
 static void add_entry_point(ProgramPrinter *printer,
                             const EntryPoint *entry_point,
                             const LaunchList *launches) {
   Text *out = printer->out;
-  Table tensors = add_entry_point_tensors(printer, entry_point);
+  Table tensors = program_add_tensors(printer, entry_point);
   Table instrs = add_instrs(printer, launches);
   Image *image = printer->image;
   size_t segments = image_add(image, launches->segments.data,
@@ -341,7 +229,7 @@ static Table add_values(ProgramPrinter *printer, const ValueTable *values) {
     memset(&value, 0, sizeof value);
     value.kind = (uint8_t)row->kind;
     value.phase = (uint8_t)row->phase;
-    value.role = (uint8_t)runtime_role(row->role);
+    value.role = (uint8_t)program_role(row->role);
     value.has_infinity = row->has_infinity;
     value.dtype = (DnnDtype)row->dtype;
     value.n_inputs = row->inputs.n;
@@ -352,7 +240,7 @@ static Table add_values(ProgramPrinter *printer, const ValueTable *values) {
   for (int i = 0; i < values->rows.n; i++) {
     const ValueRow *row = &values->rows.data[i];
     size_t at = table.at + (size_t)i * sizeof(DnnValue);
-    link_string(image, at + offsetof(DnnValue, path), row->path);
+    image_link_string(image, at + offsetof(DnnValue, path), row->path);
     if (row->inputs.n > 0)
       image_link(image, at + offsetof(DnnValue, inputs),
                  image_share(image, row->inputs.data,
@@ -438,7 +326,7 @@ static void add_plain(ProgramPrinter *printer, int at, Table persistent) {
 Table program_add_tables(ProgramPrinter *printer, int i) {
   add_entry_points(printer, i);
   Table persistent =
-      add_persistent(printer, printer->input->programs[i].program);
+      program_add_persistent(printer, printer->input->ranks->programs[i]);
   if (printer->input->programs[i].plain) add_plain(printer, i, persistent);
   return persistent;
 }

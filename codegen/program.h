@@ -14,12 +14,20 @@ typedef struct Table {
   int n;
 } Table;
 
+/* A tensor that persists on the ranks [first, end). */
+typedef struct HeldTensor {
+  const PersistentBuffer *buffer; /* of the first program that has it */
+  const ProgramStage *stage;      /* the first one that has it */
+  int first, end;
+} HeldTensor;
+
 typedef struct ProgramPrinter {
   Text *out;
   Image *image;
   const BundleInput *input;
   VEC(DnnGroup) groups; /* DnnProgram.groups, which lie in the image at: */
   size_t groups_at;
+  VEC(HeldTensor *) tensors; /* of all programs, in the order of their tables */
 } ProgramPrinter;
 
 /* ---- program.c ---- */
@@ -31,10 +39,25 @@ Table program_add_tables(ProgramPrinter *printer, int i);
 void program_add_members(ProgramPrinter *printer, int i, Table persistent);
 /* Returns the bytes that a rank of the program needs. */
 int64_t program_arena_bytes(const RankProgram *program);
+
+/* ---- program_groups.c ---- */
+
+/* Fills in `groups`, in the order of their first collectives, and shows them in
+ * the text. */
+void program_collect_groups(ProgramPrinter *printer);
 /* Appends the member `groups`, if there are any. */
 void program_add_groups(const ProgramPrinter *printer);
 /* Returns the row of a group in the table, or its number of rows. */
 int program_group_row(const ProgramPrinter *printer, const DnnGroup *group);
+
+/* ---- tensors.c ---- */
+
+DnnRole program_role(Role role);
+/* Fills in `tensors`. */
+void program_collect_persistent(ProgramPrinter *printer);
+Table program_add_persistent(ProgramPrinter *printer,
+                             const RankProgram *program);
+Table program_add_tensors(ProgramPrinter *printer, const EntryPoint *entry);
 
 /* ---- program_settings.c ---- */
 

@@ -29,8 +29,9 @@ static bool group_append(DnnGroup *group, DnnDigit digit) {
   return true;
 }
 
-bool mesh_group(const Mesh *mesh, AxisList list, DnnGroup *out) {
-  *out = (DnnGroup){.ranks = mesh_ranks(mesh), .size = 1};
+bool mesh_group(const Mesh *mesh, int first_rank, AxisList list,
+                DnnGroup *out) {
+  *out = (DnnGroup){.first = first_rank, .ranks = mesh_ranks(mesh), .size = 1};
   for (int i = 0; i < axis_list_length(list); i++) {
     int axis = axis_list_at(list, i);
     if (mesh->axes[axis].is_sequential || mesh->axes[axis].size == 1) continue;
@@ -40,12 +41,13 @@ bool mesh_group(const Mesh *mesh, AxisList list, DnnGroup *out) {
   return true;
 }
 
-bool mesh_group_ascending(const Mesh *mesh, AxisList list, DnnGroup *out) {
+bool mesh_group_ascending(const Mesh *mesh, int first_rank, AxisList list,
+                          DnnGroup *out) {
   AxisSet set = axis_list_set(list);
   AxisList ascending = 0;
   for (int axis = 0; axis < mesh->n_axes; axis++)
     if (set >> axis & 1) ascending = axis_list_append(ascending, axis);
-  return mesh_group(mesh, ascending, out);
+  return mesh_group(mesh, first_rank, ascending, out);
 }
 
 Status mesh_check_placements(const Graph *graph) {
@@ -55,7 +57,7 @@ Status mesh_check_placements(const Graph *graph) {
     if (node->body) TRY(mesh_check_placements(node->body));
     for (int r = 0; r < node->n_results; r++)
       for (int d = 0; d < node->types[r]->rank; d++)
-        if (!mesh_group(&graph->mesh, node->types[r]->dims[d].split, &group))
+        if (!mesh_group(&graph->mesh, 0, node->types[r]->dims[d].split, &group))
           return status_make(STATUS_unavailable,
                              "dimension '%s' of '%s' is sharded over so many "
                              "axes in this order, which is not supported yet",

@@ -36,6 +36,7 @@
 typedef struct Select {
   KernelSet *set;
   const Graph *graph;
+  int first_rank; /* of the graph's mesh */
   const BufferAssignment *assignment;
   const InstructionList *list;
   Arena *arena;
@@ -315,7 +316,8 @@ static void fill_launch(Select *select, Launch *launch, int id) {
 static void add_rank_offset(Select *select, Launch *launch, int number,
                             AxisList axes, int64_t factor) {
   DnnGroup group;
-  bool has_digits = mesh_group(&select->graph->mesh, axes, &group);
+  bool has_digits =
+      mesh_group(&select->graph->mesh, select->first_rank, axes, &group);
   ASSERT(has_digits); /* mesh_check_placements */
   if (group.size == 1) return;
   DnnRankOffset offset = {.number = number,
@@ -550,8 +552,8 @@ static Status select_collective(Select *select,
   DnnGroup group;
   AxisList axes = collective_axes(&graph->mesh, node);
   bool is_ordered = !op_has(node->op, OP_FLAG_in_place);
-  if (!(is_ordered ? mesh_group : mesh_group_ascending)(&graph->mesh, axes,
-                                                        &group))
+  if (!(is_ordered ? mesh_group : mesh_group_ascending)(
+          &graph->mesh, select->first_rank, axes, &group))
     return unsupported_status(select, id, " over so many axes");
   ASSERT(group.size > 1); /* plan_close keeps no axis of one rank */
   for (int i = 0; i < node->n_inputs && is_ordered; i++)
@@ -774,6 +776,7 @@ Status select_entry_point(KernelSet *set, const EntryPoint *entry_point,
   ASSERT(entry_point_check(entry_point, NULL));
   Select select = {.set = set,
                    .graph = graph,
+                   .first_rank = stage->first_rank,
                    .assignment = stage->assignment,
                    .list = list,
                    .arena = set->module->arena,

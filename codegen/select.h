@@ -140,11 +140,12 @@ int64_t select_workspace_bytes(const Target *target, const Graph *graph,
 /* ---- rank_groups.c ---- */
 
 /* Finds the groups along the rank axes of a list: member i has shard i of a dim
- * that the list shards.  Returns false if that takes more than DNN_MAX_DIGITS
- * digits. */
-bool mesh_group(const Mesh *mesh, AxisList list, DnnGroup *out);
+ * that the list shards.  The mesh has the ranks from `first_rank` on.  Returns
+ * false if that takes more than DNN_MAX_DIGITS digits. */
+bool mesh_group(const Mesh *mesh, int first_rank, AxisList list, DnnGroup *out);
 /* Finds the same groups with their members in the order of ranks. */
-bool mesh_group_ascending(const Mesh *mesh, AxisList list, DnnGroup *out);
+bool mesh_group_ascending(const Mesh *mesh, int first_rank, AxisList list,
+                          DnnGroup *out);
 /* Fails where mesh_group would, for any dim of any value. */
 Status mesh_check_placements(const Graph *graph);
 

@@ -79,8 +79,13 @@ typedef struct DnnTensor {
   /* The group that shards the dim: member i holds shard i, of ceil(size /
    * members) elements.  NULL means that the dim is replicated. */
   const DnnGroup *split[DNN_MAX_RANK];
-  int64_t offset, bytes; /* place of the local shard in the arena */
-  uint8_t init;          /* InitKind of support.h */
+  /* The ranks that hold it are [first, first + ranks): replicas, or shards of
+   * a split, each of them at least once.  0 ranks means all. */
+  int32_t first, ranks;
+  /* Place of the local shard in the arena; the offset is -1 where the program
+   * has none. */
+  int64_t offset, bytes;
+  uint8_t init; /* InitKind of support.h */
   double init_a;
 } DnnTensor;
 
@@ -338,7 +343,8 @@ struct DnnProgram {
   int32_t n_groups;
   const DnnGroup *groups;
   int32_t n_tensors;
-  const DnnTensor *tensors; /* the persistent ones */
+  /* Those that persist on any rank, in one order in all programs. */
+  const DnnTensor *tensors;
   int32_t n_kernels;
   const DnnKernel *kernels;
   int32_t n_modules;

@@ -131,7 +131,7 @@ static void check_message(MessageCheck *check, const ProgramMessage *message,
 static void check_split(MessageCheck *check, const Mesh *mesh,
                         const GraphInput *input, AxisList split) {
   DnnGroup group;
-  bool has_digits = codegen_group(mesh, split, &group);
+  bool has_digits = codegen_group(mesh, 0, split, &group);
   int rank = has_digits ? misplaced_rank(check, mesh, split, &group) : 0;
   if (rank >= 0)
     note_message(check,

@@ -89,7 +89,8 @@ static Status read_range(LogicalReader *reader, const Request *request,
 
 Status logical_read(LogicalReader *reader, const DnnTensor *tensor, int64_t at,
                     void *to, int64_t n) {
-  if (!reader->comm || !tensor_is_sharded(tensor))
+  bool is_here = !reader->comm || tensor_is_held(tensor, reader->comm->rank);
+  if (is_here && !tensor_is_sharded(tensor))
     return reader->device->read(reader->device, tensor->offset + at, to, n);
   int64_t item = dtype_bytes(tensor->dtype);
   ASSERT(at % item == 0 && n % item == 0);

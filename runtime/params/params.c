@@ -111,7 +111,8 @@ Status params_init(Arena *arena, const DnnProgram *program, Device *device,
   Status status = STATUS_OK;
   for (int i = 0; i < program->n_tensors && status.code == STATUS_ok; i++) {
     const DnnTensor *tensor = &program->tensors[i];
-    if (!is_initialised(tensor) || (skip && skip(tensor))) continue;
+    if (tensor->offset < 0 || !is_initialised(tensor) || (skip && skip(tensor)))
+      continue;
     if (tensor->init == INIT_zeros && device->is_zeroed) continue;
     /* An average starts as what it averages. */
     bool is_average = strncmp(tensor->path, "ema/", 4) == 0;
@@ -145,15 +146,21 @@ static int by_path(const void *a, const void *b) {
                 (*(const DnnTensor *const *)b)->path);
 }
 
+/* Not every rank has all of it. */
+static bool is_spread(const DnnTensor *tensor, int world) {
+  return tensor_is_sharded(tensor) ||
+         (tensor->ranks > 0 && tensor->ranks < world);
+}
+
 /* The parameters in path order. */
 static int sort_parameters(const DnnProgram *program, const DnnTensor **sorted,
-                           bool *out_is_sharded) {
+                           bool *out_has_spread) {
   int n = 0;
-  *out_is_sharded = false;
+  *out_has_spread = false;
   for (int i = 0; i < program->n_tensors; i++) {
     if (program->tensors[i].role != DNN_PARAM) continue;
     sorted[n++] = &program->tensors[i];
-    if (tensor_is_sharded(&program->tensors[i])) *out_is_sharded = true;
+    if (is_spread(&program->tensors[i], program->world)) *out_has_spread = true;
   }
   qsort(sorted, (size_t)n, sizeof *sorted, by_path);
   return n;
@@ -181,16 +188,16 @@ Status params_sha256(Arena *arena, const DnnProgram *program, Comm *comm,
   Arena *scratch = arena_beside(arena);
   const DnnTensor **sorted =
       ARENA_ARRAY(scratch, const DnnTensor *, program->n_tensors);
-  bool is_sharded, is_root = comm->rank == 0;
-  int n = sort_parameters(program, sorted, &is_sharded);
+  bool has_spread, is_root = comm->rank == 0;
+  int n = sort_parameters(program, sorted, &has_spread);
   LogicalReader *reader =
-      logical_reader_create(scratch, program, is_sharded ? comm : NULL, device);
+      logical_reader_create(scratch, program, has_spread ? comm : NULL, device);
   unsigned char *block = ARENA_ARRAY(scratch, unsigned char, BLOCK);
-  Status status = is_sharded && !is_root
+  Status status = has_spread && !is_root
                       ? logical_serve(reader)
                       : hash_tensors(reader, sorted, n, block, out_hex);
-  if (is_sharded && is_root) TRY(logical_end(reader));
-  if (is_sharded) TRY(comm->broadcast(comm, out_hex, 65, 0));
+  if (has_spread && is_root) TRY(logical_end(reader));
+  if (has_spread) TRY(comm->broadcast(comm, out_hex, 65, 0));
   arena_destroy(scratch);
   return status;
 }

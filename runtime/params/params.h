@@ -24,8 +24,8 @@ Status shard_write(Device *device, const DnnTensor *tensor, int64_t from,
 /* Fills the shard with zeros, padding included, by way of `n` bytes. */
 Status shard_clear(Device *device, const DnnTensor *tensor,
                    unsigned char *block, int64_t n);
-/* Gathers all elements of a persistent tensor, on all ranks; they call it
- * together. */
+/* Gathers all elements of a persistent tensor, on all ranks, whoever holds it;
+ * they call it together. */
 Status tensor_gather(Arena *arena, Comm *comm, Device *device,
                      const DnnTensor *tensor, unsigned char **out);
 
@@ -38,7 +38,7 @@ LogicalReader *logical_reader_create(Arena *arena, const DnnProgram *program,
                                      Comm *comm, Device *device);
 /* Reads bytes [at, at + n) of the logical tensor, which is what one rank would
  * store without a plan.  The bytes must be complete elements.  Works on rank 0,
- * or on any rank if the tensor is not sharded. */
+ * or on any rank that holds all of the tensor. */
 Status logical_read(LogicalReader *reader, const DnnTensor *tensor, int64_t at,
                     void *to, int64_t n);
 Status logical_end(LogicalReader *reader);
@@ -55,7 +55,7 @@ Status params_fill(Arena *arena, Device *device, const DnnTensor *tensor,
 Status params_init(Arena *arena, const DnnProgram *program, Device *device,
                    uint64_t seed, bool (*skip)(const DnnTensor *tensor));
 /* Computes the SHA-256 of all logical parameters, in path order; all ranks call
- * it together.  Where no parameter is sharded, each rank hashes its own. */
+ * it together.  Where each rank has all of them, each hashes its own. */
 Status params_sha256(Arena *arena, const DnnProgram *program, Comm *comm,
                      Device *device, char out_hex[65]);
 

@@ -87,7 +87,8 @@ Status tensor_gather(Arena *arena, Comm *comm, Device *device,
   unsigned char *own = ARENA_ARRAY(arena, unsigned char, bytes);
   *out = own;
   TRY(shard_read(device, tensor, 0, n, own, &used));
-  if (!tensor_is_sharded(tensor)) return STATUS_OK;
+  bool is_everywhere = tensor->ranks == 0 || tensor->ranks == comm->world;
+  if (is_everywhere && !tensor_is_sharded(tensor)) return STATUS_OK;
   unsigned char *all = ARENA_ARRAY(arena, unsigned char, bytes * comm->world);
   *out = ARENA_ARRAY(arena, unsigned char, n *item);
   TRY(comm->gather(comm, own, bytes, all));

@@ -5,12 +5,12 @@
  * rank of another build would compute with other sizes or other random numbers,
  * and no collective would notice.
  *
- * While training: every rank hashes its shard of each tensor that is saved, and
- * ranks that hold the same shard compare the hashes, with one small gather.
- * Sums are made once, by one rank (comm/), so replicas are equal bit for bit. A
- * difference is a fault of memory, of a processor or of this program, and it
- * stays: a checkpoint would store one side of it.  If more than two ranks hold
- * a shard, the hash of the majority is taken for the right one.
+ * While training: every rank hashes its shard of each saved tensor that it
+ * holds, and ranks that hold the same shard compare the hashes, with one small
+ * gather.  Sums are made once, by one rank (comm/), so replicas are equal bit
+ * for bit. A difference is a fault of memory, of a processor or of this
+ * program, and it stays: a checkpoint would store one side of it.  If more than
+ * two ranks hold a shard, the hash of the majority is taken for the right one.
  */
 #include "runtime/rank/run.h"
 
@@ -217,6 +217,7 @@ static Status hash_tensor(Device *device, const DnnTensor *tensor,
   int64_t item = dtype_bytes(tensor->dtype), n = tensor_elements(tensor);
   TensorRun run;
   *out = 0;
+  if (!tensor_is_held(tensor, device->rank)) return STATUS_OK;
   if (!tensor_has_padding(tensor, device->rank))
     return hash_range(device, tensor->offset,
                       tensor_local_elements(tensor) * item, block, out);
@@ -237,11 +238,17 @@ static uint64_t hash_at(const Hashes *hashes, int rank, int tensor) {
   return hashes->all[(int64_t)rank * hashes->n + tensor];
 }
 
+static bool is_replica(const Hashes *hashes, int tensor, int a, int b) {
+  const DnnTensor *of = hashes->tensors[tensor];
+  return tensor_is_held(of, a) && tensor_is_held(of, b) &&
+         tensor_same_shard(of, a, b);
+}
+
 /* How many ranks hold this shard with the hash that `rank` has. */
 static int count_like(const Hashes *hashes, int rank, int tensor) {
   int n = 0;
   for (int i = 0; i < hashes->world; i++)
-    n += tensor_same_shard(hashes->tensors[tensor], rank, i) &&
+    n += is_replica(hashes, tensor, rank, i) &&
          hash_at(hashes, i, tensor) == hash_at(hashes, rank, tensor);
   return n;
 }
@@ -251,7 +258,8 @@ static int count_like(const Hashes *hashes, int rank, int tensor) {
 static int find_odd(const Hashes *hashes, int tensor, int *out_like) {
   for (int rank = 1; rank < hashes->world; rank++) {
     int first = 0;
-    while (!tensor_same_shard(hashes->tensors[tensor], first, rank)) first++;
+    if (!tensor_is_held(hashes->tensors[tensor], rank)) continue;
+    while (!is_replica(hashes, tensor, first, rank)) first++;
     if (hash_at(hashes, first, tensor) == hash_at(hashes, rank, tensor))
       continue;
     bool is_first_odd =

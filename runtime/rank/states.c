@@ -16,10 +16,15 @@
 
 /* ---- evaluation ---- */
 
+/* A state that this rank holds. */
+static bool is_state_here(const DnnTensor *tensor) {
+  return tensor->role == DNN_STATE && tensor->offset >= 0;
+}
+
 static int64_t state_bytes(const DnnProgram *program) {
   int64_t n = 0;
   for (int i = 0; i < program->n_tensors; i++)
-    if (program->tensors[i].role == DNN_STATE) n += program->tensors[i].bytes;
+    if (is_state_here(&program->tensors[i])) n += program->tensors[i].bytes;
   return n;
 }
 
@@ -27,7 +32,7 @@ static Status copy_states(Run *run, unsigned char *copy, bool is_back) {
   Device *device = run->device;
   for (int i = 0; i < run->program->n_tensors; i++) {
     const DnnTensor *tensor = &run->program->tensors[i];
-    if (tensor->role != DNN_STATE) continue;
+    if (!is_state_here(tensor)) continue;
     TRY(is_back ? device->write(device, tensor->offset, copy, tensor->bytes)
                 : device->read(device, tensor->offset, copy, tensor->bytes));
     copy += tensor->bytes;
@@ -48,7 +53,7 @@ Status states_begin(Run *run, Arena *arena, unsigned char **out_saved) {
   TRY(copy_states(run, *out_saved, false));
   for (int i = 0; i < run->program->n_tensors; i++) {
     const DnnTensor *tensor = &run->program->tensors[i];
-    if (tensor->role == DNN_STATE && batch_dim_of(run, tensor) >= 0)
+    if (is_state_here(tensor) && batch_dim_of(run, tensor) >= 0)
       TRY(params_fill(arena, run->device, tensor, run->seed));
   }
   return STATUS_OK;
@@ -74,30 +79,60 @@ static void take_batch_rows(const DnnTensor *from, const DnnTensor *to,
            (size_t)bytes);
 }
 
-static Status fill_from_state(Run *run, Arena *arena, const DnnTensor *rows) {
-  const DnnTensor *state = NULL;
-  for (int i = 0; i < run->program->n_tensors; i++)
-    if (run->program->tensors[i].role == DNN_STATE &&
-        strcmp(run->program->tensors[i].path, rows->path) == 0)
-      state = &run->program->tensors[i];
-  ASSERT(state);
-  unsigned char *full, *cut = ARENA_ARRAY(arena, unsigned char, rows->bytes);
+static const DnnTensor *rows_of(const DnnEntryPoint *entry, const char *path) {
+  for (int i = 0; entry && i < entry->n_tensors; i++)
+    if (entry->tensors[i].role == DNN_BATCH_ROWS &&
+        strcmp(entry->tensors[i].path, path) == 0)
+      return &entry->tensors[i];
+  return NULL;
+}
+
+/* Some rank takes rows of this state, so all gather it. */
+static bool is_wanted(const Run *run, const DnnEntryPoint *entry,
+                      const DnnTensor *state) {
+  EntryPointId id = (EntryPointId)entry->id;
+  if (state->role != DNN_STATE) return false;
+  for (int i = 0; i < run->bundle->n_programs; i++)
+    if (rows_of(program_entry_point(&run->bundle->programs[i], id),
+                state->path))
+      return true;
+  return false;
+}
+
+static Status fill_from_state(Run *run, Arena *arena,
+                              const DnnEntryPoint *entry,
+                              const DnnTensor *state) {
+  const DnnTensor *rows = rows_of(entry, state->path);
+  unsigned char *full;
   TRY(tensor_gather(arena, run->comm, run->device, state, &full));
+  if (!rows) return STATUS_OK;
+  unsigned char *cut = ARENA_ARRAY(arena, unsigned char, rows->bytes);
   take_batch_rows(state, rows, batch_dim_of(run, rows), full, cut);
   return run->device->write(run->device, rows->offset, cut, rows->bytes);
 }
 
+static Status fill_from_states(Run *run, Arena *arena,
+                               const DnnEntryPoint *entry) {
+  const DnnProgram *program = run->program;
+  for (int i = 0; i < program->n_tensors; i++)
+    if (is_wanted(run, entry, &program->tensors[i]))
+      TRY(fill_from_state(run, arena, entry, &program->tensors[i]));
+  return STATUS_OK;
+}
+
+static Status fill_with_initial(Run *run, Arena *arena,
+                                const DnnEntryPoint *entry) {
+  for (int i = 0; i < entry->n_tensors; i++)
+    if (entry->tensors[i].role == DNN_BATCH_ROWS)
+      TRY(params_fill(arena, run->device, &entry->tensors[i], run->seed));
+  return STATUS_OK;
+}
+
 Status states_fill_batch_rows(Run *run, const DnnEntryPoint *entry,
                               bool from_states) {
-  Arena *scratch = NULL;
-  Status status = STATUS_OK;
-  for (int i = 0; i < entry->n_tensors && status.code == STATUS_ok; i++) {
-    const DnnTensor *rows = &entry->tensors[i];
-    if (rows->role != DNN_BATCH_ROWS) continue;
-    if (!scratch) scratch = arena_create(run->memory);
-    status = from_states ? fill_from_state(run, scratch, rows)
-                         : params_fill(scratch, run->device, rows, run->seed);
-  }
-  if (scratch) arena_destroy(scratch);
+  Arena *scratch = arena_create(run->memory);
+  Status status =
+      (from_states ? fill_from_states : fill_with_initial)(run, scratch, entry);
+  arena_destroy(scratch);
   return status;
 }

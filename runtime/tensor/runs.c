@@ -50,6 +50,7 @@ static int64_t run_at(const DnnTensor *tensor, int rank, int last, int64_t at,
 bool tensor_next_run(const DnnTensor *tensor, int rank, int64_t from,
                      int64_t end, TensorRun *out) {
   int last = last_sharded_dim(tensor);
+  if (!tensor_is_held(tensor, rank)) return false;
   *out = (TensorRun){from, from, end - from};
   while (last >= 0 && from < end) {
     int64_t next = end;
@@ -64,7 +65,7 @@ bool tensor_next_run(const DnnTensor *tensor, int rank, int64_t from,
 
 bool tensor_has_padding(const DnnTensor *tensor, int rank) {
   int64_t begin;
-  for (int d = 0; d < tensor->rank; d++)
+  for (int d = 0; d < tensor->rank && tensor_is_held(tensor, rank); d++)
     if (tensor_local_range(tensor, d, rank, &begin) !=
         tensor_local_size(tensor, d))
       return true;
@@ -89,7 +90,8 @@ bool tensor_same_shard(const DnnTensor *tensor, int a, int b) {
 }
 
 bool tensor_is_owner(const DnnTensor *tensor, int rank) {
-  for (int other = 0; other < rank; other++)
+  if (!tensor_is_held(tensor, rank)) return false;
+  for (int other = tensor->first; other < rank; other++)
     if (tensor_same_shard(tensor, other, rank)) return false;
   return true;
 }
@@ -97,6 +99,7 @@ bool tensor_is_owner(const DnnTensor *tensor, int rank) {
 int tensor_owners(const DnnTensor *tensor, int world, int *out) {
   int n = 0, shards;
   for (int rank = 0; rank < world; rank++) {
+    if (!tensor_is_held(tensor, rank)) continue;
     int number = shard_number(tensor, rank, &shards), i = 0;
     while (i < n && shard_number(tensor, out[i], &shards) != number) i++;
     if (i == n) out[n++] = rank;

@@ -23,7 +23,7 @@ const DnnEntryPoint *program_entry_point(const DnnProgram *program,
 static const DnnTensor *tensor_of_role(const DnnTensor *tensors, int n,
                                        DnnRole role) {
   for (int i = 0; i < n; i++)
-    if (tensors[i].role == role) return &tensors[i];
+    if (tensors[i].role == role && tensors[i].offset >= 0) return &tensors[i];
   return NULL;
 }
 
@@ -39,6 +39,11 @@ int64_t tensor_elements(const DnnTensor *tensor) {
   int64_t n = 1;
   for (int i = 0; i < tensor->rank; i++) n *= tensor->size[i];
   return n;
+}
+
+bool tensor_is_held(const DnnTensor *tensor, int rank) {
+  int number = rank - tensor->first;
+  return tensor->ranks == 0 || (number >= 0 && number < tensor->ranks);
 }
 
 int tensor_shards(const DnnTensor *tensor, int dim) {

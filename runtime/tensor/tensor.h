@@ -80,14 +80,17 @@ void floats_cast(DnnDtype from, const void *in, DnnDtype to, void *out,
 const DnnProgram *bundle_program(const DnnBundle *bundle, int rank);
 const DnnEntryPoint *program_entry_point(const DnnProgram *program,
                                          EntryPointId id);
-/* First tensor of this role in the entry point, then in the program, or NULL.
- */
+/* First tensor of this role in the entry point, then of those that persist here
+ * in the program, or NULL. */
 const DnnTensor *program_tensor(const DnnProgram *program,
                                 const DnnEntryPoint *entry, DnnRole role);
 /* Returns the number of elements of the logical tensor.  The next function
  * returns how many of them this rank holds, padding included. */
 int64_t tensor_elements(const DnnTensor *tensor);
 int64_t tensor_local_elements(const DnnTensor *tensor);
+/* Returns whether a rank holds a shard of a persistent tensor; what is asked of
+ * a shard below is asked of such a rank. */
+bool tensor_is_held(const DnnTensor *tensor, int rank);
 /* Returns how many shards a dim has, which of them a rank holds, and how many
  * elements a shard has (with padding). */
 int tensor_shards(const DnnTensor *tensor, int dim);
@@ -110,16 +113,17 @@ typedef struct TensorRun {
   int64_t logical, local, n;
 } TensorRun;
 
-/* Finds the first run of `rank` among the logical elements [from, end). Returns
- * false if it holds none of them. */
+/* Finds the first run of `rank`, any rank, among the logical elements [from,
+ * end).  Returns false if it holds none of them. */
 bool tensor_next_run(const DnnTensor *tensor, int rank, int64_t from,
                      int64_t end, TensorRun *out);
-/* Returns whether the shard of this rank is longer than what it holds. */
+/* Returns whether the shard of this rank, if it has one, is longer than what it
+ * holds. */
 bool tensor_has_padding(const DnnTensor *tensor, int rank);
 /* Returns whether two ranks are replicas of one shard. */
 bool tensor_same_shard(const DnnTensor *tensor, int a, int b);
-/* Returns whether a rank is the owner of its shard: the lowest rank that holds
- * it. */
+/* Returns whether a rank, any rank, is the owner of a shard: the lowest one
+ * that holds it. */
 bool tensor_is_owner(const DnnTensor *tensor, int rank);
 /* Lists the owners of all shards, ascending, in `out`, which has room for
  * `world`.  Returns how many shards there are. */

@@ -304,19 +304,26 @@ Test(build, runs_have_keys_and_paces) {
 
 /* ---- bundles ---- */
 
-/* A runtime that prints one line for each tensor and runs the kernels. */
+/* A runtime that prints one line for each tensor and runs the kernels.  A rank
+ * takes its program by its own name. */
 static const char stub[] =
     "#include <stdio.h>\n"
     "#include <stdlib.h>\n"
+    "#include <string.h>\n"
     "#include \"program.h\"\n"
     "int rank_main(int argc, char **argv, const DnnBundle *bundle) {\n"
-    "  const DnnProgram *p = bundle->programs;\n"
-    "  (void)argc, (void)argv;\n"
+    "  int row = bundle->n_rows - 1;\n"
+    "  int rank = atoi(argv[0] + strlen(argv[0]) - 4);\n"
+    "  (void)argc;\n"
+    "  while (bundle->rows[row].first > rank) row--;\n"
+    "  const DnnProgram *p = &bundle->programs[bundle->rows[row].program];\n"
     "  printf(\"%s %s %d %ld %d\\n\", p->model, p->target, p->world,\n"
     "         (long)p->parameters, p->n_entry_points);\n"
     "  for (int i = 0; i < p->n_tensors; i++)\n"
-    "    printf(\"%s %d %ld\\n\", p->tensors[i].path, p->tensors[i].role,\n"
-    "           (long)p->tensors[i].size[0]);\n"
+    "    printf(\"%s %d %ld ranks %d+%d at %ld\\n\", p->tensors[i].path,\n"
+    "           p->tensors[i].role, (long)p->tensors[i].size[0],\n"
+    "           p->tensors[i].first, p->tensors[i].ranks,\n"
+    "           (long)p->tensors[i].offset);\n"
     "  const DnnEntryPoint *entry_point = &p->entry_points[0];\n"
     "  char *arena = aligned_alloc(64, (size_t)p->arena_bytes);\n"
     "  for (long i = 0; i < p->arena_bytes / 4; i++)\n"
@@ -423,11 +430,47 @@ Test(build, a_bundle_runs) {
   shell(site, "out/rank-0001 >log");
   /* 40 ones plus 40 ones from the bias: the matmul is not run here. */
   cr_expect_str_eq(text_of(site, below(site, "log")),
-                   "linear cpu 2 35 1\nw 0 6\nb 0 5\nloss 80\n");
+                   "linear cpu 2 35 1\nw 0 6 ranks 0+1 at 0\n"
+                   "b 0 5 ranks 0+1 at 128\nloss 80\n");
   struct stat a, b;
   cr_assert_eq(stat(below(site, "out/rank-0000"), &a), 0);
   cr_assert_eq(stat(below(site, "out/rank-0001"), &b), 0);
   cr_expect_eq(a.st_ino, b.st_ino, "equal ranks are one file");
+  site_destroy(site);
+}
+
+/* Rank 1 runs a program whose parameter `c` rank 0 does not have. */
+Test(build, ranks_of_a_bundle_run_programs_of_their_own) {
+  Site *site = site_create();
+  const PersistentBuffers *of_first = &site->selected.persistent;
+  RankProgram first = {.n_entry_points = 1,
+                       .entry_points = {site->selected.entry},
+                       .persistent = *of_first},
+              second = first;
+  PersistentBuffer own = of_first->buffers.data[1];
+  own.path = name_intern(site->selected.module->names, "c");
+  Map *by_path = map_create(site->arena);
+  map_put(by_path, own.path, (void *)1);
+  second.persistent.buffers.data = &own;
+  second.persistent.buffers.n = 1;
+  second.persistent.by_path[ROLE_param] = by_path;
+  ProgramStage stage = *entry_point_stage(&second.entry_points[0]);
+  stage.first_rank = 1;
+  second.entry_points[0].stages.data = &stage;
+  const RankProgram *const programs[] = {&first, &second};
+  const DnnRankRow rows[] = {{0, 0}, {1, 1}};
+  const RankPrograms ranks = {programs, 2, rows, 2};
+  Status status = codegen_build(site->selected.module, &site->model, &ranks,
+                                &site->options, &site->report);
+  cr_assert_eq(status.code, STATUS_ok, "%s", status.message);
+  shell(site, "out/rank-0000 >log && out/rank-0001 >>log");
+  cr_expect_str_eq(text_of(site, below(site, "log")),
+                   "linear cpu 2 40 1\nw 0 6 ranks 0+1 at 0\n"
+                   "b 0 5 ranks 0+1 at 128\nc 0 5 ranks 1+1 at -1\nloss 80\n"
+                   "linear cpu 2 40 1\nw 0 6 ranks 0+1 at -1\n"
+                   "b 0 5 ranks 0+1 at -1\nc 0 5 ranks 1+1 at 128\n"
+                   "loss 80\n");
+  cr_expect_eq(site->report.kernels, 2, "both programs have the same kernels");
   site_destroy(site);
 }
 

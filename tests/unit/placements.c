@@ -2,7 +2,8 @@
 /*
  * placements.c -- tests that tensors are saved under one placement and loaded
  * under another: ranks are threads, and every placement of a list meets every
- * other, with shards that are uneven, empty or replicated.
+ * other, with shards that are uneven, empty or replicated, and tensors that
+ * only some ranks hold, each by a program of its own.
  */
 #include "runtime/checkpoint/checkpoint.h"
 #include "runtime/params/params.h"
@@ -26,28 +27,58 @@ typedef struct Placement {
   const char *name;
   int world;
   DnnGroup groups[N_TENSORS][3]; /* size 0: the dim is replicated */
+  struct {
+    int first, ranks; /* 0 ranks: all */
+  } held[N_TENSORS];
 } Placement;
 
-#define DIGIT(ranks_, size_, stride_)                                          \
+#define DIGIT(ranks_, size_, stride_) DIGIT_FROM(0, ranks_, size_, stride_)
+#define DIGIT_FROM(first_, ranks_, size_, stride_)                             \
   {                                                                            \
-    .ranks = ranks_, .size = size_, .n_digits = 1, .digits = {                 \
+    .first = first_, .ranks = ranks_, .size = size_, .n_digits = 1,            \
+    .digits = {                                                                \
       {size_, stride_}                                                         \
     }                                                                          \
   }
 
+#define EVERYWHERE                                                             \
+  {                                                                            \
+    { 0, 0 }                                                                   \
+  }
+
 static const Placement placements[] = {
-    {"one rank", 1, {{{0}}}},
-    {"tensor 2 x data 2", 4, {{{0}, DIGIT(4, 2, 1)}, {DIGIT(4, 2, 2)}}},
-    {"zero over 3", 3, {{DIGIT(3, 3, 1)}, {DIGIT(3, 3, 1)}, {DIGIT(3, 3, 1)}}},
+    {"one rank", 1, {{{0}}}, EVERYWHERE},
+    {"tensor 2 x data 2",
+     4,
+     {{{0}, DIGIT(4, 2, 1)}, {DIGIT(4, 2, 2)}},
+     EVERYWHERE},
+    {"zero over 3",
+     3,
+     {{DIGIT(3, 3, 1)}, {DIGIT(3, 3, 1)}, {DIGIT(3, 3, 1)}},
+     EVERYWHERE},
     {"last dim over 4",
      4,
-     {{{0}, {0}, DIGIT(4, 4, 1)}, {{0}, DIGIT(4, 4, 1)}, {{0}}}},
+     {{{0}, {0}, DIGIT(4, 4, 1)}, {{0}, DIGIT(4, 4, 1)}, {{0}}},
+     EVERYWHERE},
     {"two dims, and one dim over both axes",
      4,
      {{DIGIT(4, 2, 1), {0}, DIGIT(4, 2, 2)},
       {{.ranks = 4, .size = 4, .n_digits = 2, .digits = {{2, 1}, {2, 2}}}},
-      {{0}}}},
-    {"empty shards", 8, {{DIGIT(8, 8, 1)}, {{0}, DIGIT(8, 8, 1)}, {{0}}}},
+      {{0}}},
+     EVERYWHERE},
+    {"empty shards",
+     8,
+     {{DIGIT(8, 8, 1)}, {{0}, DIGIT(8, 8, 1)}, {{0}}},
+     EVERYWHERE},
+    {"two stages", 2, {{{0}}}, {{1, 1}, {0, 1}, {1, 1}}},
+    {"stages of several ranks",
+     6,
+     {{{0}, DIGIT_FROM(2, 4, 2, 1)}, {DIGIT(2, 2, 1)}, {{0}}},
+     {{2, 4}, {0, 2}, {2, 4}}},
+    {"stages without rank 0",
+     5,
+     {{DIGIT_FROM(3, 2, 2, 1)}, {{0}, DIGIT_FROM(3, 2, 2, 1)}, {{0}}},
+     {{3, 2}, {3, 2}, {1, 2}}},
 };
 
 /* Sizes that few of the shard counts divide. */
@@ -62,11 +93,13 @@ typedef struct Stage {
   Memory *memory;
   Arena *arena;
   Comm *comms;
-  DnnTensor tensors[N_TENSORS];
-  DnnProgram program;
+  DnnTensor tensors[N_TENSORS]; /* the places where they are held */
+  DnnTensor of_ranks[MOST_RANKS][N_TENSORS];
+  DnnProgram programs[MOST_RANKS];
   Device devices[MOST_RANKS];
   const char *folder;
   const Checkpoint *checkpoint; /* to load; NULL: save */
+  char digest[65];              /* of the parameters, after loading */
 } Stage;
 
 typedef struct RankThread {
@@ -89,6 +122,17 @@ static Status memory_write(Device *device, int64_t offset, const void *from,
   return STATUS_OK;
 }
 
+static void stage_program(Stage *stage, int rank) {
+  DnnTensor *tensors = stage->of_ranks[rank];
+  memcpy(tensors, stage->tensors, sizeof stage->tensors);
+  for (int i = 0; i < N_TENSORS; i++)
+    if (!tensor_is_held(&tensors[i], rank)) tensors[i].offset = -1;
+  stage->programs[rank] = (DnnProgram){.model = "m",
+                                       .world = stage->placement->world,
+                                       .tensors = tensors,
+                                       .n_tensors = N_TENSORS};
+}
+
 static void stage_open(Stage *stage, const Placement *placement) {
   *stage = (Stage){.placement = placement};
   stage->memory = memory_create(no_memory, NULL);
@@ -99,6 +143,8 @@ static void stage_open(Stage *stage, const Placement *placement) {
     *tensor = (DnnTensor){.path = paths[i],
                           .role = (uint8_t)roles[i],
                           .dtype = dtypes[i],
+                          .first = placement->held[i].first,
+                          .ranks = placement->held[i].ranks,
                           .offset = offset};
     for (int d = 0; d < 3 && sizes[i][d]; d++) {
       tensor->rank++;
@@ -111,15 +157,12 @@ static void stage_open(Stage *stage, const Placement *placement) {
     offset += tensor->bytes + SPARE;
   }
   cr_assert_leq(offset, ARENA_BYTES);
-  stage->program = (DnnProgram){.model = "m",
-                                .world = placement->world,
-                                .tensors = stage->tensors,
-                                .n_tensors = N_TENSORS};
   cr_assert_eq(comm_local_create(stage->arena, placement->world,
                                  &(LocalOptions){.seed = 3}, &stage->comms)
                    .code,
                STATUS_ok);
   for (int rank = 0; rank < placement->world; rank++) {
+    stage_program(stage, rank);
     Device *device = &stage->devices[rank];
     *device = (Device){.name = "memory",
                        .rank = rank,
@@ -149,6 +192,7 @@ static void visit_elements(Stage *stage, bool compares) {
     for (int i = 0; i < N_TENSORS; i++) {
       const DnnTensor *tensor = &stage->tensors[i];
       int64_t item = dtype_bytes(tensor->dtype);
+      if (!tensor_is_held(tensor, rank)) continue;
       unsigned char *shard =
           (unsigned char *)stage->devices[rank].state + tensor->offset;
       for (int64_t k = 0; k < tensor_local_elements(tensor); k++) {
@@ -168,11 +212,12 @@ static void visit_elements(Stage *stage, bool compares) {
 }
 
 static Status save_as(Stage *stage, int rank, Arena *arena) {
-  LogicalReader *states = logical_reader_create(
-      arena, &stage->program, &stage->comms[rank], &stage->devices[rank]);
+  LogicalReader *states =
+      logical_reader_create(arena, &stage->programs[rank], &stage->comms[rank],
+                            &stage->devices[rank]);
   Saver *saver;
   if (rank != 0) return logical_serve(states);
-  TRY(saver_open(arena, &stage->program, stage->folder, 300, &saver));
+  TRY(saver_open(arena, &stage->programs[rank], stage->folder, 300, &saver));
   Status status = saver_save(saver, states, 7, 5);
   TRY(logical_end(states));
   saver_close(saver);
@@ -182,11 +227,13 @@ static Status save_as(Stage *stage, int rank, Arena *arena) {
 static Status load_as(Stage *stage, int rank, Arena *arena) {
   char hex[65], *all = ARENA_ARRAY(arena, char, 65 * MOST_RANKS);
   Comm *comm = &stage->comms[rank];
-  TRY(checkpoint_load(arena, stage->checkpoint, &stage->program,
+  TRY(checkpoint_load(arena, stage->checkpoint, &stage->programs[rank],
                       &stage->devices[rank], comm, true));
-  TRY(params_sha256(arena, &stage->program, comm, &stage->devices[rank], hex));
+  TRY(params_sha256(arena, &stage->programs[rank], comm, &stage->devices[rank],
+                    hex));
   TRY(comm->gather(comm, hex, sizeof hex, all));
   cr_assert_str_eq(all + 65 * (comm->world - 1), hex);
+  if (rank == 0) strcpy(stage->digest, hex);
   return STATUS_OK;
 }
 
@@ -219,13 +266,15 @@ static int remove_one(const char *path, const struct stat *info, int kind,
   return 0;
 }
 
-static void load_under(const char *folder, const Placement *placement) {
+/* The digest is the same under all placements. */
+static void load_under(const char *folder, const Placement *placement,
+                       char digest[65]) {
   Stage stage;
   Checkpoint checkpoint;
   bool found;
   stage_open(&stage, placement);
   cr_assert_eq(checkpoint_find(stage.memory, stage.arena, folder,
-                               &stage.program, MATCH_resume, &checkpoint,
+                               &stage.programs[0], MATCH_resume, &checkpoint,
                                &found)
                    .code,
                STATUS_ok);
@@ -233,11 +282,14 @@ static void load_under(const char *folder, const Placement *placement) {
   stage.checkpoint = &checkpoint;
   run_ranks(&stage);
   visit_elements(&stage, true);
+  if (!digest[0]) strcpy(digest, stage.digest);
+  cr_assert_str_eq(stage.digest, digest, "%s", placement->name);
   checkpoint_close(&checkpoint);
   stage_close(&stage);
 }
 
 Test(placements, every_one_loads_what_every_other_saved) {
+  char digest[65] = "";
   for (int from = 0; from < ARRAY_LENGTH(placements); from++) {
     char folder[] = "/tmp/dnn-test-XXXXXX";
     cr_assert(mkdtemp(folder));
@@ -247,7 +299,7 @@ Test(placements, every_one_loads_what_every_other_saved) {
     visit_elements(&stage, false);
     run_ranks(&stage);
     for (int to = 0; to < ARRAY_LENGTH(placements); to++)
-      load_under(folder, &placements[to]);
+      load_under(folder, &placements[to], digest);
     stage_close(&stage);
     nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
   }
@@ -260,7 +312,8 @@ static void check_runs(const DnnTensor *tensor, int rank, int64_t from,
   int64_t local_of[512];
   cr_assert_leq(n, 512);
   memset(local_of, -1, sizeof local_of);
-  for (int64_t k = 0; k < tensor_local_elements(tensor); k++) {
+  for (int64_t k = 0;
+       tensor_is_held(tensor, rank) && k < tensor_local_elements(tensor); k++) {
     int64_t index = tensor_logical_index(tensor, rank, k);
     if (index >= 0) local_of[index] = k;
   }
@@ -330,7 +383,7 @@ Test(placements, odd_values_are_counted_over_all_ranks) {
     bool found;
     stage_open(&stage, &placements[to]);
     cr_assert_eq(checkpoint_find(stage.memory, stage.arena, folder,
-                                 &stage.program, MATCH_resume, &checkpoint,
+                                 &stage.programs[0], MATCH_resume, &checkpoint,
                                  &found)
                      .code,
                  STATUS_ok);
