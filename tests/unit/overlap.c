@@ -76,7 +76,7 @@ static Step compile_step(const char *model, const char *sizes,
   cr_assert_eq(driver_compile(&c, STATION_program), COMPILE_done, "%s", plan);
   LaunchList launches = {0};
   KernelSet *kernels = kernel_set_create(module, c.target.backend);
-  const EntryPoint *train = &c.program.entry_points[0];
+  const EntryPoint *train = &driver_only_program(&c)->entry_points[0];
   cr_assert_str_eq(train->name, "train");
   cr_assert_eq(select_entry_point(kernels, train, NULL, NULL, &launches).code,
                STATUS_ok);
