@@ -1,32 +1,115 @@
 /*
  * eliminated.c -- prices the plans that elimination finds, as whole programs,
  * until enough of them fit.
+ *
+ *     form                       estimate     price     err       next
+ *     data 2 x tensor 4, ZeRO 3  55.8         67.1      by 1.20
+ *     data 2 x tensor 4, ZeRO 2  57.8                   by 1.20   69.4
+ *     data 8, ZeRO 3             64.3                   unknown   64.3, so this
+ *
+ * The next one is the fastest by estimates that are corrected by what has been
+ * priced: of its form, else of its kind; bytes else by ZeRO and recomputation.
  */
 #include "planner/descent/descent.h"
 #include "planner/elimination.h"
 
-/* How far the bytes of a program lie from their estimate. */
+/* How far the prices of a form, kind or setting lie from their estimates. */
 typedef struct Correction {
-  Candidate of;
-  double factor;
+  uint64_t of;
+  double step, peak;
+  bool fits;
 } Correction;
 
-typedef struct Corrections {
-  VEC(Correction) list;
-} Corrections;
+typedef struct Judging {
+  Pricing *p;
+  EliminatedPlans plans;
+  VEC(Correction) corrections;
+  Map *taken; /* numbers of plans + 1 */
+  Ps worth;   /* settings that are estimated to be slower are left out */
+  int n_fit;
+} Judging;
 
-static bool has_equal_settings(const Candidate *a, const Candidate *b) {
-  return a->n_axes == b->n_axes && a->sizes[0] == b->sizes[0] &&
-         a->zero == b->zero && a->microbatches == b->microbatches &&
-         a->remats == b->remats && a->layers == b->layers;
+/* Returns NULL if nothing is known. */
+static const Correction *correction_of(const Judging *j, uint64_t of) {
+  for (int i = j->corrections.n - 1; i >= 0; i--)
+    if (j->corrections.data[i].of == of) return &j->corrections.data[i];
+  return NULL;
 }
 
-/* Returns 0 if nothing is known. */
-static double factor_of(const Corrections *corrections, const Candidate *c) {
-  for (int i = corrections->list.n - 1; i >= 0; i--)
-    if (has_equal_settings(&corrections->list.data[i].of, c))
-      return corrections->list.data[i].factor;
-  return 0;
+static bool has_fitting(const Judging *j, uint64_t form) {
+  for (int i = 0; i < j->corrections.n; i++)
+    if (j->corrections.data[i].of == form && j->corrections.data[i].fits)
+      return true;
+  return false;
+}
+
+/* The estimates of a plan as they are mostly priced. */
+static EliminatedPlan corrected(const Judging *j, int at) {
+  EliminatedPlan plan = j->plans.list.data[at];
+  const Correction *of = correction_of(j, plan.form);
+  if (!of) of = correction_of(j, plan.kind);
+  if (of) plan.step = (Ps)((double)plan.step * of->step);
+  if (!of) of = correction_of(j, plan.setting);
+  if (of) plan.peak = (Bytes)((double)plan.peak * of->peak);
+  return plan;
+}
+
+static const void *key_of(int at) {
+  return (const void *)(intptr_t)(at + 1);
+}
+
+/* A plan that is to be priced next. */
+typedef struct Choice {
+  int at; /* -1: there is none */
+  Ps step;
+  bool is_new; /* of a form of which no plan fits so far, and it may be faster
+                  than all that do */
+} Choice;
+
+static bool is_before(const Choice *a, const Choice *b) {
+  return a->is_new != b->is_new ? a->is_new : a->step < b->step;
+}
+
+/* Plans with higher estimates are seldom faster than the best that fits. */
+static Ps worth_of(const Pricing *p) {
+  enum { SURE = 32 };
+  if (!p->best || price_missing(&p->best->price) > 0) return INT64_MAX / 2;
+  return p->best->price.step + p->best->price.step / SURE;
+}
+
+/* The fastest one that may fit, new forms first. */
+static Choice next_plan(const Judging *j) {
+  Ps worth = worth_of(j->p);
+  Choice best = {-1, 0, false};
+  for (int i = 0; i < j->plans.list.n; i++) {
+    if (map_has(j->taken, key_of(i)) || !j->plans.list.data[i].fits) continue;
+    EliminatedPlan plan = corrected(j, i);
+    Choice one = {i, plan.step,
+                  plan.step < worth && !has_fitting(j, plan.form)};
+    if (plan.peak > j->p->input->memory) continue;
+    if (best.at < 0 || is_before(&one, &best)) best = one;
+  }
+  return best;
+}
+
+/* A plan that does not fit says how much less its settings must aim at. */
+static void price_plan(Judging *j, int at) {
+  const EliminatedPlan plan = j->plans.list.data[at];
+  const Candidate c = eliminated_candidate(&j->plans, at);
+  const Scored *scored = pricing_one(j->p, &c);
+  map_put(j->taken, key_of(at), (void *)key_of(at));
+  if (!scored || !scored->price.is_legal) return;
+  double peak = (double)scored->price.peak / (double)plan.peak;
+  double step = (double)scored->price.step / (double)plan.step;
+  bool fits = price_missing(&scored->price) == 0;
+  const uint64_t keys[] = {plan.setting, plan.kind, plan.form};
+  for (int i = 0; i < ARRAY_LENGTH(keys); i++)
+    vec_push(j->p->arena, &j->corrections,
+             ((Correction){keys[i], step, peak, fits}));
+  j->n_fit += fits;
+  if (!fits)
+    eliminate_in_less(&j->plans, at,
+                      (Bytes)((double)j->p->input->memory / peak * 0.99));
 }
 
 /* How many whole programs are priced: few of large ones. */
@@ -37,48 +120,45 @@ static int whole_prices(const Pricing *p) {
 }
 
 /* Prices what elimination finds in so much memory, up to `end` candidates in
- * all.  Returns whether one fits.  Those are left out that would not fit by the
- * bytes of equal settings, or are far slower than the best. */
-static bool price_found(Pricing *p, Bytes memory, int end,
-                        Corrections *corrections) {
-  enum { MOST_FOUND = 48 };
-  EliminationResult found = eliminate_plans(&p->space, memory, MOST_FOUND);
-  int n_fit = 0, enough = (end - p->n_priced) / 2;
-  p->units = found.reason
+ * all.  Returns whether one fits. */
+static bool price_found(Judging *j, Bytes memory, int end) {
+  Pricing *p = j->p;
+  j->plans = eliminate_plans(&p->space, memory, j->worth);
+  j->taken = map_create(p->arena);
+  int enough = (end - p->n_priced) / 2;
+  p->units = j->plans.reason
                  ? arena_printf(p->arena, "no operator placed by itself (%s)",
-                                found.reason)
+                                j->plans.reason)
                  : "operators and values over meshes of up to 2 axes on all "
                    "ranks where tables stay small, under some weightings, "
                    "with shards of windows whole and kernels not split";
-  for (int i = 0; i < found.n && p->n_priced < end && !pricing_is_over(p);
-       i++) {
-    if (n_fit > 0 && end - p->n_priced <= enough) break;
-    const Candidate *c = &found.candidates[i];
-    double estimate = (double)found.peaks[i];
-    if (estimate * factor_of(corrections, c) > (double)p->input->memory)
-      continue;
-    const Scored *scored = pricing_one(p, c);
-    if (!scored || !scored->price.is_legal) continue;
-    double factor = (double)scored->price.peak / estimate;
-    vec_push(p->arena, &corrections->list, ((Correction){*c, factor}));
-    n_fit += price_missing(&scored->price) == 0;
+  while (p->n_priced < end && !pricing_is_over(p)) {
+    Choice next = next_plan(j);
+    bool has_enough = j->n_fit > 0 && end - p->n_priced <= enough;
+    if (next.at < 0 || (has_enough && !next.is_new)) break;
+    price_plan(j, next.at);
   }
-  return n_fit > 0;
+  return j->n_fit > 0;
 }
 
 bool price_eliminated(Pricing *p, const Candidates *starts) {
   enum { MOST_ROUNDS_OF_MEMORY = 4 };
   Bytes memory = p->input->memory;
-  Corrections corrections = {0};
+  Judging j = {.p = p, .worth = INT64_MAX / 2};
   bool fits = false;
   int at_once = whole_prices(p), most = p->most;
   if (!p->input->kernels) return false;
   p->prices_whole = true;
   /* So that there is a plan if a signal comes. */
-  if (starts->n > 0) pricing_one(p, &starts->data[0]);
+  const Scored *plain = starts->n > 0 ? pricing_one(p, &starts->data[0]) : NULL;
+  if (plain && plain->price.is_legal && price_missing(&plain->price) > 0) {
+    price_lean_start(p);
+    j.worth = worth_of(p);
+  }
   for (int i = 0; i < MOST_ROUNDS_OF_MEMORY && !fits && !pricing_is_over(p);
        i++) {
-    fits = price_found(p, memory, p->n_priced + at_once / 2, &corrections);
+    fits = price_found(&j, memory, p->n_priced + at_once / 2);
+    if (j.plans.reason) break; /* and less memory has no more */
     memory -= memory / 5;
   }
   if (fits && p->n_priced + at_once / 2 < most)

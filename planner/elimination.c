@@ -1,26 +1,36 @@
 /*
  * elimination.c -- walks over places and numbers of micro-batches, has each
- * solved (propose.c), and writes the best proposals as candidates.
+ * solved (propose.c), and writes proposals as candidates.
  *
  * Micro-batches cost time and save memory, and less memory may do without
  * computing blocks again, so all powers of two are tried that divide the batch.
+ *
+ * Estimates err, and those of plans with much communication most.  So what is
+ * worth a look is decided twice: among the plans of a mesh whose batch has
+ * equal shards, which err alike, and with more patience among all.
  */
 #include "planner/elimination.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "planner/proposal_text.h"
 
-typedef struct EliminationSearch {
+/* The fastest proposal that fits, of one mesh and axes of the batch. */
+typedef struct BestOfKind {
+  const Mesh *mesh;
+  int batch_axes;
+  Ps step;
+} BestOfKind;
+
+struct EliminationSearch {
   const Space *space;
   Arena *arena;
   const Units *units;
   SpaceRequest of;
   Proposals proposals;
   Bytes memory;
-  Ps best; /* step of the fastest proposal that fits */
-} EliminationSearch;
+  Ps worth; /* settings that are slower get no more */
+  Ps best;  /* step of the fastest proposal that fits */
+  VEC(BestOfKind) kinds;
+};
 
 /* ---- pins ---- */
 
@@ -49,32 +59,59 @@ static unsigned zeros_of(const EliminationSearch *s) {
   return s->space->input->ranks > 1 ? 0xfu : 1u;
 }
 
-static void note_proposals(EliminationSearch *s, int first) {
+static BestOfKind *best_of_kind(EliminationSearch *s, const Mesh *mesh,
+                                int batch_axes) {
+  for (int i = 0; i < s->kinds.n; i++)
+    if (s->kinds.data[i].mesh == mesh &&
+        s->kinds.data[i].batch_axes == batch_axes)
+      return &s->kinds.data[i];
+  vec_push(s->arena, &s->kinds, ((BestOfKind){mesh, batch_axes, s->best}));
+  s->kinds.data[s->kinds.n - 1].step = INT64_MAX / 2;
+  return &s->kinds.data[s->kinds.n - 1];
+}
+
+/* A twentieth slower than the best of its kind, three tenths than any. */
+static Ps worth_of(const EliminationSearch *s, const BestOfKind *kind) {
+  Ps of_kind = kind->step + kind->step / 20;
+  Ps of_all = s->best + s->best / 10 * 3;
+  if (of_all > s->worth) of_all = s->worth;
+  return of_kind < of_all ? of_kind : of_all;
+}
+
+static void note_proposals(EliminationSearch *s, int first, BestOfKind *kind) {
   for (int i = first; i < s->proposals.list.n; i++) {
     const Proposal *p = &s->proposals.list.data[i];
     if (p->fits && p->step < s->best) s->best = p->step;
+    if (p->fits && p->step < kind->step) kind->step = p->step;
   }
+}
+
+static ProposeRequest request_of(const EliminationSearch *s,
+                                 const SpacePlace *place, int64_t microbatches,
+                                 int batch_axes) {
+  return (ProposeRequest){.of = &s->of,
+                          .place = place,
+                          .microbatches = microbatches,
+                          .batch_axes = batch_axes,
+                          .may_recompute = s->space->n_remats > 0,
+                          .is_wide = s->space->n_remats == 0 || mesh_pins(s),
+                          .memory = s->memory,
+                          .worth = INT64_MAX / 2};
 }
 
 /* Returns the levels of ZeRO under which the parameters fit. */
 static unsigned propose_for(EliminationSearch *s, const SpacePlace *place,
                             int64_t microbatches, unsigned zeros) {
-  ProposeRequest request = {.of = &s->of,
-                            .place = place,
-                            .microbatches = microbatches,
-                            .batch_axes = ANY_AXES,
-                            .zeros = zeros,
-                            .may_recompute = s->space->n_remats > 0,
-                            .is_wide = s->space->n_remats == 0 || mesh_pins(s),
-                            .memory = s->memory};
   unsigned fitting = 0;
   int last = microbatches > 1 ? (1 << place->mesh->n_axes) - 1 : 0;
   for (int axes = last; axes >= 0; axes--) {
-    int first = s->proposals.list.n;
-    if (microbatches > 1) request.batch_axes = axes;
-    request.worth = s->best + s->best / 20;
+    int first = s->proposals.list.n, of = microbatches > 1 ? axes : ANY_AXES;
+    BestOfKind *kind = best_of_kind(s, place->mesh, of);
+    ProposeRequest request = request_of(s, place, microbatches, of);
+    request.zeros = zeros;
+    request.worth = worth_of(s, kind);
     fitting |= propose(s->arena, &request, &s->proposals);
-    note_proposals(s, first);
+    note_proposals(s, first, kind);
   }
   return fitting;
 }
@@ -97,39 +134,13 @@ static void walk_microbatches(void *user, const SpacePlace *place) {
 
 /* ---- candidates ---- */
 
-static int compare(const void *a, const void *b) {
-  const Proposal *x = a, *y = b;
-  if (x->fits != y->fits) return x->fits ? -1 : 1;
-  if (x->fits && x->step != y->step) return x->step < y->step ? -1 : 1;
-  if (x->peak != y->peak) return x->peak < y->peak ? -1 : 1;
-  return x->zero - y->zero;
-}
-
-/* The best of each mesh and level of ZeRO first, if they are about as fast as
- * the best of all, then the others: the best of one mesh are often alike. */
-static void order(Proposals *proposals) {
-  int n = 0;
-  for (int i = 0; i < proposals->list.n; i++) {
-    Proposal p = proposals->list.data[i];
-    Ps best = proposals->list.data[0].step;
-    bool is_first = p.fits && p.step <= best + best / 4;
-    for (int k = 0; k < n && is_first; k++)
-      is_first = proposals->list.data[k].mesh != p.mesh ||
-                 proposals->list.data[k].zero != p.zero;
-    if (!is_first) continue;
-    for (int k = i; k > n; k--)
-      proposals->list.data[k] = proposals->list.data[k - 1];
-    proposals->list.data[n++] = p;
-  }
-}
-
 static void set_mesh(const EliminationSearch *s, const Proposal *p,
                      const char **names, Candidate *c) {
   const Pins *pins = mesh_pins(s);
-  c->n_axes = pins ? pins->axes.n : p->mesh->n_axes;
+  c->n_axes = pins ? pins->axes.n : p->place.mesh->n_axes;
   for (int a = 0; a < c->n_axes; a++)
     c->sizes[a] = pins ? pinned_axis_size(pins, s->space->input->ranks, a)
-                       : p->mesh->axes[a].size;
+                       : p->place.mesh->axes[a].size;
   if (!pins) c->axis_names = names;
 }
 
@@ -139,7 +150,8 @@ static Candidate candidate_of(const EliminationSearch *s, const Proposal *p) {
                  .remats = p->recomputes ? (1u << s->space->n_remats) - 1 : 0};
   const char **names = ARENA_ARRAY(s->arena, const char *, MAX_AXES);
   if (mesh_pins(s))
-    for (int a = 0; a < p->mesh->n_axes; a++) names[a] = p->mesh->axes[a].name;
+    for (int a = 0; a < p->place.mesh->n_axes; a++)
+      names[a] = p->place.mesh->axes[a].name;
   else
     proposal_axis_names(s->arena, s->units, p, names);
   set_mesh(s, p, names, &c);
@@ -148,8 +160,8 @@ static Candidate candidate_of(const EliminationSearch *s, const Proposal *p) {
   return c;
 }
 
-/* Returns whether a proposal before it has the same estimates: it is the same
- * plan on another mesh. */
+/* A proposal before it has the same estimates: it is the same plan on another
+ * mesh. */
 static bool is_known(const EliminationSearch *s, int at) {
   const Proposal *p = &s->proposals.list.data[at];
   for (int i = 0; i < at; i++) {
@@ -162,45 +174,74 @@ static bool is_known(const EliminationSearch *s, int at) {
   return false;
 }
 
-EliminationResult eliminate_plans(const Space *space, Bytes memory, int most) {
-  const SearchInput *input = space->input;
-  EliminationSearch s = {.space = space,
-                         .arena = input->arena,
-                         .memory = memory,
-                         .best = INT64_MAX / 2};
-  EliminationResult out = {0};
-  if (!input->kernels) {
-    out.reason = "there is no graph of kernels";
-    return out;
-  }
-  s.units = units_of(s.arena, input->kernels,
-                     input->pins ? input->pins->batch_dim : NULL,
-                     &input->repeats, &out.reason);
-  if (!s.units) return out;
-  s.of = (SpaceRequest){.arena = s.arena,
-                        .units = s.units,
-                        .slice = input->slice,
-                        .model = input->model,
-                        .ranks = input->ranks,
-                        .pins = input->pins};
-  out.reason = pins_reason(&s);
-  if (out.reason) return out;
+static EliminatedPlan estimates_of(const EliminationSearch *s, int at) {
+  const Proposal *p = &s->proposals.list.data[at];
+  uint64_t kind = 53;
+  for (int a = 0; a < p->place.mesh->n_axes; a++)
+    kind = hash_mix(kind, (uint64_t)p->place.mesh->axes[a].size * 2 +
+                              proposal_shards_batch(s->units, p, a));
+  uint64_t setting = hash_mix(59, (uint64_t)p->zero * 2 + p->recomputes);
+  return (EliminatedPlan){.step = p->step,
+                          .peak = p->peak,
+                          .fits = p->fits && !is_known(s, at),
+                          .kind = kind,
+                          .setting = setting,
+                          .form = hash_mix(kind, setting)};
+}
+
+/* By the same numbers as the proposals. */
+static void list_proposals(EliminatedPlans *plans) {
+  EliminationSearch *s = plans->search;
+  for (int i = plans->list.n; i < s->proposals.list.n; i++)
+    vec_push(s->arena, &plans->list, estimates_of(s, i));
+}
+
+static const char *begin(EliminationSearch *s) {
+  const SearchInput *input = s->space->input;
+  const char *reason = NULL;
+  if (!input->kernels) return "there is no graph of kernels";
+  s->units = units_of(s->arena, input->kernels,
+                      input->pins ? input->pins->batch_dim : NULL,
+                      &input->repeats, &reason);
+  if (!s->units) return reason;
+  s->of = (SpaceRequest){.arena = s->arena,
+                         .units = s->units,
+                         .slice = input->slice,
+                         .model = input->model,
+                         .ranks = input->ranks,
+                         .pins = input->pins};
+  return pins_reason(s);
+}
+
+EliminatedPlans eliminate_plans(const Space *space, Bytes memory, Ps worth) {
+  EliminationSearch *s = ARENA_NEW(space->input->arena, EliminationSearch);
+  *s = (EliminationSearch){.space = space,
+                           .arena = space->input->arena,
+                           .memory = memory,
+                           .worth = worth,
+                           .best = INT64_MAX / 4};
+  EliminatedPlans out = {.reason = begin(s), .search = s};
   int n_spaces;
   const SpaceInfo *spaces = spaces_all(&n_spaces);
-  spaces_visit(spaces, n_spaces, &s.of, walk_microbatches, &s);
-  if (s.proposals.list.n > 0)
-    qsort(s.proposals.list.data, (size_t)s.proposals.list.n,
-          sizeof *s.proposals.list.data, compare);
-  order(&s.proposals);
-  Candidate *candidates = ARENA_ARRAY(s.arena, Candidate, most);
-  Bytes *peaks = ARENA_ARRAY(s.arena, Bytes, most);
-  for (int i = 0; i < s.proposals.list.n && out.n < most; i++) {
-    if (is_known(&s, i)) continue;
-    peaks[out.n] = s.proposals.list.data[i].peak;
-    candidates[out.n++] = candidate_of(&s, &s.proposals.list.data[i]);
-  }
-  out.candidates = candidates;
-  out.peaks = peaks;
-  if (out.n == 0) out.reason = "a table would be too large, or nothing fits";
+  if (out.reason) return out;
+  spaces_visit(spaces, n_spaces, &s->of, walk_microbatches, s);
+  list_proposals(&out);
+  if (out.list.n == 0)
+    out.reason = "a table would be too large, or nothing fits";
   return out;
+}
+
+void eliminate_in_less(EliminatedPlans *plans, int at, Bytes memory) {
+  EliminationSearch *s = plans->search;
+  const Proposal p = s->proposals.list.data[at];
+  ProposeRequest request =
+      request_of(s, &p.place, p.microbatches, p.batch_axes);
+  request.zeros = 1u << p.zero;
+  request.memory = memory;
+  propose(s->arena, &request, &s->proposals);
+  list_proposals(plans);
+}
+
+Candidate eliminated_candidate(const EliminatedPlans *plans, int at) {
+  return candidate_of(plans->search, &plans->search->proposals.list.data[at]);
 }

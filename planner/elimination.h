@@ -6,16 +6,33 @@
 #define PLANNER_ELIMINATION_H
 
 #include "planner/pricing.h"
+#include "planner/propose.h"
 
-typedef struct EliminationResult {
-  const char *reason; /* why there are no candidates; or NULL */
-  int n;
-  const Candidate *candidates; /* by their estimates, the best first */
-  const Bytes *peaks;          /* estimates of the bytes of each */
-} EliminationResult;
+typedef struct EliminationSearch EliminationSearch;
 
-/* Returns plans that are estimated to fit into `memory`. */
-EliminationResult eliminate_plans(const Space *space, Bytes memory, int most);
+/* A plan that elimination found, by its estimates. */
+typedef struct EliminatedPlan {
+  Ps step;
+  Bytes peak;
+  bool fits; /* into the memory that was asked for */
+  /* Equal for plans whose estimates err alike: of one mesh whose axes shard the
+   * batch alike, with equal ZeRO and recomputation, and with both. */
+  uint64_t kind, setting, form;
+} EliminatedPlan;
+
+typedef struct EliminatedPlans {
+  const char *reason; /* why there are none; or NULL */
+  VEC(EliminatedPlan) list;
+  EliminationSearch *search;
+} EliminatedPlans;
+
+/* Returns plans of all settings, the most of which are estimated to fit into
+ * `memory`.  Those that need more time than `worth` are left out. */
+EliminatedPlans eliminate_plans(const Space *space, Bytes memory, Ps worth);
+/* Adds plans with the settings of plan `at` that are estimated to fit into less
+ * memory. */
+void eliminate_in_less(EliminatedPlans *plans, int at, Bytes memory);
+Candidate eliminated_candidate(const EliminatedPlans *plans, int at);
 
 /* ---- eliminated.c ---- */
 

@@ -25,8 +25,7 @@ typedef struct LineWriter {
 
 /* ---- names of axes ---- */
 
-/* The products whose batch, or another dim of data, an axis shards. */
-static const char *role_of(const Units *units, const Proposal *proposal,
+bool proposal_shards_batch(const Units *units, const Proposal *proposal,
                            int axis) {
   int batch = 0, others = 0;
   for (int u = 0; u < units->units.n; u++) {
@@ -38,16 +37,16 @@ static const char *role_of(const Units *units, const Proposal *proposal,
     else
       others++;
   }
-  return batch > others ? "data" : "tensor";
+  return batch > others;
 }
 
 void proposal_axis_names(Arena *arena, const Units *units,
                          const Proposal *proposal, const char **names) {
   const char *roles[MAX_AXES];
-  for (int a = proposal->mesh->n_axes - 1; a >= 0; a--) {
+  for (int a = proposal->place.mesh->n_axes - 1; a >= 0; a--) {
     int n_inside = 0;
-    roles[a] = role_of(units, proposal, a);
-    for (int b = a + 1; b < proposal->mesh->n_axes; b++)
+    roles[a] = proposal_shards_batch(units, proposal, a) ? "data" : "tensor";
+    for (int b = a + 1; b < proposal->place.mesh->n_axes; b++)
       n_inside += strcmp(roles[b], roles[a]) == 0;
     names[a] = mesh_axis_name(arena, roles[a], n_inside);
   }
@@ -70,8 +69,8 @@ static void add_dim(LineWriter *w, Name dim, AxisList list, int *n) {
 }
 
 static AxisList axes_of(const LineWriter *w, int unit, int loop) {
-  return assignment_axes(w->proposal->mesh, w->proposal->assignments[unit],
-                         loop);
+  return assignment_axes(w->proposal->place.mesh,
+                         w->proposal->assignments[unit], loop);
 }
 
 /* ---- paths ---- */

@@ -8,6 +8,9 @@
 #include "ir/plan/graph_paths.h"
 #include "planner/propose.h"
 
+/* Returns whether the axis shards the batch of most units that it shards. */
+bool proposal_shards_batch(const Units *units, const Proposal *proposal,
+                           int axis);
 /* The names of the axes by what they shard: "data", "sequence", "tensor". */
 void proposal_axis_names(Arena *arena, const Units *units,
                          const Proposal *proposal, const char **names);

@@ -231,8 +231,9 @@ static int add_proposal(Arena *arena, Proposer *p, const int *values,
                         const Aim *aim, Proposals *out) {
   const Units *units = p->r->of->units;
   Total total = total_of(p, values, aim->recomputes);
-  Proposal made = {.mesh = p->r->place->mesh,
+  Proposal made = {.place = *p->r->place,
                    .microbatches = p->r->microbatches,
+                   .batch_axes = p->r->batch_axes,
                    .zero = aim->zero,
                    .recomputes = aim->recomputes,
                    .step = step_of(&total, aim),
@@ -240,7 +241,7 @@ static int add_proposal(Arena *arena, Proposer *p, const int *values,
   made.fits = made.peak <= p->r->memory;
   for (int i = 0; i < out->list.n; i++) {
     const Proposal *other = &out->list.data[i];
-    if (other->mesh == made.mesh && other->zero == made.zero &&
+    if (other->place.mesh == made.place.mesh && other->zero == made.zero &&
         other->microbatches == made.microbatches &&
         other->recomputes == made.recomputes && other->step == made.step &&
         other->peak == made.peak)
@@ -316,7 +317,7 @@ static bool propose_setting(Arena *arena, Proposer *p, Aim aim, int *values,
     const Proposal *made = &out->list.data[at];
     if (made->step > p->r->worth) return false;
     if (made->fits) return true;
-    if (i == 0) unit = (double)made->step * WEIGHT_ONE / (double)p->r->memory;
+    if (i == 0) unit = (double)made->step * WEIGHT_ONE / (double)made->peak;
   }
   return false;
 }

@@ -21,8 +21,9 @@ typedef struct ProposeRequest {
 
 /* One assignment for each unit, and what it is estimated to take. */
 typedef struct Proposal {
-  const Mesh *mesh;
+  SpacePlace place;
   int64_t microbatches;
+  int batch_axes; /* as in the request */
   int zero;
   bool recomputes;
   const Assignment *assignments; /* by unit */

@@ -29,6 +29,11 @@ void descent_starts(Pricing *p, Candidates *list);
  * one all ranks on one axis. */
 Candidate plain_candidate(const Pricing *p);
 
+/* Prices data parallelism that keeps the fewest bytes: ZeRO 3, the largest
+ * number of micro-batches, repeats computed again unless it fits without; then
+ * with as few micro-batches as fit. */
+void price_lean_start(Pricing *p);
+
 /* ---- descent.c ---- */
 
 /* Settles the best starts, and descends from the best of these. */

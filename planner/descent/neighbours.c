@@ -1,7 +1,7 @@
 /*
  * neighbours.c -- goes from the best priced candidates to neighbours that are
- * better: one setting up or down, or lines about names in place of those about
- * paths.
+ * better: one setting up or down, or the batch over all ranks in place of lines
+ * about paths.
  */
 #include "planner/descent/descent.h"
 
@@ -68,27 +68,6 @@ static void try_batch_alone(Pricing *p, const Scored *at) {
   pricing_all(p, &list);
 }
 
-/* Lines about names put the parameters over the inner axis, for the fastest of
- * those with two axes whose lines about paths take too many bytes. */
-static void try_names(Pricing *p) {
-  const Scored *at = NULL;
-  for (int i = 0; i < p->scored.n; i++) {
-    const Scored *s = p->scored.data[i];
-    if (s->price.is_legal && s->candidate.n_axes == 2 &&
-        s->price.step < p->best->price.step &&
-        (!at || s->price.step < at->price.step))
-      at = s;
-  }
-  Candidates list = {0};
-  for (int i = 0; i < p->space.n_sets && at; i++) {
-    Candidate c = {.n_axes = 2,
-                   .sizes = {at->candidate.sizes[0], at->candidate.sizes[1]},
-                   .dims = {0, p->space.sets[i]}};
-    add_settings_of(p, &list, c, &at->candidate);
-  }
-  pricing_all(p, &list);
-}
-
 /* The starts of the descent in the settings of the best, with and without a
  * whole batch, as far as half of what may still be priced. */
 static void try_starts(Pricing *p) {
@@ -132,15 +111,16 @@ static void try_layers(Pricing *p) {
 }
 
 /* Goes to neighbours as long as they are better; first to those that mostly
- * are. */
+ * are.  All sizes are tried last, since they rarely matter. */
 static void climb(Pricing *p, const Scored *at) {
-  static VaryFn *const moves[] = {
-      vary_prefetch,    vary_microbatches_near, vary_bucket, vary_zero_near,
-      vary_remats_near, vary_attention,         vary_sizes};
+  static VaryFn *const moves[] = {vary_prefetch,    vary_microbatches_near,
+                                  vary_bucket,      vary_zero_near,
+                                  vary_remats_near, vary_attention};
   for (const Scored *before = NULL; before != at && !pricing_is_over(p);) {
     before = at;
     for (int i = 0; i < ARRAY_LENGTH(moves); i++)
       at = try_moves(p, moves[i], at);
+    if (at == before) at = try_moves(p, vary_sizes, at);
   }
 }
 
@@ -149,7 +129,6 @@ void climb_from_best(Pricing *p) {
   bool has_time = p->most - p->n_priced >= MANY_PRICES;
   Map *taken = map_create(p->arena);
   try_batch_alone(p, p->best);
-  try_names(p);
   if (has_time) try_starts(p);
   for (int i = 0; i < MOST_CLIMBS && !pricing_is_over(p); i++) {
     const Scored *at = scored_take_best((const Scored *const *)p->scored.data,

@@ -108,3 +108,26 @@ void descent_starts(Pricing *p, Candidates *list) {
     add_products(p, list, p->space.sets[i]);
   }
 }
+
+/* ---- the lean start ---- */
+
+static bool price_fits(const Scored *scored) {
+  return scored && scored->price.is_legal && price_missing(&scored->price) == 0;
+}
+
+void price_lean_start(Pricing *p) {
+  Candidate c = plain_candidate(p);
+  const Scored *at = NULL;
+  c.microbatches = 1;
+  c.zero = 3;
+  divide_batch(p, &c);
+  for (int again = 0; again < 2 && !price_fits(at); again++) {
+    c.remats = again ? (1u << p->space.n_remats) - 1 : 0;
+    pricing_pin(p, &c);
+    at = pricing_one(p, &c);
+  }
+  bool is_pinned = pricing_pins(p) && pricing_pins(p)->microbatches.is_set;
+  for (; !is_pinned && price_fits(at) && c.microbatches % 2 == 0;
+       at = pricing_one(p, &c))
+    c.microbatches /= 2;
+}

@@ -57,7 +57,8 @@ static bool start_at_proposal(const Program *program, Arena *arena,
                         .slice = &d->slice,
                         .model = &d->model};
   int n_spaces;
-  SpacePlace place = {.space = spaces_all(&n_spaces), .mesh = d->proposal.mesh};
+  SpacePlace place = {.space = spaces_all(&n_spaces),
+                      .mesh = d->proposal.place.mesh};
   ProposeRequest request = {.of = &space,
                             .place = &place,
                             .microbatches = d->proposal.microbatches,
@@ -100,16 +101,17 @@ static const char *text_of(const Program *program, Arena *arena,
   Text out = text_create(arena);
   proposal_axis_names(arena, program->units, p, names);
   text_add(&out, "mesh {\n");
-  for (int a = 0; a < p->mesh->n_axes; a++)
-    text_printf(&out, "  %s = %d\n", names[a], (int)p->mesh->axes[a].size);
+  for (int a = 0; a < p->place.mesh->n_axes; a++)
+    text_printf(&out, "  %s = %d\n", names[a],
+                (int)p->place.mesh->axes[a].size);
   text_add(&out, "}\n\nplan {\n");
   if (p->microbatches > 1)
     text_printf(&out, "  microbatches = %lld\n", (long long)p->microbatches);
   if (p->zero > 0)
     text_printf(&out,
-                p->mesh->n_axes > 1 ? "  zero = %d over (%s, %s)\n"
-                                    : "  zero = %d over %s\n",
-                p->zero, names[0], p->mesh->n_axes > 1 ? names[1] : "");
+                p->place.mesh->n_axes > 1 ? "  zero = %d over (%s, %s)\n"
+                                          : "  zero = %d over %s\n",
+                p->zero, names[0], p->place.mesh->n_axes > 1 ? names[1] : "");
   text_add(&out,
            proposal_lines(arena, program->units, program->paths, p, names));
   for (int i = 0; i < repeats->n && p->recomputes; i++)
@@ -126,7 +128,7 @@ bool assigned_draw(const Program *program, Arena *arena, uint64_t seed,
   Mesh *mesh = draw_mesh(choices, arena, program->subject->most_log_ranks);
   int64_t ranks = 1;
   for (int a = 0; a < mesh->n_axes; a++) ranks *= mesh->axes[a].size;
-  p->mesh = mesh;
+  p->place.mesh = mesh;
   p->microbatches = draw_microbatches(program, choices);
   p->zero = choose(choices, N_ZERO_LEVELS);
   p->recomputes = choose(choices, 3) == 2 && program->units->repeats->n > 0;

@@ -128,4 +128,14 @@ for plan in tensor_microbatches remat sixteen; do
        / = accumulate / { for (i = 4; i <= NF; i++) { sub(/,/, "", $i); if ($i in dot) bad = 1 } }
        END { exit bad }' micro.ir || fail "$plan: a product beside the sum"
 done
+# ---- with more memory a plan is found that is no slower ----
+before=0
+for limit in 32 36; do
+  "$dnnc" plan "$root/models/llama.dnn" --cluster "$root/models/h100x256.cluster" --ranks 8 \
+    --what-if "memory=${limit}GiB" --json >limit.json 2>limit.err || fail "no plan in $limit GiB: $(cat limit.err)"
+  step=$(sed -n 's/.*"step_s":\([0-9.e+-]*\).*/\1/p' limit.json)
+  awk -v step="$step" -v before="$before" 'BEGIN { exit !(before == 0 || step <= before) }' ||
+    fail "a step of $step s in $limit GiB, $before s in less"
+  before=$step
+done
 echo "no copies behind the gathers of ZeRO, no products beside their sums"
