@@ -45,11 +45,12 @@ static void add_runner(Simulation *s, Snapshot *snapshot,
   add_key(s, snapshot, waits_for);
   if (waits_for >= 0)
     add_key(s, snapshot, runner->waits_number - s->n_ended[waits_for]);
-  for (int t = 0; t < s->program->n_transfers; t++) {
-    add_key(s, snapshot, runner->n_started[t] - s->n_ended[t]);
+  for (int i = 0; i < runner->n_slots; i++) {
+    int64_t n_ended = s->n_ended[runner->transfers[i]];
+    add_key(s, snapshot, runner->n_started[i] - n_ended);
     /* Waits for what the class starts itself are not counted. */
     add_key(s, snapshot,
-            runner->n_waited[t] ? runner->n_waited[t] - s->n_ended[t] : 0);
+            runner->n_waited[i] ? runner->n_waited[i] - n_ended : 0);
   }
   add_key(s, snapshot, runner->loops.n);
   for (int i = 0; i < runner->loops.n; i++) {
@@ -166,13 +167,12 @@ static void add_counters(Simulation *s, int64_t *counters, int n) {
 }
 
 void recurrence_prepare(Simulation *s) {
-  int n_transfers = s->program->n_transfers;
   add_counters(s, &s->now, 1);
-  add_counters(s, s->n_ended, n_transfers);
+  add_counters(s, s->n_ended, s->program->n_transfers);
   for (int c = 0; c < s->program->n_classes; c++) {
     Runner *runner = &s->runners[c];
-    add_counters(s, runner->n_started, n_transfers);
-    add_counters(s, runner->n_waited, n_transfers);
+    add_counters(s, runner->n_started, runner->n_slots);
+    add_counters(s, runner->n_waited, runner->n_slots);
     add_counters(s, runner->totals, N_TOTALS * s->program->n_terms);
     add_counters(s, &runner->waits_number, 1);
   }

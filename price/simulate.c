@@ -100,7 +100,7 @@ static void start_transfer(Simulation *s, int class, const SimAction *action) {
   SimQueue *queue = &runner->queues[action->queue];
   vec_push(s->arena, &under->members,
            (Member){class, action->queue, action->id, runner->step, NULL});
-  runner->n_started[action->transfer]++;
+  runner->n_started[simulation_slot(runner, action)]++;
   if (queue->first)
     find_member(queue->last, class)->next = under;
   else
@@ -203,10 +203,10 @@ static void end_iteration(Simulation *s, Runner *runner) {
 
 /* Returns whether the class goes on at once. */
 static bool wait_for(Simulation *s, Runner *runner, const SimAction *action) {
-  int id = action->transfer;
-  int64_t number = runner->n_started[id] > 0
-                       ? runner->n_started[id] - action->back
-                       : ++runner->n_waited[id];
+  int id = action->transfer, slot = simulation_slot(runner, action);
+  int64_t number = runner->n_started[slot] > 0
+                       ? runner->n_started[slot] - action->back
+                       : ++runner->n_waited[slot];
   ASSERT(number > 0);
   runner->at++;
   if (s->n_ended[id] >= number) return true;
@@ -361,12 +361,33 @@ static Ps *new_totals(const Simulation *s) {
   return ARENA_ARRAY(s->arena, Ps, N_TOTALS * s->program->n_terms);
 }
 
-static void make_runner(Simulation *s, Runner *runner, const SimClass *class) {
-  const SimProgram *program = s->program;
+/* `slot_of` has -1 for each transfer, before and afterwards. */
+static void make_slots(Simulation *s, Runner *runner, int *slot_of) {
+  const SimClass *class = runner->class;
+  int *slots = ARENA_ARRAY(s->arena, int, class->n_actions + 1);
+  VEC(int) transfers = {0};
+  for (int i = 0; i < class->n_actions; i++) {
+    const SimAction *action = &class->actions[i];
+    if (action->kind != SIM_start && action->kind != SIM_wait) continue;
+    if (slot_of[action->transfer] < 0) {
+      slot_of[action->transfer] = transfers.n;
+      vec_push(s->arena, &transfers, action->transfer);
+    }
+    slots[i] = slot_of[action->transfer];
+  }
+  for (int i = 0; i < transfers.n; i++) slot_of[transfers.data[i]] = -1;
+  runner->slots = slots;
+  runner->n_slots = transfers.n;
+  runner->transfers = transfers.data;
+  runner->n_started = ARENA_ARRAY(s->arena, int64_t, transfers.n + 1);
+  runner->n_waited = ARENA_ARRAY(s->arena, int64_t, transfers.n + 1);
+}
+
+static void make_runner(Simulation *s, Runner *runner, const SimClass *class,
+                        int *slot_of) {
   *runner = (Runner){.class = class, .waits_for = -1, .moved = -SIM_REST};
   runner->queues = ARENA_ARRAY(s->arena, SimQueue, class->n_queues);
-  runner->n_started = ARENA_ARRAY(s->arena, int64_t, program->n_transfers);
-  runner->n_waited = ARENA_ARRAY(s->arena, int64_t, program->n_transfers);
+  make_slots(s, runner, slot_of);
   runner->totals = new_totals(s);
   runner->before = new_totals(s);
   runner->step_ends = ARENA_ARRAY(s->arena, Ps, s->n_steps);
@@ -473,8 +494,10 @@ SimResult simulate(Arena *arena, const SimProgram *program, int n_steps,
   s.runners = ARENA_ARRAY(arena, Runner, program->n_classes);
   s.n_ended = ARENA_ARRAY(arena, int64_t, program->n_transfers);
   s.demand = ARENA_ARRAY(arena, int64_t, program->n_links);
+  int *slot_of = ARENA_ARRAY(arena, int, program->n_transfers + 1);
+  for (int t = 0; t < program->n_transfers; t++) slot_of[t] = -1;
   for (int c = 0; c < program->n_classes; c++)
-    make_runner(&s, &s.runners[c], &program->classes[c]);
+    make_runner(&s, &s.runners[c], &program->classes[c], slot_of);
   s.has_gaps = sim_has_gaps(program);
   recurrence_prepare(&s);
   for (;;) {

@@ -58,7 +58,12 @@ typedef struct Runner {
   Ps left, begin;
   Ps moved; /* time at which it last had a transfer under way */
   bool is_running;
-  int64_t *n_started, *n_waited; /* [n_transfers] */
+  /* A class has slots for those transfers alone that it starts or waits for:
+   * of many classes each has few of all. */
+  int n_slots;
+  const int *slots;              /* by action that starts or waits */
+  const int *transfers;          /* by slot */
+  int64_t *n_started, *n_waited; /* by slot */
   int waits_for;                 /* the transfer, or -1 */
   int64_t waits_number;          /* number of ends that it waits for */
   Ps *totals;                    /* [N_TOTALS][n_terms], of all steps */
@@ -92,6 +97,12 @@ typedef struct Simulation {
 static inline Ps simulation_gap(const Simulation *s, const Runner *runner) {
   Ps gap = s->now - runner->moved;
   return gap < SIM_REST ? gap : SIM_REST;
+}
+
+/* Returns the slot of the action that a class is at. */
+static inline int simulation_slot(const Runner *runner,
+                                  const SimAction *action) {
+  return runner->slots[action - runner->class->actions];
 }
 
 /* ---- recurrence.c ---- */

@@ -585,3 +585,39 @@ Test(simulate, loops_take_as_long_as_run_in_full) {
     modules_destroy();
   }
 }
+
+/* ---- many classes ---- */
+
+/* Each class waits for a message from the one before it and sends one on. */
+static size_t bytes_of_chain(int n) {
+  Module *module = module_create();
+  Arena *arena = module->arena;
+  SimClass *classes = ARENA_ARRAY(arena, SimClass, n);
+  SimTransfer *transfers = ARENA_ARRAY(arena, SimTransfer, n);
+  static const SimLoad load = {0, 1};
+  for (int c = 0; c < n; c++) {
+    SimAction *actions = ARENA_ARRAY(arena, SimAction, 3);
+    int k = 0;
+    if (c > 0) actions[k++] = (SimAction){.kind = SIM_wait, .transfer = c - 1};
+    actions[k++] = (SimAction){.kind = SIM_run, .duration = 1};
+    if (c + 1 < n) actions[k++] = (SimAction){.kind = SIM_start, .transfer = c};
+    transfers[c] = (SimTransfer){.n_starts = 1, .n_loads = 1, .loads = &load};
+    classes[c] = (SimClass){k, 1, actions};
+  }
+  SimProgram program = {.n_classes = n,
+                        .n_transfers = n - 1,
+                        .n_links = 1,
+                        .n_terms = 1,
+                        .classes = classes,
+                        .transfers = transfers};
+  size_t before = arena_bytes(arena);
+  SimResult result = simulate(arena, &program, 1, NULL, NULL);
+  cr_assert(!result.is_stuck);
+  cr_expect_eq(result.step, 2 * n - 1);
+  return arena_bytes(arena) - before;
+}
+
+Test(simulate, memory_is_linear_in_classes) {
+  size_t few = bytes_of_chain(1000), many = bytes_of_chain(4000);
+  cr_expect_lt(many, 6 * few, "%zu and %zu bytes", few, many);
+}

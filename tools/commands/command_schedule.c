@@ -7,9 +7,10 @@
 
 #include <string.h>
 
-/* Calls of all ranks, and counters of the simulator: it has one for each
- * message on each rank. */
-enum { MOST_CALLS = 1 << 20, MOST_COUNTERS = 1 << 24 };
+/* Calls of all ranks, and ranks that the simulator looks at: all of them after
+ * each call, which takes a minute where no two calls end at one time. */
+enum { MOST_CALLS = 1 << 20 };
+#define MOST_LOOKS ((int64_t)1 << 31)
 
 /* ---- a mistake in a list ---- */
 
@@ -209,7 +210,7 @@ static bool read_shape(Tool *tool, PipelineShape *shape) {
     return false;
   }
   if (is_timed(options) && 2 * options->ranks * options->microbatches >
-                               MOST_COUNTERS / options->ranks) {
+                               MOST_LOOKS / options->ranks) {
     message_print(
         "dnnc: error: %lld ranks with %lld micro-batches are too many "
         "to be simulated\n"
