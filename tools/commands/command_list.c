@@ -2,6 +2,7 @@
  * command_list.c -- implements `dnnc list TABLE`, which prints a table of the
  * compiler.
  */
+#include "ir/pipeline/pipeline.h"
 #include "price/cost.h"
 #include "tools/commands/tools.h"
 
@@ -97,16 +98,10 @@ static void list_devices_json(Text *out) {
 }
 
 static void list_schedules(Text *out) {
-#define WORD(x) #x
-#define PLAN_VALUE(setting, name, formals, status)                             \
-  if (strcmp(#setting, "schedule") == 0)                                       \
-    text_printf(out, "%s%s%s%s%s\n", name, *formals ? "(" : "", formals,       \
-                *formals ? ")" : "",                                           \
-                strcmp(WORD(status), "later") ? "" : "  (not supported yet)");
-#include "frontend/plan/values.def"
-#undef WORD
-  text_add(out, "(a plan has one stage today, for which those that are "
-                "supported are the same)\n");
+  for (int i = 0; i < pipeline_schedule_count(); i++) {
+    const PipelineSchedule *schedule = pipeline_schedule(i);
+    text_printf(out, "%-8s %s\n", schedule->name, schedule->meaning);
+  }
 }
 
 static void list_commands(Text *out) {
