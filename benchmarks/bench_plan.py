@@ -54,10 +54,11 @@ def command(dnnc, verb, row, *options):
     return words + list(options)
 
 
-def run(words):
+def run(words, **options):
     begin = time.monotonic()
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    done = subprocess.run(words, capture_output=True, text=True, check=False,
+                          **options)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu = (after.ru_utime + after.ru_stime - before.ru_utime -
            before.ru_stime)
@@ -107,10 +108,10 @@ def meshes(text, ranks):
                       text[block.end():])
 
 
-def fastest_microbatches(dnnc, row, path):
+def fastest_microbatches(dnnc, row, path, *options):
     best = None
     for m in powers_of_two():
-        price = simulated(dnnc, row, path, "--microbatches", str(m))
+        price = simulated(dnnc, row, path, "--microbatches", str(m), *options)
         if not price:
             break
         if price["fits"]:

@@ -7,6 +7,9 @@
     python3 benchmarks/plan_claims.py losses DNNC [N [SEED]]
     python3 benchmarks/plan_claims.py refusals DNNC [N [SEED]]
     python3 benchmarks/plan_claims.py bytes  DNNC OTHER_DNNC [ROW ...]
+    python3 benchmarks/plan_claims.py away   DNNC [ROW ...]
+    python3 benchmarks/plan_claims.py methods DNNC [METHOD ...]
+    python3 benchmarks/plan_claims.py random DNNC N SEED FILE [ROW ...]
 
 models    Each model of `dnnc list models` gets a plan on `laptop` and on 8 ranks
           of `h100x256` within 60 s, or exit 2 with the bytes that it needs.
@@ -16,13 +19,24 @@ forms     A model written in another form, with the same computation, gets a pla
 memory    With more memory a step takes no longer, and the peak is within the
           limit; where nothing fits, the bytes are named.
 text      A plan that is printed, read and printed is the same text; as pins it
-          plans to the same step; it has fewer than 100 lines, and `verify` says
-          that the program computes what one rank does.
+          plans to the same step, and its final graph has the same text; it has
+          fewer than 100 lines, and `verify` says that the program computes what
+          one rank does.  Of `certificate` among the rows, it checks the
+          certificate alone and plays nothing.
 losses    The loss that `explain` prints for an alternative is what `plan` with
           that pin returns, for N random alternatives.
 refusals  Where pins and limits leave no plan, there is one without any one of
           those that are named, and each change that is named leads to one.
 bytes     Two builds of the compiler, and one and two threads, print equal plans.
+away      A compiler that is copied to an empty folder with the models, without
+          the written plans, prints equal plans.
+methods   Where a published method is the known answer, the plan that is found is
+          at least as fast as the written plans of the method on any mesh and
+          with any micro-batches, and by which terms it differs.
+random    No step of N random plans of a row, at full size, is below the bound of
+          its certificate: random lines about names, and lines of the found plan
+          with some left out or with other axes.  FILE keeps a line for each
+          plan, and a later run goes on after its last one.
 
 Exit status 1: something does not hold.  A row of bench_plan.py is a model on
 some ranks of a cluster.
@@ -31,11 +45,13 @@ import json
 import os
 import random
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
 
-from bench_plan import ROOT, ROWS, command, run
+from bench_plan import (ROOT, ROWS, command, fastest_microbatches, meshes, run,
+                        simulated)
 
 MOST_SECONDS = 60
 
@@ -262,7 +278,14 @@ def memory(dnnc, words):
 MOST_LINES = 100
 
 
-def text_of(dnnc, name, row, folder):
+def final_graph(dnnc, row, plan):
+    model, sizes, _, _ = row
+    done, _, _ = run([dnnc, "ir", os.path.join(ROOT, f"models/{model}.dnn"),
+                      *sizes, "--plan", plan, "--after=list_schedule"])
+    return done.stdout if done.returncode == 0 else None
+
+
+def text_of(dnnc, name, row, folder, options):
     plan = os.path.join(folder, "found.plan")
     again = os.path.join(folder, "again.plan")
     faults = []
@@ -279,6 +302,10 @@ def text_of(dnnc, name, row, folder):
         faults.append(f"read: {first_line(one.stderr)}")
     elif lines_of_plan(read(plan)) != lines_of_plan(read(again)):
         faults.append("another text")
+    else:
+        graph = final_graph(dnnc, row, plan)
+        if not graph or graph != final_graph(dnnc, row, again):
+            faults.append("another graph")
     pinned, pinned_cpu, _ = run(command(dnnc, "plan", row, "--plan", plan,
                                         "--json", "--quiet"))
     pinned_step = (json.loads(pinned.stdout)["step_s"]
@@ -289,10 +316,10 @@ def text_of(dnnc, name, row, folder):
     if n_lines >= MOST_LINES:
         faults.append(f"{n_lines} lines")
     verified, verify_cpu, _ = run(command(dnnc, "verify", row, "--plan", plan,
-                                          "--json"))
+                                          "--json", *options))
     answer = (json.loads(verified.stdout) if verified.stdout.startswith("{")
               else {})
-    if not answer.get("equal") or not answer.get("certificate_ok"):
+    if not (answer.get("equal") or options) or not answer.get("certificate_ok"):
         faults.append("verify: " + first_line(verified.stderr or
                                               verified.stdout))
     print(f"{name:24} {step * 1e3:12.3f} ms {cpu:6.1f} s, as pins "
@@ -303,9 +330,10 @@ def text_of(dnnc, name, row, folder):
 
 def text(dnnc, names):
     is_good = True
-    for name in names or list(ROWS):
+    options = ["--certificate"] if "certificate" in names else []
+    for name in [name for name in names if name != "certificate"] or list(ROWS):
         with tempfile.TemporaryDirectory() as folder:
-            is_good &= text_of(dnnc, name, ROWS[name], folder)
+            is_good &= text_of(dnnc, name, ROWS[name], folder, options)
     return is_good
 
 
@@ -520,8 +548,212 @@ def same_bytes(dnnc, names):
     return is_good
 
 
+# ---- away ----
+
+def away(dnnc, names):
+    """Both run in a folder with models, so that certificates name the same."""
+    is_good = True
+    with tempfile.TemporaryDirectory() as folder:
+        shutil.copytree(os.path.join(ROOT, "models"),
+                        os.path.join(folder, "models"))
+        copy = shutil.copy(dnnc, os.path.join(folder, "dnnc"))
+        for name in names or list(ROWS):
+            words = command(dnnc, "plan", ROWS[name], "--quiet")
+            words = [os.path.relpath(word, ROOT) if word.startswith(ROOT + "/")
+                     else word for word in words[1:]]
+            here, _, _ = run([dnnc, *words], cwd=ROOT)
+            there, _, _ = run([copy, *words], cwd=folder)
+            is_equal = here.stdout != "" and here.stdout == there.stdout
+            is_good &= is_equal
+            print(f"{name:24} {'equal' if is_equal else 'FAULT'}", flush=True)
+    return is_good
+
+
+# ---- methods ----
+
+METHODS = {
+    "one-weird-trick": (("alexnet", [], "pipedream-a", 16),
+                        ("--what-if", "link.network=1Gb/s"),
+                        ("one_weird_trick",)),
+    "tensor": (ROWS["gpt3-64"], (), ("gpt3", "sequence", "tensor",
+                                     "sequence_zero3", "tensor_zero3")),
+    "zero3": (ROWS["llama-8"], (), ("zero3", "zero3_microbatches",
+                                    "sequence_zero3", "remat_zero3")),
+    "experts": (ROWS["moe-64"], (), ("experts", "experts_data", "experts_only",
+                                     "experts_microbatches",
+                                     "experts_tensor"))}
+
+
+def best_written(dnnc, row, options, names, folder):
+    """The fastest of these plans: its step, name and text, or None."""
+    path, best = os.path.join(folder, "written.plan"), None
+    for name in names:
+        text = read(os.path.join(ROOT, f"benchmarks/plans/{name}.plan"))
+        for sizes, scaled in meshes(text, row[3]):
+            write(path, scaled)
+            price = fastest_microbatches(dnnc, row, path, *options)
+            if price and (not best or price[0] < best[0]):
+                shape = "x".join(map(str, sizes))
+                best = price[0], f"{name}, {shape}-{price[1]}", scaled, price[1]
+    return best
+
+
+def with_microbatches(text, n):
+    text = re.sub(r"^ *microbatches *=.*\n", "", text, flags=re.M)
+    return re.sub(r"^plan .*\{", rf"\g<0>\n  microbatches = {n}", text, count=1,
+                  flags=re.M)
+
+
+def method(dnnc, name, folder):
+    row, options, names = METHODS[name]
+    found = os.path.join(folder, "found.plan")
+    written = os.path.join(folder, "best.plan")
+    done, _, _ = run(command(dnnc, "plan", row, *options, "--json", "--quiet",
+                             "-o", found))
+    if done.returncode != 0:
+        print(f"{name:16} exit {done.returncode}  FAULT", flush=True)
+        return False
+    price = json.loads(done.stdout)
+    best = best_written(dnnc, row, options, names, folder)
+    holds = not best or price["step_s"] <= best[0]
+    shown = f"{best[0] * 1e3:.3f} ms ({best[1]})" if best else "none fits"
+    print(f"{name:16} {price['step_s'] * 1e3:.3f} ms, {price['words']}; "
+          f"written {shown}{'' if holds else '  FAULT'}", flush=True)
+    if best:
+        write(written, with_microbatches(best[2], best[3]))
+        model, sizes, cluster, _ = row
+        diff, _, _ = run([dnnc, "diff", written, found, *sizes, "--model",
+                          os.path.join(ROOT, f"models/{model}.dnn"),
+                          "--cluster",
+                          os.path.join(ROOT, f"models/{cluster}.cluster"),
+                          *options])
+        print("".join(f"    {line}\n" for line in
+                      (diff.stdout or diff.stderr).splitlines()[:24]),
+              flush=True)
+    return holds
+
+
+def methods(dnnc, names):
+    is_good = True
+    for name in names or list(METHODS):
+        with tempfile.TemporaryDirectory() as folder:
+            is_good &= method(dnnc, name, folder)
+    return is_good
+
+
+# ---- random ----
+
+def random_mesh(choose, ranks):
+    outer = choose.choice([n for n in range(1, ranks + 1) if ranks % n == 0])
+    sizes = [n for n in (outer, ranks // outer) if n > 1] or [1]
+    return [(f"m{i}", size) for i, size in enumerate(sizes)]
+
+
+def random_names(choose, text, ranks):
+    """Lines about names; the batch gets what is left."""
+    axes = random_mesh(choose, ranks)
+    dims = sorted(set(re.findall(r"\b[A-Z]\b", text)))
+    lines = [f"microbatches = {1 << choose.randint(0, 5)}",
+             f"zero = {choose.randint(0, 3)}"]
+    for name, _ in axes:
+        if choose.random() < 0.6:
+            some = choose.sample(dims, min(len(dims), choose.randint(1, 3)))
+            lines.append(f"shard {', '.join(some)} over {name}")
+    if choose.random() < 0.3:
+        lines.append("remat block")
+    mesh = "".join(f"  {name} = {size}\n" for name, size in axes)
+    body = "".join(f"  {line}\n" for line in lines)
+    return f"mesh {{\n{mesh}}}\n\nplan {{\n{body}}}\n"
+
+
+def changed_lines(choose, found):
+    """The found plan, some lines of which are left out or have other axes."""
+    axes = re.findall(r"^  (\w+) += \d+$", found.split("}")[0], re.M)
+    lines = found.splitlines()
+    at = [i for i, line in enumerate(lines)
+          if re.match(r"  (shard|replicate|zero|microbatches|remat)", line)]
+    for i in choose.sample(at, min(len(at), choose.randint(1, 4))):
+        over = re.search(r"over (\w+|\([\w, ]+\))", lines[i])
+        if over and choose.random() < 0.5:
+            lines[i] = (lines[i][:over.start()] +
+                        f"over {choose.choice(axes)}" + lines[i][over.end():])
+        elif lines[i].startswith("  microbatches"):
+            lines[i] = f"  microbatches = {1 << choose.randint(0, 6)}"
+        elif lines[i].startswith("  zero"):
+            lines[i] = f"  zero = {choose.randint(0, 3)}"
+        else:
+            lines[i] = ""
+    return "\n".join(lines) + "\n"
+
+
+def random_plan(row, found, ranks, seed):
+    choose = random.Random(seed)
+    if choose.random() < 0.5:
+        return changed_lines(choose, lines_of_plan(found))
+    model = read(os.path.join(ROOT, f"models/{row[0]}.dnn"))
+    return random_names(choose, model, ranks)
+
+
+def kept_rows(path):
+    """What an earlier run found out: by row and seed."""
+    if not os.path.exists(path):
+        return {}
+    rows = [line.split() for line in read(path).splitlines()]
+    return {(row[0], int(row[1])): (row[2], float(row[3])) for row in rows}
+
+
+def random_of(dnnc, name, n, seed, file, folder):
+    row, kept = ROWS[name], kept_rows(file)
+    plan = os.path.join(folder, "found.plan")
+    path = os.path.join(folder, "random.plan")
+    done, _, _ = run(command(dnnc, "plan", row, "--json", "--quiet", "-o",
+                             plan))
+    price = json.loads(done.stdout) if done.returncode == 0 else {}
+    if "bound_s" not in price:
+        print(f"{name:24} no bound: {price.get('no_bound', done.stderr)}")
+        return False
+    ranks = sum(of["ranks"] for of in price["ranks"])
+    found, fit, best = read(plan), 0, float("inf")
+    n_legal, below = 0, []
+    for i in range(seed, seed + n):
+        if (name, i) not in kept:
+            write(path, random_plan(row, found, ranks, i))
+            made = simulated(dnnc, row, path)
+            said = ("refused", 0.0) if not made else (
+                "fits" if made["fits"] else "large", made["step_s"])
+            kept[name, i] = said
+            with open(file, "a", encoding="utf-8") as out:
+                out.write(f"{name} {i} {said[0]} {said[1]!r}\n")
+        state, step = kept[name, i]
+        n_legal += state != "refused"
+        if state != "fits":
+            continue
+        fit += 1
+        best = min(best, step)
+        if step < price["bound_s"]:
+            below.append(i)
+    print(f"{name:24} {n} plans, {n_legal} legal, {fit} fit, the fastest at "
+          f"{best / price['bound_s']:.4f} of the bound, the found one at "
+          f"{price['step_s'] / price['bound_s']:.4f}"
+          f"{'  FAULT: below the bound: ' if below else ''}"
+          f"{', '.join(map(str, below[:10]))}", flush=True)
+    return not below
+
+
+def random_plans(dnnc, words):
+    if len(words) < 3:
+        sys.exit(__doc__)
+    n, seed, file = int(words[0]), int(words[1]), words[2]
+    is_good = True
+    for name in words[3:] or list(ROWS):
+        with tempfile.TemporaryDirectory() as folder:
+            is_good &= random_of(dnnc, name, n, seed, file, folder)
+    return is_good
+
+
 COMMANDS = {"models": models, "forms": forms, "memory": memory, "text": text,
-            "losses": losses, "refusals": refusals, "bytes": same_bytes}
+            "losses": losses, "refusals": refusals, "bytes": same_bytes,
+            "away": away, "methods": methods, "random": random_plans}
 
 
 def main():
