@@ -19,8 +19,6 @@ typedef struct CollectiveKind {
 
 typedef struct ProcessGroups ProcessGroups;
 
-typedef VEC(SimTransfer) SimTransfers;
-
 typedef struct Collectives {
   Arena *arena;
   const Mesh *mesh;

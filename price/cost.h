@@ -32,6 +32,8 @@ typedef struct CostTermInfo {
 const CostTermInfo *cost_term_info(CostTerm term);
 /* Returns the term of this name.  Returns -1 if there is none. */
 int cost_term_find(const char *name);
+/* Returns whether a part is time in which the stream waits for transfers. */
+bool cost_part_is_wait(CostTerm part);
 
 /* A device as its kernels reach it. */
 typedef struct DeviceRates {
@@ -114,12 +116,21 @@ typedef struct GroupLevel {
   int64_t members;       /* members of a unit that have ranks, at most */
 } GroupLevel;
 
+/* Ranks of a slice: first, first + 1, ... */
+typedef struct RankRange {
+  int64_t first, n;
+} RankRange;
+
 /* Lists the levels that the process group of these ranks of a slice (in
  * ascending order) sends over, from the inside out: those of one group of
  * devices after the other, then those that join groups.  They are fewer than
  * cost_links. */
 int cost_group_levels(const ClusterSlice *slice, const int64_t *ranks, int n,
                       GroupLevel *out);
+/* Lists the levels that a message between two ranks crosses, while each rank of
+ * `beside` sends one, or gets one. */
+int cost_message_levels(const ClusterSlice *slice, int64_t a, int64_t b,
+                        RankRange beside, GroupLevel *out);
 /* Fills in the links of programs of the simulator: each level of each group of
  * devices, the transport of its ranks behind them, and the levels that join
  * groups. */

@@ -47,6 +47,10 @@ static int64_t number_at(const Numbers *numbers, int i) {
   return cluster_group_of(cluster, rank, NULL) - cluster->groups;
 }
 
+static int64_t least(int64_t a, int64_t b) {
+  return a < b ? a : b;
+}
+
 static void take_most(int64_t *most, int64_t value) {
   if (value > *most) *most = value;
 }
@@ -70,10 +74,6 @@ static bool count_members(const Numbers *numbers, int64_t below, int64_t unit,
   return out->hops > 0;
 }
 
-static int64_t least(int64_t a, int64_t b) {
-  return a < b ? a : b;
-}
-
 /* The most of the numbers from `begin` to before `end` that one of the members
  * has, of which each has `size` numbers. */
 static int64_t most_in_member(int64_t begin, int64_t end, int64_t size) {
@@ -83,11 +83,24 @@ static int64_t most_in_member(int64_t begin, int64_t end, int64_t size) {
   return most;
 }
 
-/* The levels of one group of devices, whose first rank of the cluster is
- * `begin`.  Further levels have all ranks of the slice in one member. */
+/* The ranks of a group of devices that send, inside of it; `begin` is its first
+ * rank of the cluster. */
+static RankRange senders_of_group(const ClusterSlice *slice,
+                                  const SliceGroup *group, RankRange senders,
+                                  int64_t begin) {
+  int64_t first = group->first,
+          end = least(group->first + group->n, senders.first + senders.n);
+  take_most(&first, senders.first);
+  return (RankRange){slice->first + first - begin, end - first};
+}
+
+/* The levels of one group of devices.  Further levels have all ranks of the
+ * slice in one member. */
 static int levels_of_group(const SliceGroup *group, int first_link,
-                           const Numbers *numbers, GroupLevel *out) {
-  int64_t first = numbers->slice->first + group->first - numbers->begin;
+                           const Numbers *numbers, RankRange senders,
+                           GroupLevel *out) {
+  RankRange own =
+      senders_of_group(numbers->slice, group, senders, numbers->begin);
   int64_t below = 1;
   int n = 0;
   for (int l = 0; l < group->n_levels; l++) {
@@ -96,7 +109,7 @@ static int levels_of_group(const SliceGroup *group, int first_link,
     GroupLevel of = {.level = share->level,
                      .link = first_link + l,
                      .ranks_below =
-                         most_in_member(first, first + group->n, below),
+                         most_in_member(own.first, own.first + own.n, below),
                      .members = share->most};
     if (count_members(numbers, below, unit, &of)) out[n++] = of;
     below = unit;
@@ -104,19 +117,23 @@ static int levels_of_group(const SliceGroup *group, int first_link,
   return n;
 }
 
-/* Ranks of the slice in a member of `below` groups of devices, at most. */
-static int64_t ranks_in_member(const ClusterSlice *slice, int64_t below) {
+/* Senders in a member of `below` groups of devices, at most. */
+static int64_t ranks_in_member(const ClusterSlice *slice, RankRange senders,
+                               int64_t below) {
   int64_t most = 0, ranks = 0, last = -1;
   for (int i = 0; i < slice->n_groups; i++) {
     int64_t member = (slice->groups[i].group - slice->cluster->groups) / below;
-    ranks = member == last ? ranks + slice->groups[i].n : slice->groups[i].n;
+    int64_t n = senders_of_group(slice, &slice->groups[i], senders, 0).n;
+    if (n <= 0) continue;
+    ranks = member == last ? ranks + n : n;
     take_most(&most, ranks);
     last = member;
   }
   return most;
 }
 
-static int joining_levels(const Numbers *numbers, GroupLevel *out) {
+static int joining_levels(const Numbers *numbers, RankRange senders,
+                          GroupLevel *out) {
   const ClusterSlice *slice = numbers->slice;
   int64_t below = 1;
   int n = 0,
@@ -126,7 +143,7 @@ static int joining_levels(const Numbers *numbers, GroupLevel *out) {
     int64_t unit = below * share->level->count;
     GroupLevel of = {.level = share->level,
                      .link = first_link + l,
-                     .ranks_below = ranks_in_member(slice, below),
+                     .ranks_below = ranks_in_member(slice, senders, below),
                      .members = share->most};
     if (count_members(numbers, below, unit, &of)) out[n++] = of;
     below = unit;
@@ -134,8 +151,8 @@ static int joining_levels(const Numbers *numbers, GroupLevel *out) {
   return n;
 }
 
-int cost_group_levels(const ClusterSlice *slice, const int64_t *ranks, int n,
-                      GroupLevel *out) {
+static int group_levels(const ClusterSlice *slice, const int64_t *ranks, int n,
+                        RankRange senders, GroupLevel *out) {
   const Cluster *cluster = slice->cluster;
   int64_t begin = 0; /* of the group */
   int n_levels = 0, first = 0;
@@ -146,7 +163,7 @@ int cost_group_levels(const ClusterSlice *slice, const int64_t *ranks, int n,
       for (; first < n && ranks[first] < group->first + group->n; first++)
         inside.n++;
       n_levels += levels_of_group(group, first_link_of(cluster, g), &inside,
-                                  out + n_levels);
+                                  senders, out + n_levels);
       at++;
     }
     begin += group_ranks(&cluster->groups[g]);
@@ -155,5 +172,16 @@ int cost_group_levels(const ClusterSlice *slice, const int64_t *ranks, int n,
       .slice = slice, .is_of_group = true, .ranks = ranks, .n = n};
   return slice->n_groups < 2
              ? n_levels
-             : n_levels + joining_levels(&joining, out + n_levels);
+             : n_levels + joining_levels(&joining, senders, out + n_levels);
+}
+
+int cost_group_levels(const ClusterSlice *slice, const int64_t *ranks, int n,
+                      GroupLevel *out) {
+  return group_levels(slice, ranks, n, (RankRange){0, slice->n}, out);
+}
+
+int cost_message_levels(const ClusterSlice *slice, int64_t a, int64_t b,
+                        RankRange beside, GroupLevel *out) {
+  int64_t ranks[] = {a < b ? a : b, a < b ? b : a};
+  return group_levels(slice, ranks, 2, beside, out);
 }

@@ -34,6 +34,11 @@ int cost_term_find(const char *name) {
   return -1;
 }
 
+bool cost_part_is_wait(CostTerm part) {
+  return (part >= COST_all_gather && part <= COST_permute) ||
+         part == COST_message;
+}
+
 bool cost_counts(const CostModel *model, CostTerm term) {
   return !(model->without >> term & 1);
 }

@@ -29,6 +29,10 @@ typedef struct Pricing {
   Price price;
 } Pricing;
 
+bool price_has_part(const Price *price, CostTerm part) {
+  return part != COST_message || price->has_messages;
+}
+
 /* ---- one collective ---- */
 
 SimTransfer price_message(Arena *arena, const CostModel *model,
@@ -118,6 +122,48 @@ static void find_classes(Pricing *p, const PriceProgram *programs) {
     }
 }
 
+/* ---- messages ---- */
+
+static MessageSide side_of_message(const Pricing *p,
+                                   const PriceProgram *programs, int program,
+                                   int peer, LinkDirection direction) {
+  const ProgramActions *of = &p->programs[program];
+  return (MessageSide){.program = program,
+                       .ranks = programs[program].ranks,
+                       .slice = &of->slice,
+                       .models = of->models,
+                       .queue = program_message_queue(of, peer, direction)};
+}
+
+/* The program that runs a stage; -1: none. */
+static int program_of_stage(const Pricing *p, int number) {
+  for (int i = 0; i < p->n_programs; i++)
+    if (program_find_stage(p->programs[i].entry, number) >= 0) return i;
+  return -1;
+}
+
+/* Edges between two programs are messages; all programs have one list. */
+static void add_messages(Pricing *p, const PriceProgram *programs) {
+  const EntryPoint *entry = programs[0].entry;
+  MessageTransfers *messages =
+      ARENA_ARRAY(p->arena, MessageTransfers, entry->edges.n);
+  for (int e = 0; e < entry->edges.n; e++) {
+    const ProgramEdge *edge = &entry->edges.data[e];
+    int from = program_of_stage(p, edge->from);
+    int to = program_of_stage(p, edge->to);
+    if (from < 0 || to < 0 || from == to) continue;
+    int peer = (int)(programs[to].ranks.first - programs[from].ranks.first);
+    MessageSide sender = side_of_message(p, programs, from, peer, LINK_out);
+    MessageSide receiver = side_of_message(p, programs, to, -peer, LINK_in);
+    messages[e] = messages_add(p->arena, p->slice, &p->links, &sender,
+                               &receiver, edge->bytes, &p->transfers);
+    p->price.has_messages = true;
+  }
+  for (int i = 0; i < p->n_programs; i++) p->programs[i].messages = messages;
+}
+
+/* ---- results ---- */
+
 /* On the clocks of the simulator. */
 static Ps last_begin(const SimClassResult *result, int n_steps) {
   return n_steps > 1 ? result->step_ends[n_steps - 2] : 0;
@@ -192,6 +238,34 @@ static void tell_spans(const Spans *spans, const SimResult *result,
   }
 }
 
+/* ---- a deadlock ---- */
+
+static PriceWait wait_of_class(const Pricing *p, const SimResult *result,
+                               int class) {
+  int program = p->price.classes[class].program, first = 0;
+  while (p->price.classes[first].program != program) first++;
+  int call = program_actions_call(&p->programs[program], class - first,
+                                  result->classes[class].waits_at);
+  return (PriceWait){class, call};
+}
+
+/* Each class that waits leads to one that has to go on first: in the end to
+ * those of a cycle. */
+static void read_stuck(Pricing *p, const SimResult *result) {
+  const SimClassResult *classes = result->classes;
+  int n = p->price.n_classes, at = 0;
+  PriceWait *stuck = ARENA_ARRAY(p->arena, PriceWait, n);
+  while (classes[at].waits_for < 0) at++;
+  for (int i = 0; i < n && classes[at].waits_on >= 0; i++)
+    at = classes[at].waits_on;
+  int class = at;
+  do {
+    stuck[p->price.n_stuck++] = wait_of_class(p, result, class);
+    class = classes[class].waits_on;
+  } while (class >= 0 && class != at && p->price.n_stuck < n);
+  p->price.stuck = stuck;
+}
+
 /* ---- public ---- */
 
 static SimClass *sim_classes(const Pricing *p, bool are_folded) {
@@ -225,7 +299,13 @@ static void run_programs(Pricing *p, SimTell *tell, void *user) {
   Spans spans = {.arena = p->arena};
   SimResult result =
       simulate(p->arena, &program, n_steps, tell ? keep_span : NULL, &spans);
-  ASSERT(!result.is_stuck && result.is_idle);
+  if (result.is_stuck) {
+    program.classes = sim_classes(p, false);
+    result = simulate(p->arena, &program, n_steps, NULL, NULL);
+    read_stuck(p, &result);
+    return;
+  }
+  ASSERT(result.is_idle);
   read_result(price, &result, n_steps);
   const PriceClass *slowest = &price->classes[price->slowest];
   read_figures(price, &p->programs[slowest->program].figures);
@@ -250,6 +330,7 @@ Price price_programs(Arena *arena, const PriceProgram *programs, int n,
   p.links = shared_links_of(arena, slice, ranks, n, n_queues,
                             cost_counts(model, COST_contention));
   find_classes(&p, programs);
+  add_messages(&p, programs);
   for (int i = 0; i < n; i++) program_actions_fill(&p.programs[i]);
   run_programs(&p, tell, user);
   return p.price;

@@ -25,7 +25,16 @@ typedef struct PriceClass {
   Ps compute, exposed;
 } PriceClass;
 
+/* A call before which all ranks of a class wait for ever. */
+typedef struct PriceWait {
+  int class, call; /* call: place in the timeline of its program */
+} PriceWait;
+
 typedef struct Price {
+  /* They wait for each other: each for the next one, and the last for the
+   * first.  None of what follows is known then. */
+  int n_stuck;
+  const PriceWait *stuck;
   Ps step; /* step of the slowest class */
   /* Parts of the class that computes longest of those. */
   Ps parts[N_COST_PARTS];
@@ -37,12 +46,15 @@ typedef struct Price {
    * launches, in the first class of the program. */
   int64_t n_measured;
   Ps measured, launches;
+  bool has_messages;      /* between programs */
   int n_classes, slowest; /* slowest: the class of `step` and `parts` */
   PriceClass *classes;
   /* Actions of the first class before and after folding. */
   int n_actions, n_folded;
 } Price;
 
+/* Returns whether a step may have this part. */
+bool price_has_part(const Price *price, CostTerm part);
 /* Returns one run of a collective over these axes in which a rank sends so many
  * bytes, under the part of its kind; the slice has one group of devices. */
 SimTransfer price_message(Arena *arena, const CostModel *model,

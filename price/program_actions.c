@@ -8,9 +8,13 @@
  *     run %5 fused                   run 3 us (launch), run 20 us (fused)
  *     wait %4 before %6              wait 0
  *
- * Calls of one segment that follow each other are a loop.
+ * Calls of one segment that follow each other are a loop.  A message is started
+ * where the timeline says so.  A call waits first for the messages that it
+ * reads, and for the last ones of the values that it writes again.
  */
 #include "price/program_actions.h"
+
+#include "ir/place/mesh_place.h"
 
 /* The run of a collective that a wait is for. */
 typedef struct Started {
@@ -179,6 +183,135 @@ static void add_segment(Walk *w, const ProgramSegment *segment, int n_calls) {
   if (n_calls > 1) leave_loop(w);
 }
 
+/* ---- messages ---- */
+
+/* The messages of an edge, as this program has started them. */
+typedef struct EdgeState {
+  int64_t n_started;
+  /* Number of the start that is still to be waited for, or 0, and its
+   * identifier: of what is received by micro-batch, of what is sent the last
+   * one. */
+  int64_t *numbers;
+  int *ids;
+} EdgeState;
+
+typedef struct Timeline {
+  ProgramActions *of;
+  Walk *walks;
+  EdgeState *edges[N_LINK_DIRECTIONS]; /* out: sent */
+} Timeline;
+
+static int transfer_of_edge(const Timeline *t, int edge,
+                            LinkDirection direction, int class) {
+  const MessageTransfers *messages = &t->of->messages[edge];
+  return (direction == LINK_out ? messages->of_sender
+                                : messages->of_receiver)[class];
+}
+
+static void add_message(Timeline *t, int at, LinkDirection direction) {
+  const ProgramCall *call = &t->of->entry->timeline.data[at];
+  EdgeState *state = &t->edges[direction][call->edge];
+  int slot = direction == LINK_in ? call->registers[REGISTER_microbatch] : 0;
+  state->numbers[slot] = ++state->n_started;
+  state->ids[slot] = t->of->first_call_id + at;
+  for (int c = 0; c < t->of->slice.n_groups; c++)
+    vec_push(t->of->arena, &t->of->actions[c],
+             (SimAction){
+                 .kind = SIM_start,
+                 .transfer = transfer_of_edge(t, call->edge, direction, c),
+                 .queue = program_message_queue(t->of, call->peer, direction),
+                 .id = state->ids[slot]});
+  t->of->figures.n_transfers++;
+  if (direction == LINK_out)
+    t->of->figures.sent += t->of->entry->edges.data[call->edge].bytes;
+}
+
+static void add_message_wait(Timeline *t, int edge, LinkDirection direction,
+                             int slot) {
+  EdgeState *state = &t->edges[direction][edge];
+  int64_t number = state->numbers[slot];
+  if (number == 0) return;
+  for (int c = 0; c < t->of->slice.n_groups; c++)
+    vec_push(t->of->arena, &t->of->actions[c],
+             (SimAction){.kind = SIM_wait,
+                         .transfer = transfer_of_edge(t, edge, direction, c),
+                         .back = state->n_started - number,
+                         .id = state->ids[slot]});
+  state->numbers[slot] = 0;
+}
+
+/* Where nothing but the edge would be in the segment that reads it, the stage
+ * has none: what follows reads it. */
+static bool reads_edge(const ProgramStage *stage, const ProgramSegment *segment,
+                       const ProgramEdge *edge) {
+  if (edge->to != stage->number) return false;
+  if (edge->to_kind == segment->kind && edge->to_part == segment->part)
+    return true;
+  for (int s = 0; s < stage->segments.n; s++)
+    if (stage->segments.data[s].kind == edge->to_kind &&
+        stage->segments.data[s].part == edge->to_part)
+      return false;
+  return true;
+}
+
+static bool writes_edge(const ProgramStage *stage,
+                        const ProgramSegment *segment,
+                        const ProgramEdge *edge) {
+  return edge->from == stage->number && edge->from_kind == segment->kind &&
+         edge->from_part == segment->part;
+}
+
+static bool has_edges(const EntryPoint *entry, const ProgramStage *stage,
+                      const ProgramSegment *segment) {
+  for (int e = 0; e < entry->edges.n; e++)
+    if (reads_edge(stage, segment, &entry->edges.data[e]) ||
+        writes_edge(stage, segment, &entry->edges.data[e]))
+      return true;
+  return false;
+}
+
+/* A value of another micro-batch may be under way to its reader. */
+static void add_waits_of_call(Timeline *t, const ProgramCall *call) {
+  const EntryPoint *entry = t->of->entry;
+  const ProgramStage *stage = &entry->stages.data[call->stage];
+  const ProgramSegment *segment = entry_point_segment(entry, call);
+  int microbatch = call->registers[REGISTER_microbatch];
+  for (int e = 0; e < entry->edges.n; e++) {
+    const ProgramEdge *edge = &entry->edges.data[e];
+    if (reads_edge(stage, segment, edge))
+      add_message_wait(t, e, LINK_in, edge->is_of_step ? 0 : microbatch);
+    if (writes_edge(stage, segment, edge)) add_message_wait(t, e, LINK_out, 0);
+  }
+}
+
+/* A value that passes between stages of one rank is copied. */
+static void add_pass(Timeline *t, int at) {
+  const ProgramCall *call = &t->of->entry->timeline.data[at];
+  const ProgramEdge *edge = &t->of->entry->edges.data[call->edge];
+  Walk *walk = &t->walks[call->stage];
+  int id = t->of->first_call_id + at;
+  for (int c = 0; c < t->of->slice.n_groups; c++) {
+    const CostModel *model = &t->of->models[c];
+    if (cost_counts(model, COST_launch))
+      add_run(walk, c, COST_launch, model->rates.launch, id);
+    if (cost_counts(model, COST_fused))
+      add_run(walk, c, COST_fused, cost_bytes(model, 2 * (double)edge->bytes),
+              id);
+  }
+  t->of->figures.n_launches++;
+}
+
+/* ---- the timeline ---- */
+
+static int microbatches_of(const EntryPoint *entry) {
+  int most = 1;
+  for (int s = 0; s < entry->stages.n; s++) {
+    int n = mesh_microbatches(&entry->stages.data[s].graph->mesh);
+    if (n > most) most = n;
+  }
+  return most;
+}
+
 static Walk *begin_walks(ProgramActions *p) {
   const EntryPoint *entry = p->entry;
   Walk *walks = ARENA_ARRAY(p->arena, Walk, entry->stages.n);
@@ -205,15 +338,67 @@ static Walk *begin_walks(ProgramActions *p) {
   return walks;
 }
 
-void program_actions_fill(ProgramActions *p) {
-  const EntryPoint *entry = p->entry;
-  Walk *walks = begin_walks(p);
-  for (int at = 0; at < entry->timeline.n;) {
-    const ProgramCall *call = &entry->timeline.data[at];
-    int n = entry_point_repeats(entry, at);
-    add_segment(&walks[call->stage], entry_point_segment(entry, call), n);
-    at += n;
+static Timeline begin_timeline(ProgramActions *p) {
+  Timeline t = {.of = p, .walks = begin_walks(p)};
+  int n = microbatches_of(p->entry), n_edges = p->entry->edges.n;
+  for (int d = 0; d < N_LINK_DIRECTIONS; d++) {
+    t.edges[d] = ARENA_ARRAY(p->arena, EdgeState, n_edges);
+    for (int e = 0; e < n_edges; e++) {
+      t.edges[d][e].numbers = ARENA_ARRAY(p->arena, int64_t, n);
+      t.edges[d][e].ids = ARENA_ARRAY(p->arena, int, n);
+    }
   }
+  return t;
+}
+
+/* Returns how many calls were added. */
+static int add_calls(Timeline *t, int at) {
+  const EntryPoint *entry = t->of->entry;
+  const ProgramCall *call = &entry->timeline.data[at];
+  switch (call->kind) {
+  case CALL_send: add_message(t, at, LINK_out); return 1;
+  case CALL_receive: add_message(t, at, LINK_in); return 1;
+  case CALL_pass: add_pass(t, at); return 1;
+  case CALL_segment: break;
+  }
+  const ProgramSegment *segment = entry_point_segment(entry, call);
+  const ProgramStage *stage = &entry->stages.data[call->stage];
+  int n = has_edges(entry, stage, segment) ? 1 : entry_point_repeats(entry, at);
+  add_waits_of_call(t, call);
+  add_segment(&t->walks[call->stage], segment, n);
+  return n;
+}
+
+static void note_begin(ProgramActions *p, int call) {
+  for (int c = 0; c < p->slice.n_groups; c++)
+    p->call_begin[c * p->entry->timeline.n + call] = p->actions[c].n;
+}
+
+/* A rank waits at the end of a step for all that it has started. */
+void program_actions_fill(ProgramActions *p) {
+  Timeline t = begin_timeline(p);
+  int n_calls = p->entry->timeline.n;
+  p->call_begin = ARENA_ARRAY(p->arena, int, n_calls * p->slice.n_groups);
+  for (int at = 0; at < n_calls;) {
+    note_begin(p, at);
+    int end = at + add_calls(&t, at);
+    while (++at < end) note_begin(p, at);
+  }
+  for (int e = 0; e < p->entry->edges.n; e++)
+    add_message_wait(&t, e, LINK_out, 0);
+}
+
+int program_actions_call(const ProgramActions *p, int class, int action) {
+  const int *begin = &p->call_begin[class * p->entry->timeline.n];
+  int at = p->entry->timeline.n - 1;
+  while (at > 0 && begin[at] > action) at--;
+  return at;
+}
+
+int program_find_stage(const EntryPoint *entry, int number) {
+  int s = 0;
+  while (s < entry->stages.n && entry->stages.data[s].number != number) s++;
+  return s < entry->stages.n ? s : -1;
 }
 
 /* ---- queues ---- */
@@ -230,6 +415,30 @@ static int find_queue(Arena *arena, Queues *queues, InstructionQueue queue) {
   return queues->n - 1;
 }
 
+static int find_peer(const ProgramActions *p, int peer,
+                     LinkDirection direction) {
+  int i = 0;
+  while (i < p->peers.n && (p->peers.data[i].peer != peer ||
+                            p->peers.data[i].direction != direction))
+    i++;
+  return i;
+}
+
+static void add_peers(ProgramActions *p) {
+  for (int at = 0; at < p->entry->timeline.n; at++) {
+    const ProgramCall *call = &p->entry->timeline.data[at];
+    if (call->kind != CALL_send && call->kind != CALL_receive) continue;
+    LinkDirection direction = call->kind == CALL_send ? LINK_out : LINK_in;
+    if (find_peer(p, call->peer, direction) == p->peers.n)
+      vec_push(p->arena, &p->peers, (PeerQueue){call->peer, direction});
+  }
+}
+
+int program_message_queue(const ProgramActions *p, int peer,
+                          LinkDirection direction) {
+  return p->n_queues - p->peers.n + find_peer(p, peer, direction);
+}
+
 void program_actions_prepare(ProgramActions *p) {
   int n_stages = p->entry->stages.n, id = 0;
   Queues queues = {0};
@@ -244,5 +453,7 @@ void program_actions_prepare(ProgramActions *p) {
     for (int q = 0; q < list->queues.n; q++)
       p->queue_of[s][q] = find_queue(p->arena, &queues, list->queues.data[q]);
   }
-  p->n_queues = queues.n;
+  p->first_call_id = id;
+  add_peers(p);
+  p->n_queues = queues.n + p->peers.n;
 }

@@ -6,16 +6,23 @@
 
 #include "ir/program.h"
 #include "price/collectives.h"
+#include "price/messages.h"
 
 typedef VEC(SimAction) SimActions;
 
-/* What a rank does in a step, as the first of its device classes does it. */
+/* The work of a rank in a step, as the first of its device classes does it. */
 typedef struct ProgramFigures {
   Bytes sent;
   int64_t n_launches, n_transfers;
   int64_t n_measured; /* launches that the profile had */
   Ps measured, launches;
 } ProgramFigures;
+
+/* A queue of messages in one direction, between a rank and another one. */
+typedef struct PeerQueue {
+  int peer; /* number of the other rank minus that of its own */
+  LinkDirection direction;
+} PeerQueue;
 
 /* An entry point with the ranks that run it.  The ranks of each group of the
  * cluster are a class: one program, launches with the times of their device. */
@@ -27,16 +34,28 @@ typedef struct ProgramActions {
   const CostModel *models; /* by class, which are the groups of the slice */
   SimActions *actions;     /* by class */
   int **queue_of; /* by stage: queues of the rank, by queue of the list */
+  VEC(PeerQueue) peers;
   int n_queues;
   const SharedLinks *links;
   SimTransfers *transfers; /* of all programs */
   int *first_id;           /* by stage: identifier of its first instruction */
+  const MessageTransfers *messages; /* by edge */
+  int first_call_id; /* of a message: this and its place in the timeline */
+  int *call_begin;   /* [class * n_calls + call]: index of its first action */
   ProgramFigures figures;
 } ProgramActions;
 
 /* Numbers the queues and instructions of a program. */
 void program_actions_prepare(ProgramActions *program);
+/* Returns the stage of this number, of the model's.  Returns -1 if the program
+ * does not run it. */
+int program_find_stage(const EntryPoint *entry, int number);
+/* Returns the queue of messages to, or from, this peer. */
+int program_message_queue(const ProgramActions *program, int peer,
+                          LinkDirection direction);
 /* Fills in actions, figures and transfers. */
 void program_actions_fill(ProgramActions *program);
+/* Returns the place in the timeline of an action of a class. */
+int program_actions_call(const ProgramActions *program, int class, int action);
 
 #endif

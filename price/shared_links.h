@@ -7,11 +7,6 @@
 
 #include "price/cost.h"
 
-/* Ranks of a slice: first, first + 1, ... */
-typedef struct RankRange {
-  int64_t first, n;
-} RankRange;
-
 typedef enum LinkDirection {
   LINK_out,
   LINK_in,

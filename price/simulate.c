@@ -424,7 +424,7 @@ static Under *awaited_run(const Simulation *s, int class) {
   return NULL;
 }
 
-/* What is before a run in the queue of a class that has come to both. */
+/* The first run in the queue of a class that has come to both. */
 static Under *run_before(const Simulation *s, const Under *under,
                          int *out_class) {
   for (int i = 0; i < under->members.n; i++) {

@@ -74,6 +74,8 @@ typedef struct SimTransfer {
   int term; /* term as which the wait for it is counted */
 } SimTransfer;
 
+typedef VEC(SimTransfer) SimTransfers;
+
 typedef struct SimProgram {
   int n_classes, n_transfers, n_links, n_terms;
   const SimClass *classes;

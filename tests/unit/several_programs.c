@@ -141,3 +141,189 @@ Test(several_programs, steps_over_common_links_take_longer) {
                (long long)one);
   cr_expect_eq(price_of(module, common, 2, 1u << COST_contention).step, one);
 }
+
+/* ---- pipelines ---- */
+
+enum { STAGE_F, STAGE_B };
+
+/* A forward pass of one kernel and a backward pass of two for each of 8
+ * micro-batches. */
+static ProgramStage stage_of(Module *module, int number) {
+  static const char text[] =
+      "graph g mesh(time = 8~) {\n"
+      "  %0 = input {index = 0} : f32[B:8@time, C:1000] data \"d.x\"\n"
+      "  %1 = exp %0 : f32[B:8@time, C:1000]\n"
+      "  %2 = exp %1 : f32[B:8@time, C:1000]\n"
+      "  %3 = exp %2 : f32[B:8@time, C:1000]\n"
+      "  output result \"y\" %3\n"
+      "}\n";
+  Source *source = ARENA_NEW(module->arena, Source);
+  *source = (Source){.path = "test", .text = text, .n = strlen(text)};
+  const Graph *graph = graph_parse(module, source);
+  cr_assert_not_null(graph);
+  ProgramStage stage = {.number = number,
+                        .graph = graph,
+                        .instructions =
+                            instructions_of(module->arena, graph, NULL)};
+  /* Instruction 0 and the last one are the brackets of the micro-batches. */
+  const ProgramSegment segments[] = {
+      {.end_node = 2, .begin = 1, .end = 2, .kind = TOKEN_forward},
+      {.first_node = 2,
+       .end_node = 4,
+       .begin = 2,
+       .end = 4,
+       .kind = TOKEN_backward}};
+  for (int i = 0; i < 2; i++) {
+    vec_push(module->arena, &stage.segments, segments[i]);
+    stage.segments.data[i].n_registers = 1;
+  }
+  return stage;
+}
+
+static ProgramCall call_of_token(const Token *token, int rank) {
+  ProgramCall call = {.registers = {[REGISTER_microbatch] = token->microbatch}};
+  switch (token_info(token->kind)->role) {
+  case TOKEN_ROLE_send: call.kind = CALL_send; break;
+  case TOKEN_ROLE_receive: call.kind = CALL_receive; break;
+  default: call.kind = CALL_segment;
+  }
+  if (call.kind == CALL_segment) {
+    call.segment = token->kind == TOKEN_forward ? STAGE_F : STAGE_B;
+    return call;
+  }
+  call.edge = token->edge;
+  call.peer = token->peer - rank;
+  return call;
+}
+
+/* The program of a rank of a lowered pipeline. */
+static PriceProgram program_of_rank(Module *module, const Pipeline *pipeline,
+                                    int rank, int64_t bytes) {
+  EntryPoint *entry = ARENA_NEW(module->arena, EntryPoint);
+  *entry = (EntryPoint){.id = ENTRY_train};
+  vec_push(module->arena, &entry->stages, stage_of(module, rank));
+  for (int e = 0; e < pipeline->n_edges; e++) {
+    const PipelineEdge *edge = &pipeline->edges[e];
+    bool is_forward = edge->from == TOKEN_forward;
+    TokenKind kind = is_forward ? TOKEN_forward : TOKEN_backward;
+    vec_push(module->arena, &entry->edges,
+             (ProgramEdge){.from = edge->from_stage,
+                           .to = edge->to_stage,
+                           .bytes = bytes,
+                           .from_kind = kind,
+                           .to_kind = kind});
+  }
+  for (int i = 0; i < pipeline->lists[rank].n; i++)
+    vec_push(module->arena, &entry->timeline,
+             call_of_token(&pipeline->lists[rank].data[i], rank));
+  return (PriceProgram){entry, {rank, 1}};
+}
+
+static const PriceProgram *programs_of(Module *module, const char *schedule,
+                                       int ranks, int64_t bytes) {
+  PipelineShape shape = {ranks, ranks, 8, {1, 1, 1}};
+  const Pipeline *pipeline =
+      pipeline_make(module->arena, pipeline_schedule_find(schedule), &shape);
+  pipeline = pipeline_lower(module->arena, pipeline);
+  PriceProgram *programs = ARENA_ARRAY(module->arena, PriceProgram, ranks);
+  for (int r = 0; r < ranks; r++)
+    programs[r] = program_of_rank(module, pipeline, r, bytes);
+  return programs;
+}
+
+/* A kernel reads and writes 4000 bytes, at 8 bytes a ns. */
+enum { KERNEL_PS = 1000000 };
+
+static Price price_pipeline(Module *module, const PriceProgram *programs, int n,
+                            uint32_t without, SimTell *tell, void *user) {
+  const Cluster *cluster = three_nodes(module->arena, LINK_switch);
+  ClusterSlice slice = cluster_slice(module->arena, cluster, 0, n);
+  CostModel model = link_model();
+  model.rates.bandwidth = 8e9;
+  model.without = without;
+  return price_programs(module->arena, programs, n, &model, &slice, tell, user);
+}
+
+static const uint32_t free_links = 1u << COST_message;
+
+Test(several_programs, steps_of_schedules) {
+  enum { P = 4, M = 8 };
+  static const struct {
+    const char *schedule;
+    int step; /* in kernels; the work of a rank is 3 M */
+  } cases[] = {
+      {"naive", 3 * P * M},
+      {"fthenb", 3 * (M + P - 1)},
+      {"1f1b", 3 * (M + P - 1)},
+  };
+  for (int i = 0; i < ARRAY_LENGTH(cases); i++) {
+    Module *module = module_create();
+    const PriceProgram *programs =
+        programs_of(module, cases[i].schedule, P, 1000);
+    Price price = price_pipeline(module, programs, P, free_links, NULL, NULL);
+    cr_assert_eq(price.n_stuck, 0, "%s", cases[i].schedule);
+    cr_expect(price.has_messages);
+    cr_expect_eq(price.compute, (Ps)3 * M * KERNEL_PS);
+    cr_expect_eq(price.step, (Ps)cases[i].step * KERNEL_PS, "%s: %lld",
+                 cases[i].schedule, (long long)price.step);
+    for (int c = 0; c < price.n_classes; c++)
+      cr_expect_eq(price.classes[c].parts[COST_message],
+                   price.step - price.compute, "%s, rank %d", cases[i].schedule,
+                   c);
+  }
+}
+
+static void add_waits(void *user, const SimSpan *span) {
+  Ps *waits = user;
+  if (span->is_wait) waits[span->class] += span->end - span->begin;
+}
+
+/* Told and folded prices are equal, and so are waits and what is waited for. */
+Test(several_programs, pipelines_folded_and_in_full) {
+  Module *module = module_create();
+  const PriceProgram *programs = programs_of(module, "1f1b", 3, 100000);
+  Ps waits[3] = {0};
+  Price folded = price_pipeline(module, programs, 3, 0, NULL, NULL);
+  Price full = price_pipeline(module, programs, 3, 0, add_waits, waits);
+  cr_expect_eq(folded.step, full.step);
+  for (int c = 0; c < 3; c++) {
+    cr_expect_eq(folded.classes[c].exposed, full.classes[c].exposed);
+    cr_expect_eq(waits[c], full.classes[c].parts[COST_message]);
+  }
+}
+
+/* One micro-batch is under way, so nothing hides its messages: in a node, at
+ * 100 bytes a ns, one forward and one backward. */
+Test(several_programs, messages_take_time) {
+  Module *module = module_create();
+  const PriceProgram *programs = programs_of(module, "naive", 2, 10000);
+  Price price = price_pipeline(module, programs, 2, 0, NULL, NULL);
+  Ps messages = (Ps)8 * 2 * 10000 * 10;
+  cr_expect_eq(price.step, (Ps)3 * 2 * 8 * KERNEL_PS + messages, "%lld",
+               (long long)price.step);
+  cr_expect_eq(price.sent, 8 * 10000);
+  cr_expect_eq(price.n_transfers, 16);
+}
+
+/* The first rank waits for a gradient before it sends the value that this is
+ * the gradient of. */
+Test(several_programs, a_deadlock_is_an_answer) {
+  Module *module = module_create();
+  const PriceProgram *programs = programs_of(module, "naive", 2, 1000);
+  /* F0, send, receive, B0 */
+  ProgramCall *calls = ((EntryPoint *)programs[0].entry)->timeline.data;
+  ProgramCall send = calls[1];
+  cr_assert(send.kind == CALL_send && calls[2].kind == CALL_receive);
+  calls[1] = calls[2];
+  calls[2] = calls[3];
+  calls[3] = send;
+  Price price = price_pipeline(module, programs, 2, 0, NULL, NULL);
+  cr_assert_eq(price.n_stuck, 2);
+  for (int i = 0; i < 2; i++) {
+    int class = price.stuck[i].class, call = price.stuck[i].call;
+    const ProgramCall *at = &programs[class].entry->timeline.data[call];
+    cr_expect_neq(class, price.stuck[1 - i].class);
+    cr_expect_eq(at->kind, CALL_segment);
+    cr_expect_eq(at->segment, class == 0 ? STAGE_B : STAGE_F);
+  }
+}

@@ -289,8 +289,8 @@ Test(simulate, deadlocks) {
   cr_expect_eq(result.classes[1].waits_on, 0);
 }
 
-/* Of three classes the last one never starts what the second waits for, and the
- * first waits behind it in a queue. */
+/* The last class never starts what the second waits for, and the first waits
+ * behind it in a queue. */
 Test(simulate, the_class_that_has_to_go_on) {
   Module *module = module_create();
   List lists[MOST_CLASSES];

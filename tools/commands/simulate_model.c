@@ -163,6 +163,7 @@ void priced_print_json(Text *out, const Priced *s) {
   text_add_real(out, (double)price->step * 1e-12);
   text_add(out, ",\"terms\":{");
   for (int part = 0; part < N_COST_PARTS; part++) {
+    if (!price_has_part(price, (CostTerm)part)) continue;
     text_printf(out, "%s\"%s\":", part ? "," : "",
                 cost_term_info((CostTerm)part)->name);
     text_add_real(out, (double)price->parts[part] * 1e-12);

@@ -55,6 +55,7 @@ static void add_head(Text *out, const Inspection *in) {
   priced_print_json(out, p);
   text_add(out, ",\"shares\":{");
   for (int k = 0; k < N_COST_PARTS; k++) {
+    if (!price_has_part(&p->price, (CostTerm)k)) continue;
     text_printf(out, "%s\"%s\":", k ? "," : "",
                 cost_term_info((CostTerm)k)->name);
     text_add_real(out, inspect_share(p->price.parts[k], p->price.step));

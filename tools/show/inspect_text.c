@@ -27,7 +27,8 @@ void inspect_print_rates(Text *out, const Inspection *in) {
 
 static Ps waits_of(const PathRow *row) {
   Ps sum = 0;
-  for (int i = COST_all_gather; i <= COST_permute; i++) sum += row->parts[i];
+  for (int i = 0; i < N_COST_PARTS; i++)
+    if (cost_part_is_wait((CostTerm)i)) sum += row->parts[i];
   return sum;
 }
 

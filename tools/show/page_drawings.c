@@ -89,10 +89,6 @@ void page_legend(Text *out, const Inspection *in) {
   text_add(out, "</div>\n");
 }
 
-static bool is_wait(int part) {
-  return part >= COST_all_gather && part <= COST_permute;
-}
-
 static void add_bar_title(Text *out, const Timeline *of,
                           const TimelineBar *bar) {
   text_add(out, "<title>");
@@ -143,8 +139,8 @@ static void add_bar(Text *out, const Scale *scale, const Timeline *of,
     text_printf(out,
                 "<rect class=\"t%d%s\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" "
                 "height=\"%.1f\"/>",
-                k, is_stream && is_wait(k) ? " wait" : "", x, top,
-                width < 0.3 ? 0.3 : width, part);
+                k, is_stream && cost_part_is_wait((CostTerm)k) ? " wait" : "",
+                x, top, width < 0.3 ? 0.3 : width, part);
     top += part;
   }
   add_bar_label(out, bar, x, width, y + height / 2 + 4);

@@ -1,0 +1,33 @@
+/*
+ * messages.h -- declares the transfers that messages between programs are.
+ */
+#ifndef PRICE_MESSAGES_H
+#define PRICE_MESSAGES_H
+
+#include "price/shared_links.h"
+
+/* A program as the side of a message; its classes are the groups of its slice.
+ */
+typedef struct MessageSide {
+  int program;
+  RankRange ranks;           /* of the slice of all programs */
+  const ClusterSlice *slice; /* these ranks */
+  const CostModel *models;   /* by class */
+  int queue;
+} MessageSide;
+
+/* The transfers of a message by class of each side. */
+typedef struct MessageTransfers {
+  const int *of_sender, *of_receiver;
+} MessageTransfers;
+
+/* Adds the transfers of a message of so many bytes from each rank of one side
+ * to the rank of the other that has its number there.  Both have as many ranks.
+ * Classes whose ranks exchange come to one transfer together. */
+MessageTransfers messages_add(Arena *arena, const ClusterSlice *slice,
+                              const SharedLinks *links,
+                              const MessageSide *sender,
+                              const MessageSide *receiver, Bytes bytes,
+                              SimTransfers *transfers);
+
+#endif
