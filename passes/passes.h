@@ -24,6 +24,9 @@ typedef struct PassContext {
    * stored: see weight_precompute.c. */
   bool is_decode;
   int level; /* -O; set by passes_run */
+  /* The cut that the graph of a stage is of (stages/stages.h).  NULL means that
+   * the graph is no such one. */
+  const struct StageCut *cut;
 } PassContext;
 
 /* All that a pass makes of a graph. */

@@ -80,14 +80,15 @@ bool type_uses_axes(const Type *type, AxisSet axes) {
 
 bool node_is_per_microbatch(const Graph *graph, int id) {
   AxisSet axes = mesh_sequential(&graph->mesh);
-  if (!axes) return false;
   const Node *node = graph->nodes.data[id];
   if (node->op == OP_input) return false;
+  if (node_int(node, ATTR_per_microbatch, 0) != 0) return true;
+  if (!axes) return false;
   for (int i = 0; i < node->n_inputs; i++)
     if (type_uses_axes(graph_type(graph, node->inputs[i]), axes)) return true;
   for (int r = 0; r < node->n_results; r++)
     if (type_uses_axes(node->types[r], axes)) return true;
-  return node_int(node, ATTR_per_microbatch, 0) != 0;
+  return false;
 }
 
 bool node_joins_microbatches(const Node *node) {
@@ -97,7 +98,6 @@ bool node_joins_microbatches(const Node *node) {
 
 bool *nodes_before_microbatches(const Graph *graph, Arena *arena) {
   bool *is_before = ARENA_ARRAY(arena, bool, graph->nodes.n);
-  if (!mesh_sequential(&graph->mesh)) return is_before;
   for (int id = graph->nodes.n - 1; id >= 0; id--) {
     const Node *node = graph->nodes.data[id];
     bool is_per_microbatch = node_is_per_microbatch(graph, id);

@@ -214,6 +214,15 @@ static void drop_sequential_axes(Mesh *mesh) {
   mesh->n_axes = n;
 }
 
+Plan *plan_of_stage(Module *module, const Plan *plan) {
+  Plan *own = arena_copy(module->arena, plan, sizeof *plan);
+  memset(&own->stages, 0, sizeof own->stages);
+  own->stage_of = NULL;
+  own->has_cuts = own->has_ranks = false;
+  own->ranks = mesh_ranks(&plan->mesh);
+  return own;
+}
+
 void plan_drop_time(Plan *plan) {
   drop_sequential_axes(&plan->mesh);
   plan->microbatches = 1;

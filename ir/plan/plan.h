@@ -126,6 +126,8 @@ Plan *plan_data_parallel(Module *module, Name model, Name batch_dim, int ranks,
 /* Returns a plan of one rank and one micro-batch, with nothing pinned and the
  * default bucket. */
 Plan *plan_create(Module *module, Name model);
+/* Returns the plan of one of its stages: for the ranks of that stage alone. */
+Plan *plan_of_stage(Module *module, const Plan *plan);
 /* Returns the mesh of each stage. */
 const Mesh *plan_mesh(const Plan *plan);
 /* Adds an axis to the mesh of a stage.  Axes come outermost first; one of size

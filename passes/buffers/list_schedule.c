@@ -306,14 +306,16 @@ static Graph *append_copies(ListSchedule *list) {
 static void find_microbatch_segments(const ListSchedule *list, int *segment) {
   const Graph *graph = list->graph;
   bool *feeds = ARENA_ARRAY(list->ctx->scratch, bool, list->n);
+  bool is_any = false;
   for (int id = 0; id < list->n; id++) {
     const Node *node = graph->nodes.data[id];
     bool is_per_microbatch = node_is_per_microbatch(graph, id);
     for (int i = 0; i < node->n_inputs; i++)
       if (segment[node->inputs[i].node] > 0) segment[id] = 2;
     if (is_per_microbatch) segment[id] = 1;
+    is_any |= is_per_microbatch;
   }
-  if (!mesh_sequential(&graph->mesh)) return;
+  if (!is_any) return;
   for (int id = list->n - 1; id >= 0; id--) {
     const Node *node = graph->nodes.data[id];
     bool needed = feeds[id] || segment[id] == 1 || node->op == OP_input;

@@ -133,9 +133,11 @@ static void find_uses_in_scan(const Remat *r, const Graph *body, Map *uses) {
   }
 }
 
-/* The lines `remat` that have no effect. */
+/* The lines `remat` that have no effect.  Those of a plan with stages may have
+ * one in the graph of another stage. */
 static void report_lines(const Remat *r) {
-  if (!r->ctx->plan || !r->ctx->plan->saved || r->first_backward == r->n)
+  if (r->ctx->cut || !r->ctx->plan || !r->ctx->plan->saved ||
+      r->first_backward == r->n)
     return;
   Map *uses = map_create(r->ctx->scratch);
   const Map *by_path = r->ctx->plan->saved;

@@ -206,6 +206,10 @@ static bool repeat_rule(Rewrite *rewrite, int id, void *user) {
   return true;
 }
 
+Graph *repeat_nodes(PassContext *ctx, const Graph *graph, bool *is_repeated) {
+  return rewrite_graph(ctx, graph, repeat_rule, is_repeated);
+}
+
 Graph *repeat_between_microbatches(PassContext *ctx, Graph *graph) {
   if (!mesh_sequential(&graph->mesh)) return graph;
   int n = graph->nodes.n;
@@ -222,5 +226,5 @@ Graph *repeat_between_microbatches(PassContext *ctx, Graph *graph) {
     if (node_is_per_microbatch(graph, id))
       follows[id] = !op_has(node->op, OP_FLAG_joins_microbatches);
   }
-  return is_any ? rewrite_graph(ctx, graph, repeat_rule, is_repeated) : graph;
+  return is_any ? repeat_nodes(ctx, graph, is_repeated) : graph;
 }

@@ -168,7 +168,7 @@ static void check_line_dim(Partition *p, const PlanPin *line, Name dim) {
     report_line(p, at, line,
                 arena_printf(scratch,
                              "simplified, it does not compute over '%s'", dim));
-  else
+  else if (!p->ctx->cut) /* or it is of another stage */
     diag_help(diag(p->ctx->module->diags, DIAG_operator_gone, line->span,
                    line->paths[0]),
               "pin the values around it");

@@ -43,7 +43,7 @@ static const Graph *partition_at_once(const PassContext *ctx,
   return partition_decide(&own, graph, &trial);
 }
 
-Graph *pass_partition(PassContext *ctx, const Graph *graph) {
+static Graph *partition_and_warn(PassContext *ctx, const Graph *graph) {
   PartitionTrial trial = {0};
   if (ctx->plan && ctx->plan->microbatches > 1 && !ctx->is_training) {
     bool is_quiet;
@@ -59,4 +59,8 @@ Graph *pass_partition(PassContext *ctx, const Graph *graph) {
       ctx->is_training && diags_errors(ctx->module->diags) == 0)
     warn_of_costly_pins(ctx, graph, placed, &trial);
   return (Graph *)placed;
+}
+
+Graph *pass_partition(PassContext *ctx, const Graph *graph) {
+  return divide_stage(ctx, partition_and_warn(ctx, graph));
 }

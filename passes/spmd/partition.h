@@ -8,6 +8,7 @@
 #include "ir/place/reshard.h"
 #include "passes/rewrite.h"
 #include "passes/spmd/partition_trials.h"
+#include "passes/stages/stages.h"
 
 /* The placement that ZeRO gives a parameter. */
 typedef struct ZeroShard ZeroShard;
@@ -117,6 +118,16 @@ Graph *sum_over_full_batch(PassContext *ctx, Graph *graph);
  * on which another one that runs so depends.  Returns the new graph, or `graph`
  * if it has no such nodes. */
 Graph *repeat_between_microbatches(PassContext *ctx, Graph *graph);
+/* Gives these nodes the attribute `per_microbatch`. */
+Graph *repeat_nodes(PassContext *ctx, const Graph *graph, bool *is_repeated);
+
+/* ---- stage_microbatches.c ---- */
+
+/* Returns the partitioned graph of a stage.  If the plan has one micro-batch,
+ * what runs for it is marked.  Reports what would run for each micro-batch but
+ * waits for another stage that needs all of them; other graphs stay as they
+ * are. */
+Graph *divide_stage(PassContext *ctx, const Graph *placed);
 
 /* ---- partial_values.c ---- */
 

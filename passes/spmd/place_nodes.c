@@ -98,33 +98,38 @@ static Name path_of_owner(const Partition *p, const GraphInput *input) {
 }
 
 /* Every rank has all of the batch, in micro-batches if there are several. */
-static const Type *place_replicated_data(const Partition *p, Role role,
+static const Type *place_replicated_data(const Partition *p, bool is_data,
                                          const Type *type) {
   Type *placed = type_copy(p->ctx->module->arena, type);
-  for (int d = 0; role == ROLE_data && d < placed->rank; d++)
+  for (int d = 0; is_data && d < placed->rank; d++)
     placed->dims[d].split = add_microbatch_axes(p, 0, placed->dims[d].name);
   return placed;
 }
 
+/* A value of another stage that has the batch dim is placed as data are, by the
+ * lines about names of dims; others are of the step, and complete. */
 static const Type *place_input(Partition *p, const GraphInput *input,
                                const Type *type, Span span) {
   Type *placed = type_copy(p->ctx->module->arena, type);
   const PlanShard *pins[MAX_RANK];
-  bool is_of_batch = input->role == ROLE_data || input->role == ROLE_batch_rows;
+  const StageEdge *edge = stage_edge_received(p->ctx->cut, input);
+  bool is_data = input->role == ROLE_data || edge;
+  bool is_of_batch = is_data || input->role == ROLE_batch_rows;
+  if (edge && edge->is_of_step) return placed;
   if (p->plan->replicates_data && is_of_batch)
-    return place_replicated_data(p, input->role, type);
+    return place_replicated_data(p, is_data, type);
   Name path = path_of_owner(p, input);
-  const PlanPin *line = find_input_line(p, input, path);
+  const PlanPin *line = edge ? NULL : find_input_line(p, input, path);
   for (int d = 0; d < type->rank; d++)
-    pins[d] = line ? plan_placed_dim(line, type->dims[d].name)
-                   : plan_named_dim(p->plan, path, type->dims[d].name);
+    pins[d] = line   ? plan_placed_dim(line, type->dims[d].name)
+              : edge ? plan_find_shard(p->plan, type->dims[d].name)
+                     : plan_named_dim(p->plan, path, type->dims[d].name);
   for (int d = 0; d < placed->rank; d++) {
     Dim *dim = &placed->dims[d];
     bool is_batch = dim->name == p->plan->batch_dim;
     if (!pins[d] && !is_batch) continue;
     if (is_batch && input->role == ROLE_decode_cache) continue;
     AxisList axes = pins[d] ? free_axes(p, pins, type, d, path) : 0;
-    bool is_data = input->role == ROLE_data;
     if (is_data) axes = add_microbatch_axes(p, axes, dim->name);
     int64_t shards = axis_list_shards(axes, p->mesh);
     Span place = pins[d] && pins[d]->span.source ? pins[d]->span : span;
@@ -367,6 +372,15 @@ void place_node(Partition *p, int id) {
   place_pins(p, id, false);
 }
 
+/* The placement of a value that another stage receives is that which it has
+ * there. */
+static const Type *place_sent(Partition *p, const GraphOutput *output) {
+  const Node *node = graph_node(p->rewrite.from, output->value);
+  GraphInput received = {.role = ROLE_receive, .path = output->path};
+  return place_input(p, &received, node->types[output->value.result],
+                     node->span);
+}
+
 /* A persistent buffer keeps the sharding of its input. */
 static Value place_output(Partition *p, const InputIndex *inputs,
                           const GraphOutput *output) {
@@ -375,6 +389,7 @@ static Value place_output(Partition *p, const InputIndex *inputs,
   Value value = reduce_partial(p, rewrite_get(&p->rewrite, output->value));
   const GraphInput *kept = input_indexed(inputs, output->role, output->path);
   const Type *want = kept ? graph_type(to, kept->value) : NULL;
+  if (stage_edge_sent(p->ctx->cut, output)) want = place_sent(p, output);
   value = collect_microbatches(p, value, want);
   const Type *type = graph_type(to, value);
   if (!want) want = type_logical(p->ctx->module->arena, type);
@@ -417,6 +432,7 @@ static void check_heads(const Partition *p) {
   if (p->plan->attention != ATTENTION_ulysses || p->plan->replicates_data ||
       p->has_heads || diags_errors(p->ctx->module->diags) > 0)
     return;
+  if (p->ctx->cut && !graph_has_op(graph, OP_attention)) return;
   for (int id = 0; id < graph->nodes.n && !missed; id++)
     if (graph->nodes.data[id]->op == OP_attention)
       missed = graph->nodes.data[id];

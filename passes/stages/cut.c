@@ -426,6 +426,6 @@ StageCut stages_cut(PassContext *ctx, const Graph *joint) {
              build_stage(&c, &inputs, n_values, s));
   for (int i = 0; i < c.crossings.n; i++)
     vec_push(ctx->module->arena, &cut.edges, c.crossings.data[i].edge);
-  stages_find_levels(scratch, &cut);
+  stages_find_levels(scratch, ctx->plan->batch_dim, &cut);
   return cut;
 }

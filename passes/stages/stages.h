@@ -15,6 +15,8 @@ typedef struct StageEdge {
   Name path;       /* of the value; no other edge of the cut has it */
   bool is_of_step; /* it has no batch dim: it is sent once a step, others once
                       for each micro-batch */
+  bool is_after;   /* of the step: it follows from micro-batches, so it is sent
+                      after all of them; others are sent before the first */
   /* Number of messages in the longest chain of messages of the step that ends
    * with this one, each of which follows from the one before.  Other edges have
    * 0. */
@@ -35,7 +37,14 @@ StageCut stages_cut(PassContext *ctx, const Graph *joint);
 
 /* ---- edge_levels.c ---- */
 
-/* Fills in the levels of the edges. */
-void stages_find_levels(Arena *scratch, StageCut *cut);
+/* Fills in `is_after` and `level` of the edges.  The batch dim may be NULL. */
+void stages_find_levels(Arena *scratch, Name batch_dim, StageCut *cut);
+/* Returns the edge of the value that this input receives.  Returns NULL for
+ * other inputs, and where `cut` is NULL. */
+const StageEdge *stage_edge_received(const StageCut *cut,
+                                     const GraphInput *input);
+/* Returns the edge of the value that this output sends, or NULL likewise. */
+const StageEdge *stage_edge_sent(const StageCut *cut,
+                                 const GraphOutput *output);
 
 #endif

@@ -41,7 +41,7 @@ static const Source *load(void *user, const char *path) {
   return status.code == STATUS_ok ? source : NULL;
 }
 
-/* Prints the graph after `remat`, or those of the stages as they are cut. */
+/* Prints the graph after `remat`, or those of the stages. */
 static void print_graphs(PassContext *ctx, Graph *graph, Text *out) {
   PassOptions options = {.level = 2, .end = pass_end("remat"), .verify = true};
   bool has_stages = ctx->plan->stages.n > 1;
@@ -50,7 +50,14 @@ static void print_graphs(PassContext *ctx, Graph *graph, Text *out) {
   if (!has_stages) graph_print(out, graph);
   if (!has_stages || diags_errors(ctx->module->diags) > 0) return;
   StageCut cut = stages_cut(ctx, graph);
-  for (int s = 0; s < cut.graphs.n; s++) graph_print(out, cut.graphs.data[s]);
+  PassContext own = *ctx;
+  own.plan = plan_of_stage(ctx->module, ctx->plan);
+  own.cut = &cut;
+  options.begin = options.end;
+  options.end = pass_end("remat");
+  for (int s = 0; s < cut.graphs.n; s++)
+    if (diags_errors(ctx->module->diags) == 0)
+      graph_print(out, passes_run(&own, &options, cut.graphs.data[s]).graph);
 }
 
 /* Adds messages and plan; returns the graphs as text. */

@@ -9,6 +9,7 @@
  */
 #include "passes/stages/stages.h"
 #include "frontend/frontend.h"
+#include "ir/place/mesh_place.h"
 #include "tests/unit/values.h"
 
 TestSuite(stages, .fini = modules_destroy);
@@ -407,4 +408,82 @@ Test(stages, cut_forward_graphs) {
       "1 -> 2 level.level.twice[1].unit[1].relu f32[Y:4, N:2, X:4, C:4]\n"
       "2 -> 0 loss.cross_entropy level 1 f32[]\n"
       "2 -> 1 loss.cross_entropy#2 level 1 f32[]\n");
+}
+
+/* ---- placements ---- */
+
+static const char *placed_text(const Graph *graph, Value value) {
+  Text text = text_create(graph->module->arena);
+  type_print(&text, graph_type(graph, value), &graph->mesh);
+  return text_string(&text);
+}
+
+/* Partitions the graphs of all stages; false after a mistake. */
+static bool partition_stages(Loaded *loaded, Graph **out) {
+  PassContext ctx = loaded->ctx;
+  ctx.plan = plan_of_stage(ctx.module, loaded->ctx.plan);
+  ctx.cut = &loaded->cut;
+  for (int s = 0; s < loaded->cut.graphs.n; s++) {
+    PassOptions options = {
+        .level = 2, .verify = true, .begin = pass_phase(PASSES_partition)};
+    out[s] = passes_run(&ctx, &options, loaded->cut.graphs.data[s]).graph;
+    if (diags_errors(ctx.module->diags) > 0) return false;
+  }
+  return true;
+}
+
+/* Both ends of each edge have one placement: `data`, or a complete value. */
+static void check_placements(const char *plan, const char *data) {
+  Loaded loaded = load_case(&(StageCase){GPT2, plan, 2});
+  cut_graph(&loaded, loaded.model->train, true);
+  Graph *graphs[2];
+  cr_assert(partition_stages(&loaded, graphs));
+  for (int i = 0; i < loaded.cut.edges.n; i++) {
+    const StageEdge *edge = &loaded.cut.edges.data[i];
+    const Graph *from = graphs[edge->from], *to = graphs[edge->to];
+    const char *sent = placed_text(
+        from, graph_find_output(from, ROLE_send, edge->path)->value);
+    const char *received =
+        placed_text(to, graph_find_input(to, ROLE_receive, edge->path)->value);
+    cr_expect_str_eq(sent, received, "%s", edge->path);
+    cr_expect_eq(strstr(sent, data) != NULL, !edge->is_of_step, "%s: %s",
+                 edge->path, sent);
+    if (edge->is_of_step)
+      cr_expect(!strchr(sent, '@'), "%s: %s", edge->path, sent);
+  }
+}
+
+#define CUT "plan { cut after block[0]\n"
+
+Test(stages, place_both_ends_of_an_edge_alike) {
+  check_placements("mesh { pipe = 2 }" CUT "microbatches = 2 }", "[B:2@time");
+  check_placements("mesh { pipe = 2; data = 2 }" CUT "}", "[B:2@data");
+  check_placements("mesh { pipe = 2; data = 2 }" CUT "zero = 3 }", "[B:2@data");
+  check_placements("mesh { pipe = 2; tensor = 2 }" CUT
+                   "microbatches = 2; shard F, H over tensor }",
+                   "[B:2@time, T:4, C:8]");
+  check_placements("mesh { pipe = 2; seq = 2 }" CUT
+                   "microbatches = 2; shard T over seq }",
+                   "[B:2@time, T:4@seq, C:8]");
+}
+
+/* One micro-batch has no axis, so nodes say that they run for it. */
+Test(stages, mark_the_work_of_one_microbatch) {
+  Loaded loaded = load_case(&(StageCase){GPT2, "mesh { pipe = 2 }" CUT "}", 2});
+  cut_graph(&loaded, loaded.model->train, true);
+  Graph *graphs[2];
+  cr_assert(partition_stages(&loaded, graphs));
+  for (int i = 0; i < loaded.cut.edges.n; i++) {
+    const StageEdge *edge = &loaded.cut.edges.data[i];
+    const Graph *from = graphs[edge->from];
+    int id = graph_find_output(from, ROLE_send, edge->path)->value.node;
+    if (!edge->is_of_step)
+      cr_expect(node_is_per_microbatch(from, id), "%s", edge->path);
+    if (!edge->is_after && edge->is_of_step)
+      cr_expect(!node_is_per_microbatch(from, id), "%s", edge->path);
+  }
+  for (int s = 0; s < 2; s++)
+    for (int id = 0; id < graphs[s]->nodes.n; id++)
+      if (graphs[s]->nodes.data[id]->phase == PHASE_update)
+        cr_expect(!node_is_per_microbatch(graphs[s], id));
 }

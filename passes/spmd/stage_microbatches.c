@@ -1,0 +1,99 @@
+/*
+ * stage_microbatches.c -- finds what a stage runs for each micro-batch.
+ *
+ * A stage does what it does once a step before its micro-batches or after them.
+ * So what runs for each of them cannot follow from a value that another stage
+ * sends after them; such a graph is refused.
+ *
+ * A plan of one micro-batch has no axis by which types tell what runs for it.
+ * These nodes get the attribute `per_microbatch`, and the three parts of a
+ * stage are the same however many micro-batches there are:
+ *
+ *     %0 = input receive "y"              %0 = input receive "y"
+ *     %2 = mul %0, %1 : f32[B:8]      =>  %2 = mul %0, %1 {per_microbatch = 1}
+ *     %3 = sum %2 : f32[]                 %3 = sum %2 {per_microbatch = 1}
+ *     %4 = finite %3 @update              %4 = finite %3 @update
+ */
+#include "passes/spmd/partition.h"
+
+#include "ir/place/mesh_place.h"
+
+static const GraphInput *input_at(const Graph *graph, int id) {
+  const Node *node = graph->nodes.data[id];
+  return node->op == OP_input
+             ? &graph->inputs.data[node_int(node, ATTR_index, 0)]
+             : NULL;
+}
+
+/* By node: a value that is received after all micro-batches and that it follows
+ * from, as number of its edge plus 1; 0 means none. */
+static int *find_late(const PassContext *ctx, const Graph *graph) {
+  int *late = ARENA_ARRAY(ctx->scratch, int, graph->nodes.n);
+  for (int id = 0; id < graph->nodes.n; id++) {
+    const Node *node = graph->nodes.data[id];
+    const GraphInput *input = input_at(graph, id);
+    const StageEdge *edge = input ? stage_edge_received(ctx->cut, input) : NULL;
+    if (edge && edge->is_after)
+      late[id] = (int)(edge - ctx->cut->edges.data) + 1;
+    for (int i = 0; i < node->n_inputs && !late[id]; i++)
+      late[id] = late[node->inputs[i].node];
+  }
+  return late;
+}
+
+static void report_late(const PassContext *ctx, const Graph *graph, int id,
+                        int late) {
+  const StageEdge *edge = &ctx->cut->edges.data[late - 1];
+  const Node *node = graph->nodes.data[id];
+  diag(ctx->module->diags, DIAG_stage_late, node->span,
+       *graph_path(graph, id) ? graph_path(graph, id) : op_info(node->op)->name,
+       edge->path, edge->from);
+}
+
+/* By node: it runs for the one micro-batch of the plan. */
+static bool *find_work(const PassContext *ctx, const Graph *graph,
+                       const int *late) {
+  bool *is_work = ARENA_ARRAY(ctx->scratch, bool, graph->nodes.n);
+  bool *follows = ARENA_ARRAY(ctx->scratch, bool, graph->nodes.n);
+  for (int id = 0; id < graph->nodes.n; id++) {
+    const Node *node = graph->nodes.data[id];
+    const GraphInput *input = input_at(graph, id);
+    const StageEdge *edge = input ? stage_edge_received(ctx->cut, input) : NULL;
+    follows[id] =
+        input && (input->role == ROLE_data || (edge && !edge->is_of_step));
+    for (int i = 0; i < node->n_inputs; i++)
+      follows[id] |= follows[node->inputs[i].node];
+    is_work[id] =
+        !input && follows[id] && !late[id] && node->phase != PHASE_update;
+  }
+  return is_work;
+}
+
+/* A value of a micro-batch is sent with it. */
+static bool sends_late(const PassContext *ctx, const Graph *graph,
+                       const int *late) {
+  for (int i = 0; i < graph->outputs.n; i++) {
+    const GraphOutput *output = &graph->outputs.data[i];
+    const StageEdge *edge = stage_edge_sent(ctx->cut, output);
+    int id = output->value.node;
+    if (!edge || edge->is_of_step || !late[id]) continue;
+    report_late(ctx, graph, id, late[id]);
+    return true;
+  }
+  return false;
+}
+
+Graph *divide_stage(PassContext *ctx, const Graph *placed) {
+  if (!ctx->cut || diags_errors(ctx->module->diags) > 0) return (Graph *)placed;
+  const int *late = find_late(ctx, placed);
+  if (!mesh_sequential(&placed->mesh))
+    return sends_late(ctx, placed, late)
+               ? (Graph *)placed
+               : repeat_nodes(ctx, placed, find_work(ctx, placed, late));
+  for (int id = 0; id < placed->nodes.n; id++) {
+    if (!late[id] || !node_is_per_microbatch(placed, id)) continue;
+    report_late(ctx, placed, id, late[id]);
+    break;
+  }
+  return (Graph *)placed;
+}
