@@ -80,6 +80,12 @@ static const LaunchCost *cost_of_launch(Walk *w, int class, CostOf *cost_of,
   return *known = arena_copy(w->of->arena, &cost, sizeof cost);
 }
 
+/* At most SIM_LONGEST, as a step. */
+static void add_time(Ps *to, Ps time, int64_t times) {
+  Ps left = SIM_LONGEST - *to;
+  *to += time > left / times ? left : time * times;
+}
+
 static void add_launch(Walk *w, CostOf *cost_of, int instruction) {
   ProgramFigures *figures = &w->of->figures;
   for (int c = 0; c < n_classes(w); c++) {
@@ -87,10 +93,10 @@ static void add_launch(Walk *w, CostOf *cost_of, int instruction) {
     add_run(w, c, COST_launch, cost->launch, id_of(w, instruction));
     add_run(w, c, cost->part, cost->time, id_of(w, instruction));
     if (c > 0) continue;
-    figures->launches += (cost->launch + cost->time) * w->trips;
+    add_time(&figures->launches, cost->launch + cost->time, w->trips);
     if (!cost->is_measured) continue;
     figures->n_measured += w->trips;
-    figures->measured += cost->time * w->trips;
+    add_time(&figures->measured, cost->time, w->trips);
   }
   figures->n_launches += w->trips;
 }

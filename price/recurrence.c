@@ -138,6 +138,15 @@ static int64_t cycles_left(const Simulation *s, const Snapshot *before) {
   return least;
 }
 
+/* Those that end within the longest step; the others run to it. */
+static int64_t cycles_in_time(const Simulation *s, const Snapshot *before,
+                              int64_t cycles) {
+  Ps each = s->now - before->counts.data[0];
+  if (each == 0) return cycles;
+  int64_t most = (simulation_longest(s) - s->now) / each;
+  return most < cycles ? most : cycles;
+}
+
 static void skip_cycles(Simulation *s, const Snapshot *before, int64_t cycles) {
   Ps now = s->now;
   for (int i = 0; i < s->counters.n; i++) {
@@ -167,7 +176,7 @@ static void add_counters(Simulation *s, int64_t *counters, int n) {
 }
 
 void recurrence_prepare(Simulation *s) {
-  add_counters(s, &s->now, 1);
+  add_counters(s, &s->now, 1); /* the first one */
   add_counters(s, s->n_ended, s->program->n_transfers);
   for (int c = 0; c < s->program->n_classes; c++) {
     Runner *runner = &s->runners[c];
@@ -191,6 +200,7 @@ void recurrence_check(Simulation *s) {
   Snapshot *now = take_snapshot(s);
   int64_t cycles =
       keys_are_equal(now, loop->kept) ? cycles_left(s, loop->kept) : 0;
+  if (cycles > 0) cycles = cycles_in_time(s, loop->kept, cycles);
   if (cycles > 0) {
     skip_cycles(s, loop->kept, cycles);
     recurrence_end(s);

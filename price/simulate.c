@@ -30,7 +30,8 @@ static int64_t times_share(int64_t value, int64_t share) {
 
 /* How long `left` takes at this rate, rounded up. */
 static Ps time_at(Ps left, int64_t rate) {
-  return (Ps)(((Wide)left * SIM_ONE + rate - 1) / rate);
+  Wide time = ((Wide)left * SIM_ONE + rate - 1) / rate;
+  return time < INT64_MAX ? (Ps)time : INT64_MAX - 1;
 }
 
 /* Tells of what ends now. */
@@ -240,6 +241,7 @@ static void advance_class(Simulation *s, int class) {
     case SIM_run:
       runner->at++;
       runner->left = action->duration;
+      runner->cut = 0;
       runner->begin = s->now;
       runner->is_running = action->duration > 0;
       break;
@@ -310,6 +312,18 @@ static void pass_time(Simulation *s, Ps time) {
   }
 }
 
+/* Ends all that runs or is under way. */
+static void cut_what_is_left(Simulation *s) {
+  for (int c = 0; c < s->program->n_classes; c++) {
+    Runner *runner = &s->runners[c];
+    if (!runner->is_running) continue;
+    runner->cut = runner->left;
+    runner->left = 0;
+  }
+  for (int i = 0; i < s->under_way.n; i++)
+    s->under_way.data[i]->latency_left = s->under_way.data[i]->left = 0;
+}
+
 static void end_launch(Simulation *s, int class) {
   Runner *runner = &s->runners[class];
   const SimAction *action = &runner->class->actions[runner->at - 1];
@@ -321,7 +335,8 @@ static void end_launch(Simulation *s, int class) {
                       .id = action->id,
                       .term = action->term,
                       .begin = runner->begin,
-                      .taken = s->now - runner->begin - action->duration});
+                      .taken = s->now - runner->begin -
+                               (action->duration - runner->cut)});
 }
 
 static void end_wait(Simulation *s, int class) {
@@ -353,6 +368,14 @@ static void end_what_is_done(Simulation *s) {
   s->under_way.n = kept;
   for (int i = 0; i < s->ended.n; i++) end_transfer(s, s->ended.data[i]);
   for (int c = 0; c < s->program->n_classes; c++) end_wait(s, c);
+}
+
+static void pass_event(Simulation *s, Ps time) {
+  Ps longest = simulation_longest(s);
+  bool is_cut = time > longest - s->now;
+  pass_time(s, is_cut ? longest - s->now : time);
+  if (is_cut) cut_what_is_left(s);
+  end_what_is_done(s);
 }
 
 /* ---- public ---- */
@@ -484,7 +507,7 @@ bool sim_has_gaps(const SimProgram *program) {
 
 SimResult simulate(Arena *arena, const SimProgram *program, int n_steps,
                    SimTell *tell, void *user) {
-  ASSERT(n_steps > 0 && program->n_terms > 0);
+  ASSERT(n_steps > 0 && n_steps <= SIM_MOST_STEPS && program->n_terms > 0);
   Simulation s = {.arena = arena,
                   .program = program,
                   .n_steps = n_steps,
@@ -506,8 +529,7 @@ SimResult simulate(Arena *arena, const SimProgram *program, int n_steps,
     count_demand(&s);
     Ps time = next_event(&s);
     if (time == INT64_MAX) break;
-    pass_time(&s, time);
-    end_what_is_done(&s);
+    pass_event(&s, time);
   }
   return result_of(&s);
 }

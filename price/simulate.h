@@ -16,6 +16,12 @@
 #include "ir/cluster/cluster.h"
 #include "support/support.h"
 
+/* A step that takes longer is said to take so long (13 days).  The clock of
+ * several steps stays below INT64_MAX. */
+#define SIM_LONGEST (INT64_MAX / 8)
+/* Steps that a simulation may run. */
+enum { SIM_MOST_STEPS = 6 };
+
 /* A share of 1 of a link or of a stream. */
 #define SIM_ONE ((int64_t)1 << 20)
 
@@ -122,7 +128,8 @@ bool sim_has_gaps(const SimProgram *program);
 /* Runs the list of each class `n_steps` times; compute + exposed + taken of a
  * class are the time of its last step.  Iterations of a loop that repeat are
  * counted and not run, unless there is a `tell`, which is told of all that the
- * last step starts; the result is the same.  Allocates it in `arena`. */
+ * last step starts; the result is the same.  What a class still has to do after
+ * SIM_LONGEST of a step takes no time.  Allocates the result in `arena`. */
 SimResult simulate(Arena *arena, const SimProgram *program, int n_steps,
                    SimTell *tell, void *user);
 

@@ -56,6 +56,7 @@ typedef struct Runner {
   /* Time left of the launch that runs, and begin of that launch or of a wait.
    */
   Ps left, begin;
+  Ps cut;   /* part of that launch that is behind the longest step */
   Ps moved; /* time at which it last had a transfer under way */
   bool is_running;
   /* A class has slots for those transfers alone that it starts or waits for:
@@ -97,6 +98,15 @@ typedef struct Simulation {
 static inline Ps simulation_gap(const Simulation *s, const Runner *runner) {
   Ps gap = s->now - runner->moved;
   return gap < SIM_REST ? gap : SIM_REST;
+}
+
+/* Returns the time at which the slowest class has taken SIM_LONGEST for each of
+ * its steps. */
+static inline Ps simulation_longest(const Simulation *s) {
+  int least = s->n_steps - 1;
+  for (int c = 0; c < s->program->n_classes; c++)
+    if (s->runners[c].step < least) least = s->runners[c].step;
+  return (least + 1) * SIM_LONGEST;
 }
 
 /* Returns the slot of the action that a class is at. */

@@ -22,6 +22,12 @@ done
 "$dnnc" simulate missing.csv 2>message && fail "no file"
 grep -q "cannot open 'missing.csv'" message || { cat message; fail "no file"; }
 
+# No step is too long for its number.
+"$dnnc" simulate "$root/models/gpt3.dnn" --cluster "$root/models/laptop.cluster" >words ||
+  fail "GPT-3 on a laptop"
+grep -q ': a step takes [0-9.]* ms or more (estimate' words && ! grep -Eq ' -[0-9]' words ||
+  { cat words; fail "a step that is too long"; }
+
 # A model on a cluster: the parts add up to the step, on slow links ranks wait.
 simulate() { # LINK OPTION...
   printf 'cluster two {\n device = one_core\n level node { count = 2; link = %s; latency = 50us }\n}\n' "$1" >two.cluster

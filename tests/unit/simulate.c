@@ -197,8 +197,8 @@ static const Case cases[] = {
      0},
 };
 
-static SimResult run_case(Arena *arena, const Case *c, List *lists, int n_steps,
-                          SimTell *tell) {
+static SimResult run_told(Arena *arena, const Case *c, List *lists, int n_steps,
+                          SimTell *tell, void *user) {
   SimClass *classes = ARENA_ARRAY(arena, SimClass, MOST_CLASSES);
   SimProgram *program = ARENA_NEW(arena, SimProgram);
   *program = (SimProgram){.n_transfers = 3,
@@ -211,7 +211,12 @@ static SimResult run_case(Arena *arena, const Case *c, List *lists, int n_steps,
     *list = read_list(c->lists[program->n_classes]);
     classes[program->n_classes] = (SimClass){list->n, QUEUES, list->actions};
   }
-  return simulate(arena, program, n_steps, tell, NULL);
+  return simulate(arena, program, n_steps, tell, user);
+}
+
+static SimResult run_case(Arena *arena, const Case *c, List *lists, int n_steps,
+                          SimTell *tell) {
+  return run_told(arena, c, lists, n_steps, tell, NULL);
 }
 
 static void no_span(void *user, const SimSpan *span) {
@@ -239,6 +244,81 @@ Test(simulate, known_times) {
       cr_expect_eq(*first.taken, c->taken, "%s: taken %lld", c->name,
                    (long long)*first.taken);
     }
+  }
+}
+
+/* Whatever the times are, a step takes SIM_LONGEST at most, its parts add up to
+ * it, and so do spans. */
+static const Case long_cases[] = {
+    {"a launch", {"r9000000000000000000"}, {{0}}, 0, 0, 0, 0},
+    {"a sum of launches",
+     {"r2000000000000000000 r2000000000000000000 r2000000000000000000 "
+      "r2000000000000000000 r2000000000000000000"},
+     {{0}},
+     0,
+     0,
+     0,
+     0},
+    {"a loop", {"l1000000 r900000000000000 e r5"}, {{0}}, 0, 0, 0, 0},
+    {"a transfer",
+     {"r4 s0 r1000 w0", "s0 w0 r3"},
+     {{.latency = INT64_MAX / 4, .n_starts = 2, LOADS({0, INT64_MAX / 4})}},
+     0,
+     0,
+     0,
+     0},
+    {"a slow transfer beside a slow launch",
+     {"s0 r2000000000000000000 w0 r1"},
+     {{.takes = SIM_ONE / 2, .n_starts = 1, LOADS({0, INT64_MAX / 4})}},
+     0,
+     0,
+     0,
+     0},
+};
+
+typedef struct SpanSums {
+  Ps now, taken; /* of the stream of class 0 */
+  bool has_gap;
+} SpanSums;
+
+static void add_span(void *user, const SimSpan *span) {
+  SpanSums *sums = user;
+  if (span->class != 0 || span->queue >= 0) return;
+  sums->has_gap |= sums->now > 0 && span->begin != sums->now;
+  sums->now = span->end;
+  sums->taken += span->taken;
+}
+
+Test(simulate, too_long) {
+  Module *module = module_create();
+  List lists[MOST_CLASSES];
+  for (int i = 0; i < (int)(sizeof long_cases / sizeof *long_cases); i++) {
+    const Case *c = &long_cases[i];
+    for (int n_steps = 1; n_steps < SIM_MOST_STEPS; n_steps++) {
+      SimResult result = run_case(module->arena, c, lists, n_steps, NULL);
+      SimClassResult first = result.classes[0];
+      Ps end = first.step_ends[n_steps - 1];
+      Ps begin = n_steps > 1 ? first.step_ends[n_steps - 2] : 0;
+      cr_expect_eq(result.step, SIM_LONGEST, "%s: %lld", c->name,
+                   (long long)result.step);
+      cr_expect_eq(end, n_steps * SIM_LONGEST, "%s", c->name);
+      cr_expect_eq(*first.compute + *first.exposed + *first.taken, end - begin,
+                   "%s", c->name);
+    }
+  }
+}
+
+Test(simulate, spans_of_what_is_too_long) {
+  Module *module = module_create();
+  List lists[MOST_CLASSES];
+  for (int i = 0; i < (int)(sizeof long_cases / sizeof *long_cases); i++) {
+    const Case *c = &long_cases[i];
+    if (strcmp(c->name, "a loop") == 0) continue; /* a span for each trip */
+    SpanSums sums = {0};
+    SimResult result = run_told(module->arena, c, lists, 1, add_span, &sums);
+    cr_expect(!sums.has_gap, "%s", c->name);
+    cr_expect_eq(sums.now, SIM_LONGEST, "%s", c->name);
+    cr_expect_eq(sums.taken, *result.classes[0].taken, "%s", c->name);
   }
 }
 

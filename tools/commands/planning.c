@@ -77,6 +77,15 @@ const Pins *planning_read(Planning *planning, const char *text, Diags *diags) {
   return driver_read_pins(&planning->loaded, &from, diags);
 }
 
+/* More blocks take no less time.  The quotient first: a product of a long time
+ * is too large. */
+static Ps extend_step(Ps fewer, Ps more, int64_t further, int64_t between) {
+  Ps added = more > fewer ? more - fewer : 0;
+  if (added > 0 && further > (SIM_LONGEST - more) / added * between)
+    return SIM_LONGEST;
+  return more + added / between * further + added % between * further / between;
+}
+
 /* From the prices with FEWER and MORE blocks: each further block adds as much
  * as one of those between. */
 static CandidatePrice extend(const Planning *planning, const Part *fewer,
@@ -85,7 +94,7 @@ static CandidatePrice extend(const Planning *planning, const Part *fewer,
   int64_t between = MORE_BLOCKS - FEWER_BLOCKS;
   return (CandidatePrice){
       .is_legal = fewer->is_priced && more->is_priced,
-      .step = more->step + (more->step - fewer->step) * further / between,
+      .step = extend_step(fewer->step, more->step, further, between),
       .peak = more->peak + (more->peak - fewer->peak) * further / between,
       .memory = more->memory};
 }

@@ -101,9 +101,10 @@ static const char *unchecked_device(const Priced *s) {
 static void print_head(Text *out, const Priced *s) {
   const char *unchecked = unchecked_device(s);
   PriceErrors errors = cost_errors();
-  text_printf(out, "%s on %d ranks of %s (%s): a step takes %s (estimate; ",
+  text_printf(out, "%s on %d ranks of %s (%s): a step takes %s%s (estimate; ",
               s->c->model->name, s->c->ranks, s->cluster->name,
-              priced_devices(out->arena, s), milliseconds(out, s->price.step));
+              priced_devices(out->arena, s), milliseconds(out, s->price.step),
+              s->price.step >= SIM_LONGEST ? " or more" : "");
   if (unchecked)
     text_printf(out, "no published run of %s)\n", unchecked);
   else

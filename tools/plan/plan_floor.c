@@ -93,5 +93,6 @@ Ps planning_floor(const Priced *p) {
   }
   double computes = seconds_at(flops, peak);
   double moves = seconds_at(updated_bytes(graph), bandwidth);
-  return (Ps)((computes > moves ? computes : moves) * 1e12);
+  double floor = (computes > moves ? computes : moves) * 1e12;
+  return floor < (double)SIM_LONGEST ? (Ps)floor : SIM_LONGEST;
 }

@@ -19,7 +19,8 @@ double inspect_share(Ps part, Ps of) {
 }
 
 const char *inspect_ms(Arena *arena, Ps time) {
-  return arena_printf(arena, "%.3f ms", (double)time * 1e-9);
+  return arena_printf(arena, "%.3f ms%s", (double)time * 1e-9,
+                      time >= SIM_LONGEST ? " or more" : "");
 }
 
 bool inspect_rates(Inspection *out) {

@@ -181,7 +181,8 @@ double inspect_share(Ps part, Ps of);
 const char *inspect_axes(Arena *arena, const Mesh *mesh, AxisList axes);
 /* Inspects memory alone: kinds, peak and holes. */
 Inspection inspect_memory(Arena *arena, const Priced *priced);
-/* Returns a time as "123.456 ms"; the next ones give "+123.456 ms" and "-1.25
+/* Returns a time as "123.456 ms", with "or more" behind the longest step of the
+ * simulator; the next ones give "+123.456 ms" and "-1.25
  * MB". */
 const char *inspect_ms(Arena *arena, Ps time);
 const char *inspect_signed_ms(Arena *arena, Ps time);
