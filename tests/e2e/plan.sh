@@ -51,6 +51,12 @@ if has_mpi; then
     { cat run.txt; fail "rank-0000 under mpirun"; }
 fi
 
+# A step may be too long for its number, with and without the blocks that a candidate leaves out.
+"$dnnc" plan "$root/models/gpt3.dnn" --cluster "$root/models/laptop.cluster" --what-if memory=2TB --effort 3 --search descent \
+  -o long.plan 2>words || { cat words; fail "GPT-3 on a laptop"; }
+grep -q '^a step takes 1152921504.607 ms or more (estimate)' words || { cat words; fail "a step that is too long"; }
+grep -E '^ *(step|bound|floor|gap) .*-' words long.plan && fail "a time below zero"
+
 # No plan is below the floor: on one rank of a laptop, which has both cores, it was above.
 for ranks in 1 2; do
   "$dnnc" plan "a folder/small.dnn" B=4096 C=2048 F=2048 --cluster "$root/models/laptop.cluster" --ranks $ranks --effort 10 --json --quiet \
