@@ -7,15 +7,17 @@
 /* Returns why there is no bound, or NULL. */
 static const char *find_space(const Planning *planning, BoundRequest *out) {
   const SearchInput *input = &planning->input;
-  OneRank program = {.kernels = input->kernels,
-                     .repeats = input->repeats,
-                     .cluster = input->cluster,
-                     .slice = input->slice,
-                     .model = input->model,
-                     .memory = input->memory,
-                     .ranks = input->ranks};
+  /* Units point to its repeats. */
+  OneRank *program = ARENA_NEW(planning->tool->arena, OneRank);
+  *program = (OneRank){.kernels = input->kernels,
+                       .repeats = input->repeats,
+                       .cluster = input->cluster,
+                       .slice = input->slice,
+                       .model = input->model,
+                       .memory = input->memory,
+                       .ranks = input->ranks};
   if (!input->kernels) return "no operator is placed by itself";
-  return one_rank_bound(planning->tool->arena, &program, input->pins,
+  return one_rank_bound(planning->tool->arena, program, input->pins,
                         planning_restrictions(planning), out);
 }
 
