@@ -39,6 +39,18 @@ static bool is_fixed(unsigned restrictions, Restriction restriction) {
   return restrictions >> restriction & 1;
 }
 
+/* Returns whether ZeRO is over each axis of the written mesh. */
+static bool is_zero_whole(const Pins *pins) {
+  if (!pins_have_mesh(pins)) return false;
+  for (int a = 0; a < pins->axes.n; a++) {
+    bool is_there = pins->axes.data[a].size == 1;
+    for (int i = 0; i < pins->zero_over.n_axes; i++)
+      is_there |= pins->zero_over.axes[i] == pins->axes.data[a].name;
+    if (!is_there) return false;
+  }
+  return true;
+}
+
 /* Measured launches and messages may be faster than formulas. */
 static const char *no_bound(const OneRank *program, const Pins *pins,
                             unsigned restrictions) {
@@ -46,8 +58,8 @@ static const char *no_bound(const OneRank *program, const Pins *pins,
   if (program->cluster->n_curves > 0) return "the cluster has measured curves";
   if (pins && pins->reduces_bf16) return "sums of gradients have 16 bits";
   if (pins && is_fixed(restrictions, RESTRICTION_pinned_zero) &&
-      pins->zero_over.n_axes > 0)
-    return "ZeRO is over written axes";
+      pins->zero_over.n_axes > 0 && !is_zero_whole(pins))
+    return "ZeRO is over a part of the axes";
   if (program->model->profile) return "a profile has measured launches";
   return NULL;
 }
