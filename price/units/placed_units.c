@@ -51,9 +51,8 @@ static uint64_t hash_text(const char *text, size_t n, uint64_t seed) {
   return hash_bytes(text, n, seed);
 }
 
-/* `is_whole`: the path is of the whole program. */
-static uint64_t hash_path(const UnitRepeats *repeats, const char *path,
-                          bool is_whole) {
+uint64_t units_path_key(const UnitRepeats *repeats, const char *path,
+                        bool is_whole) {
   for (int r = 0; r < repeats->n; r++) {
     int64_t index = repeat_index(&repeats->repeats[r], path);
     const char *name = strstr(path, repeats->repeats[r].name);
@@ -73,7 +72,7 @@ static const void *key_of(uint64_t hash) {
 
 static const void *node_key(const PlacedReader *r, const char *path,
                             const Node *node, bool is_whole) {
-  uint64_t hash = hash_path(r->units->repeats, path, is_whole);
+  uint64_t hash = units_path_key(r->units->repeats, path, is_whole);
   return key_of(hash_mix(hash, (uint64_t)node->op * N_PHASES + node->phase));
 }
 
@@ -202,7 +201,7 @@ static bool find_again(PlacedReader *r) {
     const char *path = map_key_at(saved, i);
     if (!pin || pin->says != SAYS_remat) continue;
     if (!is_in_block(r, path)) return false;
-    map_put(r->again, key_of(hash_path(repeats, path, true)), saved);
+    map_put(r->again, key_of(units_path_key(repeats, path, true)), saved);
   }
   return true;
 }
@@ -211,7 +210,7 @@ static bool find_again(PlacedReader *r) {
 static void count_path(const PlacedReader *r, const char *path, int *n_again,
                        int *n_not) {
   if (!is_in_block(r, path)) return;
-  const void *key = key_of(hash_path(r->units->repeats, path, false));
+  const void *key = key_of(units_path_key(r->units->repeats, path, false));
   ++*(map_has(r->again, key) ? n_again : n_not);
 }
 

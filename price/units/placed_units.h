@@ -18,4 +18,9 @@ typedef struct PlacedUnits {
 PlacedUnits units_placed(Arena *arena, const Units *units, const Plan *plan,
                          const Graph *graph);
 
+/* Returns the same key for a path of the whole program and for that of the
+ * block of the units which stands for its block. */
+uint64_t units_path_key(const UnitRepeats *repeats, const char *path,
+                        bool is_whole);
+
 #endif

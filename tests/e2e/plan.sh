@@ -163,6 +163,15 @@ sed -E 's/^  step *= /&1/; /^  (bound|gap|search_gap|limit|weights|restrictions)
 "$dnnc" verify $annotated --plan slower.plan --cluster "$cluster" --json >out.json && fail "another step"
 [ "$(field certificate_ok out.json)" = false ] && [ "$(field equal out.json)" = true ] &&
   grep -q '"certificate_fault":"a step takes [0-9.]* ms, not 1[0-9.]* ms"' out.json || { cat out.json; fail "another step"; }
+# Behind a line about a path stands what it costs: half of 128 x 512 elements of 12 bytes for parameter and state, and what
+# readers wait for.  Comments are no part of the lines, and plans that are read are printed with the same ones.
+printf 'mesh { tensor = 2 }\nplan { shard block[0].mlp.w1: F over tensor }\n' >pin.plan
+"$dnnc" plan $small --cluster "$cluster" --plan pin.plan --effort 4 --quiet -o priced.plan || fail "a plan with predictions"
+grep -qx '  shard block\[0\].mlp.w1: F over tensor  # held 393.22 kB' priced.plan && grep -q '  # time [0-9.]* ms' priced.plan ||
+  { cat priced.plan; fail "no predictions"; }
+"$dnnc" plan $small --cluster "$cluster" --plan priced.plan --effort 1 --quiet -o again.plan || fail "predictions are read"
+diff <(sed '/^certificate/,$d' priced.plan) <(sed '/^certificate/,$d' again.plan) || fail "other predictions"
+"$dnnc" verify $small --plan priced.plan --cluster "$cluster" --certificate >alone || { cat alone; fail "a certificate of lines with predictions"; }
 # A bound agrees with step, gaps, weights and restrictions.
 grep -q '^  bound *= ' a.plan || { cat a.plan; fail "no bound"; }
 grep -q '^  search_gap *= 0' a.plan || { cat a.plan; fail "no search gap"; }

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "tools/explain/searches.h"
+#include "tools/plan/plan_predictions.h"
 #include "tools/plan/plan_table.h"
 #include "tools/plan/start_commands.h"
 
@@ -188,11 +189,23 @@ static void print_json(Text *out, const Planning *planning,
   text_add(out, "}\n");
 }
 
+/* Comments are no part of the lines that the certificate has a hash of. */
+static const char *printed_text(Planning *planning, const Chosen *chosen,
+                                const PlanBound *bound) {
+  Arena *arena = planning->tool->arena;
+  const Pins *pins = bound->has_space ? planning_read(planning, chosen->text,
+                                                      diags_create(arena))
+                                      : NULL;
+  return pins ? plan_with_predictions(arena, chosen->text, pins, &chosen->trial,
+                                      &bound->space)
+              : chosen->text;
+}
+
 static int write_plan(Planning *planning, const SearchResult *result,
                       const Chosen *chosen, const PlanBound *bound) {
   const Options *options = &planning->tool->options;
   Text plan = text_create(planning->tool->arena);
-  text_printf(&plan, "%s\n", chosen->text);
+  text_printf(&plan, "%s\n", printed_text(planning, chosen, bound));
   Certificate certificate = certificate_of(planning, result, chosen, bound);
   certificate_print(&plan, &certificate);
   const char *page = NULL;

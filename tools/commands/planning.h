@@ -91,6 +91,8 @@ bool planning_choose(Planning *planning, const char *candidate, Diags **diags,
 typedef struct PlanBound {
   Bound bound;   /* below the step of every plan of the searched space */
   PlanLoad load; /* of the chosen plan; only where there is a bound */
+  bool has_space;
+  BoundRequest space;
 } PlanBound;
 
 /* Bounds the step of the plans that planning_search looked at and that fit; the

@@ -23,16 +23,17 @@ static const char *find_space(const Planning *planning, BoundRequest *out) {
 
 PlanBound planning_bound(const Planning *planning, const Chosen *chosen) {
   const SearchInput *input = &planning->input;
-  BoundRequest request;
   PlanBound out = {0};
-  out.bound.reason = find_space(planning, &request);
+  BoundRequest *space = &out.space;
+  out.bound.reason = find_space(planning, space);
+  out.has_space = !out.bound.reason;
   if (out.bound.reason) return out;
-  request.step = chosen->trial.priced.price.step;
-  request.is_stopped = input->host->is_stopped;
-  request.user = input->host->user;
-  out.bound = plan_bound(planning->tool->arena, &request);
+  space->step = chosen->trial.priced.price.step;
+  space->is_stopped = input->host->is_stopped;
+  space->user = input->host->user;
+  out.bound = plan_bound(planning->tool->arena, space);
   if (out.bound.reason) return out;
-  out.load = plan_load(planning->tool->arena, &chosen->trial, &request);
+  out.load = plan_load(planning->tool->arena, &chosen->trial, space);
   if (!out.load.reason && out.load.time < out.bound.time)
     out.load.reason = "the bound is above the largest load of the plan, since "
                       "it counts bytes that the plan does not need";
