@@ -159,13 +159,19 @@ static void add_size(Text *out, const char *name, const PinNumber *pin,
 /* Units may copy a parameter over any axis, so their plans shard it over all;
  * by default, and where somebody wrote the level alone, it is sharded over
  * those of the batch. */
-static void add_zero(Text *out, const Space *space, const Candidate *c) {
+static AxisSet zero_axes(const Space *space, const Candidate *c) {
   const Pins *pins = space->input->pins;
-  bool is_written = pins && pins->zero.is_set;
-  text_printf(out, "  zero = %d", c->zero);
   AxisSet axes = 0;
-  for (int a = 0; a < c->n_axes && c->lines && !is_written; a++)
+  if (pins && pins->zero.is_set) return 0;
+  if (c->zero_axes) return c->zero_axes;
+  for (int a = 0; a < c->n_axes && c->lines; a++)
     if (c->sizes[a] > 1) axes |= (AxisSet)(1u << a);
+  return axes;
+}
+
+static void add_zero(Text *out, const Space *space, const Candidate *c) {
+  AxisSet axes = zero_axes(space, c);
+  text_printf(out, "  zero = %d", c->zero);
   if (axes) text_add(out, " over ");
   if (axes) add_axes(out, space, c, axes);
   text_add(out, "\n");
@@ -225,6 +231,10 @@ const char *candidate_words(const Space *space, const Candidate *c) {
                 (long long)c->sizes[a]);
   if (c->n_axes == 0) text_add(&out, "one rank");
   if (c->zero > 0) text_printf(&out, ", ZeRO %d", c->zero);
+  if (c->zero > 0 && c->zero_axes) {
+    text_add(&out, " over ");
+    add_axes(&out, space, c, c->zero_axes);
+  }
   if (c->microbatches > 1)
     text_printf(&out, ", %lld micro-batches", (long long)c->microbatches);
   if (c->attention == ATTENTION_ring) text_add(&out, ", ring attention");

@@ -13,6 +13,8 @@ typedef struct Candidate {
   bool has_batch_line; /* `batch` are the axes that shard the batch, if any */
   AxisSet batch;
   int zero;
+  AxisSet zero_axes; /* over which ZeRO shards; none: all those of a candidate
+                        with lines about paths, else those of the batch */
   int64_t microbatches;
   PlanAttention attention;
   uint32_t remats; /* a bit for each repeat */

@@ -31,6 +31,18 @@ static void vary_zero_near(Pricing *p, const Candidate *from, Candidates *out) {
   }
 }
 
+/* ZeRO over some axes of several: parameters are gathered and gradients are
+ * scattered among fewer ranks. */
+static void vary_zero_axes(Pricing *p, const Candidate *from, Candidates *out) {
+  if (pricing_pins(p) && pricing_pins(p)->zero.is_set) return;
+  for (AxisSet axes = 0; axes + 1u < 1u << from->n_axes; axes++) {
+    Candidate c = *from;
+    c.zero_axes = axes;
+    if (c.zero == 0) c.zero = 1;
+    pricing_add(p, out, &c);
+  }
+}
+
 static void vary_microbatches_near(Pricing *p, const Candidate *from,
                                    Candidates *out) {
   Candidate c = *from;
@@ -113,9 +125,9 @@ static void try_layers(Pricing *p) {
 /* Goes to neighbours as long as they are better; first to those that mostly
  * are.  All sizes are tried last, since they rarely matter. */
 static void climb(Pricing *p, const Scored *at) {
-  static VaryFn *const moves[] = {vary_prefetch,    vary_microbatches_near,
-                                  vary_bucket,      vary_zero_near,
-                                  vary_remats_near, vary_attention};
+  static VaryFn *const moves[] = {
+      vary_prefetch,    vary_microbatches_near, vary_bucket,   vary_zero_near,
+      vary_remats_near, vary_attention,         vary_zero_axes};
   for (const Scored *before = NULL; before != at && !pricing_is_over(p);) {
     before = at;
     for (int i = 0; i < ARRAY_LENGTH(moves); i++)

@@ -218,3 +218,36 @@ Test(proposals, no_descent_follows_an_elimination_with_a_plan) {
   cr_expect_gt(signal.n_in_part, 0);
   driver_end_trial(&program.trial);
 }
+
+static bool has_zero_over_one(const char *text) {
+  static const char words[] = "zero = 1 over ";
+  const char *at = strstr(text, words);
+  return at && at[sizeof words - 1] != '(';
+}
+
+/* Plans with two axes are faster, and those with ZeRO over one of them. */
+static void price_axes(void *user, const CandidateList *list,
+                       CandidatePrice *out) {
+  price(user, list, out);
+  for (int i = 0; i < list->n; i++) {
+    const char *text = list->texts[i], *end = strchr(text, '}');
+    int n_axes = -1;
+    for (const char *at = text; at < end; at++) n_axes += *at == '\n';
+    if (n_axes == 2) out[i].step -= 100;
+    if (n_axes == 2 && has_zero_over_one(text)) out[i].step -= 100;
+  }
+}
+
+Test(proposals, zero_may_be_over_some_axes) {
+  Program program;
+  load(TEST_ROOT "/models/mlp.dnn", &program);
+  Signal signal = {.after = INT32_MAX};
+  SearchHost host = {
+      .price = price_axes, .is_stopped = is_stopped, .user = &signal};
+  SearchInput input = input_of(&program, &host);
+  SearchResult result = plan_search(&input);
+  cr_assert(result.has_plan);
+  cr_expect(has_zero_over_one(result.best.text), "%s", result.best.text);
+  cr_expect(strstr(result.best.words, "ZeRO 1 over "), "%s", result.best.words);
+  driver_end_trial(&program.trial);
+}
