@@ -141,7 +141,8 @@ static bool price_found(Judging *j, Bytes memory, int end) {
   return j->n_fit > 0;
 }
 
-bool price_eliminated(Pricing *p, const Candidates *starts) {
+bool price_eliminated(Pricing *p, const Candidates *starts,
+                      bool *out_is_too_large) {
   enum { MOST_ROUNDS_OF_MEMORY = 4 };
   Bytes memory = p->input->memory;
   Judging j = {.p = p, .worth = INT64_MAX / 2};
@@ -158,6 +159,7 @@ bool price_eliminated(Pricing *p, const Candidates *starts) {
   for (int i = 0; i < MOST_ROUNDS_OF_MEMORY && !fits && !pricing_is_over(p);
        i++) {
     fits = price_found(&j, memory, p->n_priced + at_once / 2);
+    *out_is_too_large |= i == 0 && j.plans.is_too_large;
     if (j.plans.reason) break; /* and less memory has no more */
     memory -= memory / 5;
   }

@@ -27,8 +27,9 @@ struct EliminationSearch {
   SpaceRequest of;
   Proposals proposals;
   Bytes memory;
-  Ps worth; /* settings that are slower get no more */
-  Ps best;  /* step of the fastest proposal that fits */
+  Ps worth;     /* settings that are slower get no more */
+  Ps best;      /* step of the fastest proposal that fits */
+  bool may_fit; /* the parameters, in some setting */
   VEC(BestOfKind) kinds;
 };
 
@@ -113,6 +114,7 @@ static unsigned propose_for(EliminationSearch *s, const SpacePlace *place,
     fitting |= propose(s->arena, &request, &s->proposals);
     note_proposals(s, first, kind);
   }
+  s->may_fit |= fitting != 0;
   return fitting;
 }
 
@@ -226,6 +228,7 @@ EliminatedPlans eliminate_plans(const Space *space, Bytes memory, Ps worth) {
   if (out.reason) return out;
   spaces_visit(spaces, n_spaces, &s->of, walk_microbatches, s);
   list_proposals(&out);
+  out.is_too_large = s->proposals.has_tables && !s->may_fit;
   if (out.list.n == 0)
     out.reason = "a table would be too large, or nothing fits";
   return out;

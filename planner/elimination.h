@@ -22,6 +22,7 @@ typedef struct EliminatedPlan {
 
 typedef struct EliminatedPlans {
   const char *reason; /* why there are none; or NULL */
+  bool is_too_large;  /* no rank has memory for its part of the parameters */
   VEC(EliminatedPlan) list;
   EliminationSearch *search;
 } EliminatedPlans;
@@ -38,7 +39,9 @@ Candidate eliminated_candidate(const EliminatedPlans *plans, int at);
 
 /* Prices plans that elimination finds, and better neighbours of the best.  The
  * bytes of proposals are estimates: where none fits, they are asked to fit into
- * less.  Returns false if no plan fits. */
-bool price_eliminated(Pricing *p, const Candidates *starts);
+ * less.  Returns false if no plan fits, `out_is_too_large`: since parameters
+ * alone do not. */
+bool price_eliminated(Pricing *p, const Candidates *starts,
+                      bool *out_is_too_large);
 
 #endif

@@ -352,6 +352,7 @@ unsigned propose(Arena *arena, const ProposeRequest *request, Proposals *out) {
       request->place->space->tables(p.arena, request->of, request->place,
                                     request->microbatches, request->batch_axes);
   unsigned fitting = p.tables ? propose_all(arena, &p, out) : 0;
+  out->has_tables |= p.tables != NULL;
   arena_destroy(p.arena);
   return fitting;
 }

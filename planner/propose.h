@@ -34,6 +34,7 @@ typedef struct Proposal {
 
 typedef struct Proposals {
   VEC(Proposal) list;
+  bool has_tables; /* of some setting */
 } Proposals;
 
 /* Adds proposals for one place and number of micro-batches, the different ones

@@ -95,8 +95,10 @@ static SearchResult search_all(const SearchInput *input, bool eliminates) {
   Pricing p = pricing_create(input);
   SearchResult out = {0};
   Candidates starts = {0};
+  bool is_too_large = false;
   descent_starts(&p, &starts);
-  if (!eliminates || !price_eliminated(&p, &starts)) {
+  bool is_found = eliminates && price_eliminated(&p, &starts, &is_too_large);
+  if (!is_found && !is_too_large) {
     pricing_all(&p, &starts);
     descend_from(&p, &starts);
   }

@@ -251,3 +251,26 @@ Test(proposals, zero_may_be_over_some_axes) {
   cr_expect(strstr(result.best.words, "ZeRO 1 over "), "%s", result.best.words);
   driver_end_trial(&program.trial);
 }
+
+static void price_too_large(void *user, const CandidateList *list,
+                            CandidatePrice *out) {
+  price(user, list, out);
+  for (int i = 0; i < list->n; i++) out[i].peak = 3;
+}
+
+/* Where a rank has no memory for its part of the parameters, no descent looks
+ * for a plan that fits. */
+Test(proposals, no_descent_where_parameters_do_not_fit) {
+  Program program;
+  load(TEST_ROOT "/models/mlp.dnn", &program);
+  Signal signal = {.after = INT32_MAX};
+  SearchHost host = {
+      .price = price_too_large, .is_stopped = is_stopped, .user = &signal};
+  SearchInput input = input_of(&program, &host);
+  input.memory = 1 << 10;
+  SearchResult result = plan_search(&input);
+  cr_expect(!result.has_plan);
+  cr_expect(result.best.text, "the plan that misses least");
+  cr_expect_eq(signal.n_in_part, 0);
+  driver_end_trial(&program.trial);
+}
