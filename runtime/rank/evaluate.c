@@ -89,6 +89,9 @@ int run_evaluate(Run *run) {
   if (run->stop == STOP_failed) return run->failure;
   run->has_validation = n > 0;
   if (run->has_validation) {
+    run_must(run, figures_share(run, run->validation, 1, ENTRY_eval));
+    run_must(run,
+             figures_share(run, run->metrics, settings->n_metrics, ENTRY_eval));
     figures_finish(run->validation, 1);
     figures_finish(run->metrics, settings->n_metrics);
     warn_about_nothing(run, run->validation);

@@ -335,11 +335,12 @@ static int start_run(Run *run) {
                                      : program->settings.seed;
   run->saved = run->evaluated = run->compared = -1;
   run->loss = NAN; /* until a step was made */
-  const DnnEntryPoint *eval = run->eval ? run->eval : run->eval_remainder;
-  run->validation =
-      figures_create(run->arena, &program->settings.validation, 1, eval);
-  run->metrics = figures_create(run->arena, program->settings.metrics,
-                                program->settings.n_metrics, eval);
+  EntryPointId eval = run->eval ? ENTRY_eval : ENTRY_eval_remainder;
+  run->validation = figures_create(run->arena, run->bundle,
+                                   &program->settings.validation, 1, eval);
+  run->metrics =
+      figures_create(run->arena, run->bundle, program->settings.metrics,
+                     program->settings.n_metrics, eval);
   int code = run_agree(run, check_program(run));
   if (!code) code = replicas_check_builds(run);
   if (!code && run->comm->watch)

@@ -1,11 +1,12 @@
 /*
  * metrics.c -- adds up the outputs of an evaluation and computes its metrics.
  *
- * The graphs of an evaluation output sums over a batch, the same on all ranks:
- * a numerator and a denominator, counts of each class, a table of pairs.  They
- * are added up here in f64, in which counts are exact, and the formula of the
- * metric (support/formulas.def) is computed once.  So no value depends on how
- * the samples were divided into batches or over ranks, apart from rounding.
+ * The graphs of an evaluation output sums over a batch, the same on all ranks
+ * that have them: a numerator and a denominator, counts of each class, a table
+ * of pairs.  They are added up here in f64, in which counts are exact; at the
+ * end ranks without a sum get it, and the formula of the metric
+ * (support/formulas.def) is computed once.  So no value depends on how the
+ * samples were divided into batches or over ranks, apart from rounding.
  */
 #include "runtime/rank/run.h"
 
@@ -52,14 +53,39 @@ static const DnnTensor *find_part(const DnnEntryPoint *entry,
   return NULL;
 }
 
-Figure *figures_create(Arena *arena, const DnnMetric *metrics, int n,
-                       const DnnEntryPoint *entry) {
+/* That of the program of any rank. */
+static const DnnTensor *part_of_bundle(const DnnBundle *bundle, EntryPointId id,
+                                       const char *path) {
+  const DnnTensor *part = NULL;
+  for (int i = 0; i < bundle->n_programs && !part; i++)
+    part = find_part(program_entry_point(&bundle->programs[i], id), path);
+  return part;
+}
+
+/* The first rank that has it; *out_everywhere: all have. */
+static int rank_with_part(const DnnBundle *bundle, EntryPointId id,
+                          const char *path, bool *out_everywhere) {
+  int found = -1;
+  *out_everywhere = true;
+  for (int i = bundle->n_rows - 1; i >= 0; i--) {
+    const DnnProgram *program = &bundle->programs[bundle->rows[i].program];
+    if (find_part(program_entry_point(program, id), path))
+      found = bundle->rows[i].first;
+    else
+      *out_everywhere = false;
+  }
+  return found;
+}
+
+Figure *figures_create(Arena *arena, const DnnBundle *bundle,
+                       const DnnMetric *metrics, int n, EntryPointId id) {
   Figure *figures = ARENA_ARRAY(arena, Figure, n);
   for (int i = 0; i < n; i++) {
     Figure *figure = &figures[i];
     figure->metric = &metrics[i];
     const DnnTensor *part =
-        metrics[i].n_parts ? find_part(entry, metrics[i].parts[0].sum) : NULL;
+        metrics[i].n_parts ? part_of_bundle(bundle, id, metrics[i].parts[0].sum)
+                           : NULL;
     bool is_terms = kind_of(&metrics[i]) == KIND_terms;
     figure->n = is_terms || !part ? 1 : tensor_elements(part);
     figure->n_classes = is_terms || !part ? 0 : part->size[0];
@@ -82,10 +108,10 @@ void figures_clear(Figure *figures, int n) {
   }
 }
 
-/* sums[i] += weight * element i */
+/* sums[i] += weight * element i, where this rank has the tensor */
 static void add_tensor(Run *run, Arena *scratch, const DnnTensor *tensor,
                        double weight, double *sums) {
-  ASSERT(tensor);
+  if (!tensor) return;
   unsigned char *bytes = arena_alloc(scratch, (size_t)tensor->bytes);
   run_must(run, run->device->read(run->device, tensor->offset, bytes,
                                   tensor->bytes));
@@ -110,6 +136,28 @@ void figures_add(Run *run, Figure *figures, int n, const DnnEntryPoint *entry) {
         figures[i].counts[k] += samples;
     }
   arena_destroy(scratch);
+}
+
+/* From a rank that has them to all others. */
+static Status share_sums(Run *run, EntryPointId id, const char *path,
+                         double *sums, int64_t n) {
+  bool is_everywhere;
+  int root = rank_with_part(run->bundle, id, path, &is_everywhere);
+  ASSERT(root >= 0);
+  if (is_everywhere) return STATUS_OK;
+  return run->comm->broadcast(run->comm, sums, n * (int64_t)sizeof *sums, root);
+}
+
+Status figures_share(Run *run, Figure *figures, int n, EntryPointId id) {
+  for (int i = 0; i < n; i++)
+    for (int k = 0; k < figures[i].metric->n_parts; k++) {
+      const DnnMetricPart *part = &figures[i].metric->parts[k];
+      TRY(share_sums(run, id, part->sum, &figures[i].sums[k * figures[i].n],
+                     figures[i].n));
+      if (part->count)
+        TRY(share_sums(run, id, part->count, &figures[i].counts[k], 1));
+    }
+  return STATUS_OK;
 }
 
 /* ---- formulas ---- */

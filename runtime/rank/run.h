@@ -156,12 +156,16 @@ int run_evaluate(Run *run);
 
 /* ---- metrics.c ---- */
 
-/* Creates figures; `entry` is one that outputs their parts. */
-Figure *figures_create(Arena *arena, const DnnMetric *metrics, int n,
-                       const DnnEntryPoint *entry);
+/* Creates figures; `id` is an entry point that outputs their parts, on some of
+ * the ranks at least. */
+Figure *figures_create(Arena *arena, const DnnBundle *bundle,
+                       const DnnMetric *metrics, int n, EntryPointId id);
 void figures_clear(Figure *figures, int n);
 /* Adds the outputs of an entry point for a batch. */
 void figures_add(Run *run, Figure *figures, int n, const DnnEntryPoint *entry);
+/* Gives what was added to the ranks whose programs do not have it; all ranks
+ * call it. */
+Status figures_share(Run *run, Figure *figures, int n, EntryPointId id);
 /* Computes the values from what was added. */
 void figures_finish(Figure *figures, int n);
 /* Returns whether the value is a list by class, or a table of counts: labels,
