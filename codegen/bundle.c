@@ -145,6 +145,7 @@ static void add_table_reader(Text *out) {
                  {"DnnGemm", sizeof(DnnGemm)},
                  {"DnnConv", sizeof(DnnConv)},
                  {"DnnGroup", sizeof(DnnGroup)},
+                 {"DnnPairs", sizeof(DnnPairs)},
                  {"DnnCollective", sizeof(DnnCollective)},
                  {"DnnRankOffset", sizeof(DnnRankOffset)},
                  {"DnnSegment", sizeof(DnnSegment)},

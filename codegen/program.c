@@ -69,13 +69,15 @@ static size_t add_collective(ProgramPrinter *printer, const Launch *launch) {
   collective.id = launch->collective.id;
   collective.peer = launch->collective.peer;
   collective.n_parts = launch->collective.n_parts;
+  collective.edge = launch->collective.edge;
   size_t at = image_add(image, &collective, sizeof collective);
   link_numbers(image, at + offsetof(DnnCollective, counts), launch->counts.data,
                launch->counts.n);
-  image_link(image, at + offsetof(DnnCollective, group),
-             printer->groups_at +
-                 (size_t)program_group_row(printer, launch->collective.group) *
-                     sizeof(DnnGroup));
+  if (launch->collective.group)
+    image_link(image, at + offsetof(DnnCollective, group),
+               printer->groups_at + (size_t)program_group_row(
+                                        printer, launch->collective.group) *
+                                        sizeof(DnnGroup));
   return at;
 }
 

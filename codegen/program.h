@@ -26,7 +26,9 @@ typedef struct ProgramPrinter {
   Image *image;
   const BundleInput *input;
   VEC(DnnGroup) groups; /* DnnProgram.groups, which lie in the image at: */
-  size_t groups_at;
+  size_t groups_at, queues_at, pairs_at;
+  VEC(uint8_t) queues; /* DnnProgram.group_queues */
+  VEC(DnnPairs) pairs;
   VEC(HeldTensor *) tensors; /* of all programs, in the order of their tables */
 } ProgramPrinter;
 
@@ -42,10 +44,10 @@ int64_t program_arena_bytes(const RankProgram *program);
 
 /* ---- program_groups.c ---- */
 
-/* Fills in `groups`, in the order of their first collectives, and shows them in
- * the text. */
+/* Fills in groups and pairs, in the order of their first collectives, and shows
+ * the groups in the text. */
 void program_collect_groups(ProgramPrinter *printer);
-/* Appends the member `groups`, if there are any. */
+/* Appends the members of groups and pairs, if there are any. */
 void program_add_groups(const ProgramPrinter *printer);
 /* Returns the row of a group in the table, or its number of rows. */
 int program_group_row(const ProgramPrinter *printer, const DnnGroup *group);

@@ -1,6 +1,7 @@
 /*
- * program_groups.c -- prints the table of the groups of all collectives, which
- * is the same in all programs of a bundle.
+ * program_groups.c -- prints the tables of the groups of all collectives, and
+ * of the pairs of ranks that send messages, which are the same in all programs
+ * of a bundle.
  */
 #include <string.h>
 
@@ -18,14 +19,45 @@ int program_group_row(const ProgramPrinter *printer, const DnnGroup *group) {
   return row;
 }
 
-static void collect_groups(ProgramPrinter *printer, const LaunchList *list) {
+/* Messages from the ranks of a program, or to them. */
+static void collect_pairs(ProgramPrinter *printer, const DnnCollective *what,
+                          int first, int end) {
+  bool is_send = what->kind == DNN_SEND;
+  DnnPairs pairs = {.first = is_send ? first : first + what->peer,
+                    .ranks = end - first,
+                    .peer = is_send ? what->peer : -what->peer};
+  for (int i = 0; i < printer->pairs.n; i++)
+    if (memcmp(&printer->pairs.data[i], &pairs, sizeof pairs) == 0) return;
+  vec_push(printer->image->arena, &printer->pairs, pairs);
+}
+
+/* `first` and `end`: the ranks that run it. */
+static void collect_groups(ProgramPrinter *printer, const LaunchList *list,
+                           int first, int end) {
   for (int i = 0; i < list->n; i++) {
     const Launch *launch = list->data[i];
     if (launch->op != DNN_OP_COLLECTIVE) continue;
+    if (!launch->collective.group) {
+      collect_pairs(printer, &launch->collective, first, end);
+      continue;
+    }
     const DnnGroup *group = launch->collective.group;
-    if (program_group_row(printer, group) == printer->groups.n)
+    int row = program_group_row(printer, group);
+    if (row == printer->groups.n) {
       vec_push(printer->image->arena, &printer->groups, *group);
+      vec_push(printer->image->arena, &printer->queues, 0);
+    }
+    printer->queues.data[row] |= (uint8_t)(1 << launch->collective.queue);
   }
+}
+
+static void collect_of_row(ProgramPrinter *printer, const DnnRankRow *row,
+                           int end) {
+  const ProgramInput *program = &printer->input->programs[row->program];
+  for (int i = 0; i < program->program->n_entry_points; i++)
+    collect_groups(printer, &program->launches[i], row->first, end);
+  if (program->plain)
+    collect_groups(printer, &program->plain->launches, row->first, end);
 }
 
 /* The groups in the order of their first collectives; the text shows what the
@@ -35,14 +67,17 @@ static void collect_groups(ProgramPrinter *printer, const LaunchList *list) {
  */
 void program_collect_groups(ProgramPrinter *printer) {
   const BundleInput *input = printer->input;
-  for (int i = 0; i < input->ranks->n; i++) {
-    const ProgramInput *program = &input->programs[i];
-    for (int k = 0; k < program->program->n_entry_points; k++)
-      collect_groups(printer, &program->launches[k]);
-    if (program->plain) collect_groups(printer, &program->plain->launches);
+  for (int i = 0; i < input->ranks->n_rows; i++) {
+    bool is_last = i + 1 == input->ranks->n_rows;
+    int end = is_last ? input->options->ranks : input->ranks->rows[i + 1].first;
+    collect_of_row(printer, &input->ranks->rows[i], end);
   }
   printer->groups_at = image_add(printer->image, printer->groups.data,
                                  (size_t)printer->groups.n * sizeof(DnnGroup));
+  printer->queues_at = image_add(printer->image, printer->queues.data,
+                                 (size_t)printer->queues.n);
+  printer->pairs_at = image_add(printer->image, printer->pairs.data,
+                                (size_t)printer->pairs.n * sizeof(DnnPairs));
   for (int i = 0; i < printer->groups.n; i++) {
     const DnnGroup *group = &printer->groups.data[i];
     text_printf(printer->out, "// group %d: ranks %d to %d, digits ", i,
@@ -56,7 +91,12 @@ void program_collect_groups(ProgramPrinter *printer) {
 
 void program_add_groups(const ProgramPrinter *printer) {
   if (printer->groups.n > 0)
-    text_printf(printer->out,
-                "  .n_groups = %d, .groups = AT(DnnGroup, %zu),\n",
-                printer->groups.n, printer->groups_at);
+    text_printf(
+        printer->out,
+        "  .n_groups = %d, .groups = AT(DnnGroup, %zu), .group_queues = "
+        "AT(uint8_t, %zu),\n",
+        printer->groups.n, printer->groups_at, printer->queues_at);
+  if (printer->pairs.n > 0)
+    text_printf(printer->out, "  .n_pairs = %d, .pairs = AT(DnnPairs, %zu),\n",
+                printer->pairs.n, printer->pairs_at);
 }

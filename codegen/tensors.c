@@ -88,8 +88,8 @@ static void collect_of(ProgramPrinter *printer, Map **known,
   }
 }
 
-/* What several stages update alike, as a loss scale, is held by the ranks of
- * all of them, which follow each other as their programs do. */
+/* Several stages update a loss scale alike: the ranks of all of them hold it,
+ * and these follow each other as their programs do. */
 void program_collect_persistent(ProgramPrinter *printer) {
   const RankPrograms *ranks = printer->input->ranks;
   Map *known[N_ROLES] = {0};

@@ -117,7 +117,8 @@ typedef enum DnnOpcode {
   DNN_OP_COPY,       /* buffers: from to; numbers: bytes */
   DNN_OP_ZERO,       /* buffers: to; numbers: bytes */
   DNN_OP_COLLECTIVE, /* detail: DnnCollective; starts it, does not wait */
-  DNN_OP_WAIT,       /* numbers: id of the collective that must have ended */
+  DNN_OP_WAIT,       /* numbers: id of the collective that must have ended; one
+                        that was not started since is no wait */
   DNN_OP_LOOP,       /* numbers: how many instructions that follow, how often:
                         at iteration t their buffers lie t times their
                         `advances` further; what is started inside is waited
@@ -179,15 +180,17 @@ typedef enum DnnCollectiveKind {
   DNN_ALL_TO_ALL, /* shard i comes from member i, where it was our shard;
                      never in place */
   DNN_BROADCAST,  /* copies all from member `peer`; may be in place */
-  DNN_SEND,       /* sends to member `peer`, which receives with the same id */
-  DNN_RECV,
+  DNN_SEND,       /* a message to the rank that is `peer` higher */
+  DNN_RECV,       /* a message from that rank */
   DNN_PERMUTE, /* member i sends to member i + peer, modulo the members, or to
                   member targets[i]; one to which nobody sends keeps its
                   destination; never in place */
 } DnnCollectiveKind;
 
 /* Collectives of one queue run one after the other, in the order in which they
- * are started; those of different queues at the same time. */
+ * are started; those of different queues at the same time.  Messages are in no
+ * queue: those from one rank to another meet in the order of their starts, and
+ * must then have one edge, dtype and count. */
 typedef enum DnnQueue {
   DNN_QUEUE_BLOCKING, /* the next operators wait for the result */
   DNN_QUEUE_BULK,     /* the rest */
@@ -201,16 +204,27 @@ typedef struct DnnCollective {
   uint8_t kind;   /* DnnCollectiveKind */
   uint8_t reduce; /* ReduceKind of support/tables.h */
   DnnDtype dtype;
-  uint8_t queue; /* DnnQueue */
-  int32_t id;    /* equal on all ranks, unique in its entry point */
-  int32_t peer;  /* BROADCAST, SEND, RECV: index in the group; PERMUTE: shift */
+  uint8_t queue; /* DnnQueue; of SEND and RECV no matter */
+  /* Unique in its entry point; of collectives equal on all ranks.  Where the
+   * instruction has a number, that is the id, which moves with registers. */
+  int32_t id;
+  int32_t peer; /* BROADCAST: index in the group; PERMUTE: shift; SEND, RECV:
+                   the rank of the other minus our own */
   int32_t n_parts;
-  const DnnGroup *group; /* a row of DnnProgram.groups */
+  int32_t edge; /* SEND, RECV: a number that both ranks give a message */
+  /* A row of DnnProgram.groups; of SEND and RECV NULL. */
+  const DnnGroup *group;
   const int64_t *counts; /* elements of each part */
   /* For PERMUTE, the member to which each one sends, no member twice, -1 to
    * none; NULL means by shift. */
   const int32_t *targets;
 } DnnCollective;
+
+/* Each rank of [first, first + ranks) sends messages to the rank that is `peer`
+ * higher. */
+typedef struct DnnPairs {
+  int32_t first, ranks, peer;
+} DnnPairs;
 
 /* A number that depends on the rank: for each launch numbers[number] is raised
  * by factor * (index of the rank in its group). */
@@ -342,6 +356,11 @@ struct DnnProgram {
    */
   int32_t n_groups;
   const DnnGroup *groups;
+  const uint8_t *group_queues; /* of each: bit q is set where any rank has a
+                                  collective in queue q */
+  /* Likewise who sends messages to whom. */
+  int32_t n_pairs;
+  const DnnPairs *pairs;
   int32_t n_tensors;
   /* Those that persist on any rank, in one order in all programs. */
   const DnnTensor *tensors;

@@ -52,10 +52,13 @@ static CommGroup comm_group_of(const DnnGroup *digits, int rank) {
                      .index = group_index(digits, rank)};
 }
 
+bool comm_is_message(const DnnCollective *what) {
+  return what->kind == DNN_SEND || what->kind == DNN_RECV;
+}
+
 CommGroup comm_group(const DnnCollective *what, int rank) {
-  if (what->kind != DNN_SEND && what->kind != DNN_RECV)
-    return comm_group_of(what->group, rank);
-  DnnGroup two = group_of_two(rank, group_rank(what->group, rank, what->peer));
+  if (!comm_is_message(what)) return comm_group_of(what->group, rank);
+  DnnGroup two = group_of_two(rank, rank + what->peer);
   return comm_group_of(&two, rank);
 }
 
@@ -148,7 +151,8 @@ Status comm_check(const DnnCollective *what) {
   for (int i = 0; i < what->n_parts; i++)
     ASSERT(!has_shards || what->counts[i] % what->group->size == 0);
   ASSERT(what->queue < DNN_N_QUEUES);
-  ASSERT(what->kind == DNN_PERMUTE ||
+  ASSERT(!comm_is_message(what) || what->peer != 0);
+  ASSERT(what->kind != DNN_BROADCAST ||
          (what->peer >= 0 && what->peer < what->group->size));
   if (what->kind != DNN_ALL_REDUCE && what->kind != DNN_REDUCE_SCATTER)
     return STATUS_OK;
@@ -171,10 +175,10 @@ void comm_combine(const DnnCollective *what, const void *const *members,
 
 CommPart comm_in_place(const DnnCollective *what, int rank, void *data,
                        int64_t count) {
-  int64_t shard = count / what->group->size * dtype_bytes(what->dtype);
   char *own = data;
   if (what->kind == DNN_REDUCE_SCATTER || what->kind == DNN_ALL_GATHER)
-    own += group_index(what->group, rank) * shard;
+    own += group_index(what->group, rank) * (count / what->group->size) *
+           dtype_bytes(what->dtype);
   return (CommPart){.from = what->kind == DNN_ALL_GATHER ? own : data,
                     .to = what->kind == DNN_REDUCE_SCATTER ? own : data,
                     .count = count};

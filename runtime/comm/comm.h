@@ -39,8 +39,8 @@ struct Comm {
   /* Starts; returns at once; the parts must stay until the wait.  Collectives
    * of one queue run in the order of start, which is the same on all ranks.
    * Sums are made in ascending rank order, each by one rank: replicas are equal
-   * bit for bit.  SEND may end only when its RECV has started, so pairs must be
-   * started in orders that agree. */
+   * bit for bit.  SEND may end only when its RECV has started; messages between
+   * two ranks must be started in orders that agree. */
   Status (*start)(Comm *comm, const DnnCollective *what, const CommPart *parts);
   /* Blocks until collective `id` has ended.  Returns STATUS_lost when a rank is
    * gone or the deadline has passed (with what it waits for). */
@@ -58,9 +58,9 @@ struct Comm {
    * the result is there. */
   Status (*vote_start)(Comm *comm, int64_t value);
   Status (*vote_wait)(Comm *comm, int64_t *out_greatest);
-  /* Looks for lost ranks also among the peers (comm_add_peers) in these groups
-   * of collectives.  NULL means that the transport looks for none. */
-  void (*watch)(Comm *comm, const DnnGroup *groups, int n);
+  /* Looks for lost ranks also among the peers (comm_add_peers) in the groups
+   * and pairs of a program.  NULL means that the transport looks for none. */
+  void (*watch)(Comm *comm, const DnnProgram *program);
   /* Tells a transport with a virtual clock that this rank has run an
    * instruction.  NULL means that the transport has no such clock. */
   void (*computed)(Comm *comm, const DnnInstr *instr);
@@ -129,6 +129,7 @@ typedef struct CommGroup {
   DnnGroup digits;
   int rank, size, index; /* ours; of the group; ours in it */
 } CommGroup;
+bool comm_is_message(const DnnCollective *what); /* SEND or RECV */
 /* Returns the group of `what`; of SEND and RECV the two ranks that it joins,
  * the lower one first. */
 CommGroup comm_group(const DnnCollective *what, int rank);
@@ -137,6 +138,8 @@ int comm_member(const CommGroup *group, int index);
 /* Marks the ranks that `rank` exchanges heartbeats with because they are in one
  * group; a is marked for b where b is for a. */
 void comm_add_peers(const DnnGroup *group, int rank, unsigned char *is_peer);
+/* Likewise those that `rank` exchanges messages with. */
+void comm_add_pairs(const DnnPairs *pairs, int rank, unsigned char *is_peer);
 /* Returns the elements in all parts. */
 int64_t comm_count(const DnnCollective *what);
 /* Returns the bytes of these: of sources or destinations, whichever are larger.

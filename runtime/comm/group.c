@@ -15,8 +15,16 @@ bool group_equal(const DnnGroup *a, const DnnGroup *b) {
   return true;
 }
 
+/* Ranks that lie between two that form a group are of none. */
 bool group_has(const DnnGroup *group, int rank) {
-  return rank >= group->first && rank < group->first + group->ranks;
+  int number = rank - group->first;
+  if (number < 0 || number >= group->ranks) return false;
+  for (int i = 0; i < group->n_digits; i++) {
+    const DnnDigit *digit = &group->digits[i];
+    int own = number / digit->stride % digit->size;
+    number += (digit->size - 1 - own) * digit->stride;
+  }
+  return number < group->ranks;
 }
 
 int group_index(const DnnGroup *group, int rank) {

@@ -2,7 +2,7 @@
  * group.h -- process groups: which ranks are in the group of a rank, and where.
  *
  * The mesh of `group` is made of some ranks; group_has says whether a rank is
- * one of them, and every other function asks for such a rank.
+ * in one of its groups, and every other function asks for such a rank.
  */
 #ifndef RUNTIME_COMM_GROUP_H
 #define RUNTIME_COMM_GROUP_H

@@ -6,9 +6,9 @@
  * its meetings for each queue, in the order in which it came to them.  A
  * meeting runs when all ranks of its group have come and it is the first in the
  * lists of all of them, so ranks that start collectives of a queue in different
- * orders wait for each other as they would on a network.  One thread does the
- * work for all ranks, when the meeting runs or, as the seed says, at the first
- * wait.
+ * orders wait for each other as they would on a network.  A message is in no
+ * list: it runs when both of its ranks have come.  One thread does the work for
+ * all ranks, when the meeting runs or, as the seed says, at the first wait.
  *
  * Times are virtual.  A meeting begins when the last rank has come and the
  * queues of all of them are free, and ends as much later as links take.  A rank
@@ -29,7 +29,8 @@ typedef struct LocalQueue {
 } LocalQueue;
 
 typedef struct LocalRank {
-  LocalQueue queues[DNN_N_QUEUES];
+  LocalQueue queues[LOCAL_N_QUEUES];
+  int64_t n_sent; /* messages */
   int64_t now_ns;
   const Meeting *waits_for; /* or NULL */
 } LocalRank;
@@ -55,9 +56,10 @@ typedef struct Local {
 
 /* ---- coming and leaving; the mutex is held ---- */
 
-/* The id first: it tells most of many apart. */
+/* The id first: it tells most of many apart.  Messages have none in common. */
 static bool is_same(const Meeting *a, const Meeting *b) {
   if (a->kind != b->kind) return false;
+  if (a->kind == MEETING_message && a->sender != b->sender) return false;
   if (a->kind == MEETING_collective && a->what->id != b->what->id) return false;
   return group_equal(&a->group.digits, &b->group.digits) &&
          comm_member(&a->group, 0) == comm_member(&b->group, 0);
@@ -86,14 +88,29 @@ static Meeting *find_meeting(World *world, const Meeting *wanted, int index) {
 }
 
 static bool sizes_agree(const Meeting *meeting, const Meeting *wanted) {
+  const DnnCollective *a = meeting->what, *b = wanted->what;
+  if (meeting->kind == MEETING_message)
+    return comm_count(a) == comm_count(b) && a->dtype == b->dtype &&
+           a->edge == b->edge;
   if (meeting->kind != MEETING_collective)
     return meeting->bytes == wanted->bytes;
-  const DnnCollective *a = meeting->what, *b = wanted->what;
-  uint8_t other = a->kind; /* of who comes second */
-  if (meeting->n_come > 0 && a->kind == DNN_SEND) other = DNN_RECV;
-  if (meeting->n_come > 0 && a->kind == DNN_RECV) other = DNN_SEND;
   return comm_count(a) == comm_count(b) && a->dtype == b->dtype &&
-         a->queue == b->queue && b->kind == other;
+         a->queue == b->queue && b->kind == a->kind;
+}
+
+/* Describes both sides of a message, the one that came first and this one. */
+static Status message_differs(const Comm *comm, const Meeting *meeting,
+                              const Meeting *wanted) {
+  const DnnCollective *a = meeting->what, *b = wanted->what;
+  bool is_sender = wanted->group.index == wanted->sender;
+  return status_make(
+      STATUS_invalid,
+      "rank %d %s edge %d, %lld of %s, where rank %d %s edge %d, %lld of %s",
+      comm->rank, is_sender ? "sends" : "receives", b->edge,
+      (long long)comm_count(b), dtype_label(b->dtype),
+      comm_member(&wanted->group, !wanted->group.index),
+      is_sender ? "receives" : "sends", a->edge, (long long)comm_count(a),
+      dtype_label(a->dtype));
 }
 
 /* ---- running; the mutex is held ---- */
@@ -115,19 +132,24 @@ static void do_work(World *world, Meeting *meeting) {
 
 /* The first rank and the number of its start name a meeting on every run. */
 static uint64_t meeting_number(World *world, const Meeting *meeting) {
+  if (meeting->kind == MEETING_message)
+    return UINT64_C(1) << 63 |
+           (uint64_t)comm_member(&meeting->group, meeting->sender) << 40 |
+           (uint64_t)meeting->number << 1;
   uint64_t rank = (uint64_t)comm_member(&meeting->group, 0);
   uint64_t n = (uint64_t)queue_of(world, meeting, 0)->n_started;
-  return (rank << 40) + (n << 2) + (uint64_t)meeting->queue * 2;
+  return (rank << 40) + (n << 3) + (uint64_t)meeting->queue * 2;
 }
 
 static void run_meeting(World *world, Meeting *meeting) {
   const LocalOptions *options = &world->options;
+  bool is_message = meeting->kind == MEETING_message;
   int64_t begin = 0;
   for (int i = 0; i < meeting->group.size; i++) {
-    const LocalQueue *queue = queue_of(world, meeting, i);
     if (meeting->visits[i].start_ns > begin)
       begin = meeting->visits[i].start_ns;
-    if (queue->free_ns > begin) begin = queue->free_ns;
+    if (!is_message && queue_of(world, meeting, i)->free_ns > begin)
+      begin = queue_of(world, meeting, i)->free_ns;
   }
   uint64_t number = meeting_number(world, meeting);
   int64_t jitter = options->jitter_ns > 0
@@ -139,7 +161,7 @@ static void run_meeting(World *world, Meeting *meeting) {
   meeting->is_late = random_below(world->key, number + 1, 2) == 1;
   meeting->has_run = true;
   if (!meeting->is_late) do_work(world, meeting);
-  for (int i = 0; i < meeting->group.size; i++) {
+  for (int i = 0; i < meeting->group.size && !is_message; i++) {
     LocalQueue *queue = queue_of(world, meeting, i);
     queue->free_ns = meeting->end_ns;
     queue->n_started++;
@@ -175,10 +197,14 @@ static Status come_to_meeting(Comm *comm, const Meeting *wanted,
   World *world = ((Local *)comm->state)->world;
   LocalRank *own = &world->ranks[comm->rank];
   int index = wanted->group.index;
+  if (world->is_dead) /* and memory of a rank that has left may be gone */
+    return status_make(STATUS_lost, "the ranks have failed before");
   Meeting *meeting = find_meeting(world, wanted, index);
   if (!sizes_agree(meeting, wanted)) {
     world->is_dead = true;
     pthread_cond_broadcast(&world->changed);
+    if (wanted->kind == MEETING_message)
+      return message_differs(comm, meeting, wanted);
     return status_make(STATUS_invalid,
                        "rank %d means another collective than the others",
                        comm->rank);
@@ -187,8 +213,13 @@ static Status come_to_meeting(Comm *comm, const Meeting *wanted,
   meeting->visits[index].has_come = true;
   meeting->visits[index].start_ns = own->now_ns;
   meeting->n_come++;
-  vec_push(world->arena, &own->queues[wanted->queue].meetings, meeting);
-  if (meeting->n_come == meeting->group.size)
+  bool is_message = wanted->kind == MEETING_message;
+  if (is_message && index == wanted->sender) meeting->number = own->n_sent++;
+  if (!is_message)
+    vec_push(world->arena, &own->queues[wanted->queue].meetings, meeting);
+  if (meeting->n_come == meeting->group.size && is_message)
+    run_meeting(world, meeting);
+  else if (meeting->n_come == meeting->group.size)
     run_meetings(world, wanted->queue);
   *out = meeting;
   pthread_cond_broadcast(&world->changed);
@@ -220,12 +251,18 @@ static Status wait_for_meeting(Comm *comm, const Meeting *meeting) {
   }
   world->n_waiting--;
   own->waits_for = NULL;
-  if (meeting->has_run) return STATUS_OK;
+  if (meeting->has_worked || (meeting->has_run && !world->is_dead))
+    return STATUS_OK;
+  bool is_message = meeting->kind == MEETING_message;
+  bool is_planned = is_message || meeting->kind == MEETING_collective;
   return status_make(
       STATUS_lost, "deadlock: every rank waits; rank %d for %s %d", comm->rank,
-      meeting->kind == MEETING_collective ? "collective" : "a meeting of kind",
-      meeting->kind == MEETING_collective ? meeting->what->id
-                                          : (int)meeting->kind);
+      is_message   ? "a message of edge"
+      : is_planned ? "collective"
+                   : "a meeting of kind",
+      is_message   ? meeting->what->edge
+      : is_planned ? meeting->what->id
+                   : (int)meeting->kind);
 }
 
 /* The index of the rank in the meeting's group, or -1. */
@@ -268,11 +305,12 @@ static Status meet_ranks(Comm *comm, Meeting wanted, Visit visit,
 
 static void add_event(Comm *comm, const Meeting *meeting) {
   CommEvents *events = comm->events;
-  if (!events || meeting->kind != MEETING_collective) return;
+  if (!events || !meeting->what) return;
   int32_t n = atomic_load(&events->n);
   if (n >= events->capacity) return;
-  events->data[n] = (CommEvent){meeting->what->id, meeting->begin_ns,
-                                meeting->end_ns, comm_payload(meeting->what)};
+  const Visit *own = &meeting->visits[index_in(meeting, comm->rank)];
+  events->data[n] = (CommEvent){own->what->id, meeting->begin_ns,
+                                meeting->end_ns, comm_payload(own->what)};
   atomic_store(&events->n, n + 1);
 }
 
@@ -295,7 +333,7 @@ static Status leave_when_over(Comm *comm, Meeting *meeting,
 
 static Meeting of_all(const Comm *comm, MeetingKind kind) {
   return (Meeting){.kind = kind,
-                   .queue = DNN_QUEUE_BLOCKING,
+                   .queue = LOCAL_HOST,
                    .group = {.digits = group_of_all(0, comm->world),
                              .rank = comm->rank,
                              .size = comm->world,
@@ -309,12 +347,13 @@ static Status local_start(Comm *comm, const DnnCollective *what,
   CommGroup group = comm_group(what, comm->rank);
   return meet_ranks(
       comm,
-      (Meeting){.kind = MEETING_collective,
+      (Meeting){.kind = comm_is_message(what) ? MEETING_message
+                                              : MEETING_collective,
                 .what = what,
                 .group = group,
                 .queue = what->queue,
                 .sender = what->kind == DNN_SEND ? group.index : !group.index},
-      (Visit){.parts = parts}, &meeting);
+      (Visit){.what = what, .parts = parts}, &meeting);
 }
 
 static Status local_wait(Comm *comm, int32_t id) {
@@ -323,10 +362,9 @@ static Status local_wait(Comm *comm, int32_t id) {
   pthread_mutex_lock(&world->mutex);
   for (int i = 0; i < world->meetings.n && !found; i++) {
     Meeting *meeting = world->meetings.data[i];
-    if (meeting->kind != MEETING_collective || meeting->what->id != id)
-      continue;
-    int index = index_in(meeting, comm->rank);
+    int index = meeting->what ? index_in(meeting, comm->rank) : -1;
     if (index >= 0 && meeting->visits[index].has_come &&
+        meeting->visits[index].what->id == id &&
         !meeting->visits[index].has_left)
       found = meeting;
   }
@@ -372,7 +410,7 @@ static Status local_transfer(Comm *comm, void *data, int64_t bytes, int from,
                              int to) {
   DnnGroup two = group_of_two(from, to);
   Meeting *meeting, wanted = {.kind = MEETING_broadcast,
-                              .queue = DNN_QUEUE_BLOCKING,
+                              .queue = LOCAL_HOST,
                               .group = {.digits = two,
                                         .rank = comm->rank,
                                         .size = 2,

@@ -10,13 +10,19 @@
 
 typedef enum MeetingKind {
   MEETING_collective,
+  MEETING_message,
   MEETING_broadcast,
   MEETING_gather,
   MEETING_vote
 } MeetingKind;
 
+/* Votes and the like are in a queue of their own, so that no collective waits
+ * for them. */
+enum { LOCAL_HOST = DNN_N_QUEUES, LOCAL_N_QUEUES };
+
 typedef struct Visit {
   bool has_come, has_left;
+  const DnnCollective *what; /* ours; NULL: a meeting of the host */
   const CommPart *parts;
   void *data, *all;
   int64_t value;
@@ -30,7 +36,9 @@ typedef struct Meeting {
   int queue;
   int64_t bytes, value;
   int root;
-  int sender; /* index, of SEND and RECV */
+  /* The index of the sender of a message, and how many it had sent before. */
+  int sender;
+  int64_t number;
   int n_come, n_left;
   bool has_run; /* its times are known */
   bool is_late, has_worked;

@@ -84,6 +84,7 @@ void local_work(Meeting *meeting, const void **members, char *block) {
   int64_t bytes = meeting->bytes;
   int n = meeting->group.size;
   switch (meeting->kind) {
+  case MEETING_message:
   case MEETING_collective: work_collective(meeting, members, block); return;
   case MEETING_broadcast:
     for (int i = 0; i < n; i++)
@@ -146,7 +147,7 @@ static int64_t ring_messages(const Meeting *meeting, double *out_bytes) {
   int n = meeting->group.size;
   double bytes = (double)meeting->bytes;
   int kind = DNN_ALL_GATHER;
-  if (meeting->kind == MEETING_collective) {
+  if (meeting->what) {
     kind = meeting->what->kind;
     bytes = (double)(comm_count(meeting->what) * item_bytes(meeting));
   } else {

@@ -5,7 +5,9 @@
  * on all ranks, and one other thread runs them (mpi_queues.c): mpi_reduce.c
  * makes all-reduces, mpi_moves.c the other collectives, mpi_messages.c sends
  * and receives, and mpi_heartbeats.c finds lost ranks.  The host-side helpers
- * are collectives too, in the blocking queue.
+ * are collectives too, in a queue of their own, so that a vote keeps no
+ * collective waiting.  Messages wait only for earlier ones between the same two
+ * ranks.
  */
 #include "runtime/comm/mpi.h"
 
@@ -41,8 +43,29 @@ static Job *take_unused(Mpi *mpi) {
   return job;
 }
 
-static Job *post_job(Mpi *mpi, DnnQueue queue, Job *job) {
-  Work *work = &mpi->works[queue];
+static Work *make_work(Mpi *mpi, int queue) {
+  Work *work = ARENA_NEW(mpi->arena, Work);
+  work->mpi = mpi;
+  work->queue = queue;
+  return work;
+}
+
+/* The queue of the messages to or from a rank. */
+static Work *work_of_message(Mpi *mpi, const DnnCollective *what) {
+  int peer = mpi->place.rank + what->peer;
+  int queue = WORK_MESSAGES + 2 * peer + (what->kind == DNN_RECV);
+  if (mpi->works[queue]) return mpi->works[queue];
+  Work *work = make_work(mpi, queue);
+  for (int i = 0; i < MPI_N_SLOTS; i++)
+    work->slots[i].requests = ARENA_ARRAY(mpi->arena, void *, 2);
+  pthread_mutex_lock(&mpi->mutex);
+  mpi->works[queue] = work;
+  if (queue >= mpi->n_works) atomic_store(&mpi->n_works, queue + 1);
+  pthread_mutex_unlock(&mpi->mutex);
+  return work;
+}
+
+static Job *post_job(Mpi *mpi, Work *work, Job *job) {
   pthread_mutex_lock(&mpi->mutex);
   if (work->first)
     work->last->next = job;
@@ -96,8 +119,11 @@ static Status mpi_start(Comm *comm, const DnnCollective *what,
   if (comm->recorder) {
     job->path = atomic_load(&comm->recorder->path);
     job->instr = atomic_load(&comm->recorder->instr);
+    job->microbatch = atomic_load(&comm->recorder->microbatch);
   }
-  *place = post_job(mpi, (DnnQueue)what->queue, job);
+  Work *work = comm_is_message(what) ? work_of_message(mpi, what)
+                                     : mpi->works[what->queue];
+  *place = post_job(mpi, work, job);
   return STATUS_OK;
 }
 
@@ -111,22 +137,23 @@ static Status mpi_wait(Comm *comm, int32_t id) {
 
 /* ---- what ranks agree upon ---- */
 
-/* A collective of all ranks, or of two of them, over bytes. */
-static Job *post_own(Mpi *mpi, DnnCollectiveKind kind, int root, void *data,
+/* A collective of all ranks, or of two of them, over bytes; `peer` as in
+ * DnnCollective. */
+static Job *post_own(Mpi *mpi, DnnCollectiveKind kind, int peer, void *data,
                      int64_t bytes) {
   Job *job = take_unused(mpi);
   job->own_count = bytes;
   job->own = (DnnCollective){.kind = (uint8_t)kind,
                              .dtype = DNN_u8,
                              .id = HOST_ID,
-                             .peer = root,
+                             .peer = peer,
                              .n_parts = 1,
                              .group = &mpi->all,
                              .counts = &job->own_count};
   job->own_part = comm_in_place(&job->own, mpi->place.rank, data, bytes);
   job->what = &job->own;
   job->parts = &job->own_part;
-  return post_job(mpi, DNN_QUEUE_BLOCKING, job);
+  return post_job(mpi, mpi->works[WORK_HOST], job);
 }
 
 static Status mpi_gather(Comm *comm, const void *data, int64_t bytes,
@@ -146,8 +173,9 @@ static Status mpi_broadcast(Comm *comm, void *data, int64_t bytes, int root) {
 static Status mpi_transfer(Comm *comm, void *data, int64_t bytes, int from,
                            int to) {
   bool sends = comm->rank == from;
-  wait_for_job(comm->state, post_own(comm->state, sends ? DNN_SEND : DNN_RECV,
-                                     sends ? to : from, data, bytes));
+  wait_for_job(comm->state,
+               post_own(comm->state, sends ? DNN_SEND : DNN_RECV,
+                        (sends ? to : from) - comm->rank, data, bytes));
   return STATUS_OK;
 }
 
@@ -178,10 +206,12 @@ static Status mpi_barrier(Comm *comm) {
 }
 
 /* The communication thread takes them at its next tick. */
-static void mpi_watch(Comm *comm, const DnnGroup *groups, int n) {
+static void mpi_watch(Comm *comm, const DnnProgram *program) {
   Mpi *mpi = comm->state;
-  for (int i = 0; i < n; i++)
-    comm_add_peers(&groups[i], comm->rank, mpi->is_wanted);
+  for (int i = 0; i < program->n_groups; i++)
+    comm_add_peers(&program->groups[i], comm->rank, mpi->is_wanted);
+  for (int i = 0; i < program->n_pairs; i++)
+    comm_add_pairs(&program->pairs[i], comm->rank, mpi->is_wanted);
   atomic_store(&mpi->has_wanted, true);
 }
 
@@ -189,7 +219,7 @@ static void mpi_close(Comm *comm) {
   Mpi *mpi = comm->state;
   Job *stop = take_unused(mpi);
   stop->is_stop = true;
-  post_job(mpi, DNN_QUEUE_BULK, stop);
+  post_job(mpi, mpi->works[WORK_HOST], stop);
   pthread_join(mpi->thread, NULL);
   dylib_close(mpi->dylib);
 }
@@ -247,12 +277,13 @@ static void make_slots(Mpi *mpi, Arena *arena) {
   mpi->message_bytes = chunk_limit();
   if (chunk > mpi->message_bytes) chunk = mpi->message_bytes;
   mpi->chunk_bytes = chunk;
-  for (int q = 0; q < DNN_N_QUEUES; q++) {
-    mpi->works[q].mpi = mpi;
-    mpi->works[q].queue = (DnnQueue)q;
+  mpi->works = ARENA_ARRAY(arena, Work * _Atomic, WORK_MESSAGES + 2 * world);
+  mpi->n_works = WORK_MESSAGES;
+  for (int q = 0; q < WORK_MESSAGES; q++) {
+    mpi->works[q] = make_work(mpi, q);
     for (int i = 0; i < MPI_N_SLOTS; i++) {
       char *data = ARENA_ARRAY(arena, char, (2 * world + 1) * chunk);
-      mpi->works[q].slots[i] =
+      mpi->works[q]->slots[i] =
           (Slot){.in = data,
                  .out = data + world * chunk,
                  .own = data + 2 * world * chunk,

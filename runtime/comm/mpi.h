@@ -26,26 +26,28 @@ typedef struct Api {
   void *world, *byte, *errors_return;
 } Api;
 
-/* A collective that was started.  The host-side helpers are collectives of the
- * job's own. */
+/* A collective or message that was started.  The host-side helpers are
+ * collectives of the job's own. */
 typedef struct Job {
   const DnnCollective *what;
   const CommPart *parts;
   bool is_done, is_stop;
   /* Path of the instruction that started it; NULL means the host. */
   const char *path;
-  int32_t instr;
+  int32_t instr, microbatch; /* microbatch as in FlightRecorder */
   DnnCollective own;
   CommPart own_part;
   int64_t own_count;
   struct Job *next; /* next job of its queue, or of the unused ones */
 } Job;
 
-/* The message that a rank sends along with a collective to the next rank of its
- * group: both must have begun the same collective, or MPI would let one side
- * pass with half of the data. */
+/* A rank sends it along with a collective to the next rank of its group, and
+ * before a message to the one that receives it: both must have begun the same,
+ * or MPI would let one side pass with half of the data. */
 typedef struct Header {
-  int64_t id, kind, dtype, bytes, step;
+  int64_t id, kind, dtype, bytes, step; /* of a message the id is the edge */
+  int64_t microbatch;                   /* as in FlightRecorder */
+  char path[96];                        /* of the instruction; may be cut */
 } Header;
 
 /* A heartbeat says where its sender is, and who is silent as far as it knows.
@@ -77,11 +79,16 @@ typedef struct Slot {
   int64_t at, n; /* elements of each shard of that part; n = 0 means none */
 } Slot;
 
-/* A queue: its jobs, and the collective at work. */
+/* The queues of collectives, of what ranks agree upon, and then one for the
+ * messages to each rank and one for those from it. */
+enum { WORK_HOST = DNN_N_QUEUES, WORK_MESSAGES };
+
+/* A queue: its jobs, and the one at work. */
 typedef struct Work {
   struct Mpi *mpi;
-  DnnQueue queue;
+  int queue;
   Job *first, *last; /* guarded by the mutex */
+  Job *taken;        /* the next one at work */
   Job *job;          /* job at work, or NULL */
   const DnnCollective *what;
   const CommPart *parts;
@@ -94,7 +101,8 @@ typedef struct Work {
   Slot slots[MPI_N_SLOTS];
   Header header_in, header_out;
   void *headers[2]; /* their requests */
-  bool has_header;  /* it is checked */
+  int n_headers;
+  bool has_header; /* it is checked */
   int64_t begin_ns;
 } Work;
 
@@ -107,7 +115,9 @@ typedef struct Mpi {
   pthread_t thread;
   pthread_mutex_t mutex;
   pthread_cond_t to_thread, to_main;
-  Work works[DNN_N_QUEUES];
+  Work *_Atomic
+      *works; /* [WORK_MESSAGES + 2 W]; NULL: no message was started yet */
+  _Atomic int n_works;
   Job *unused; /* jobs of the main thread, as are: */
   Job **by_id; /* collectives that nobody has waited for yet */
   int32_t n_ids;
@@ -166,9 +176,11 @@ void mpi_receive(Work *work, Slot *slot, void *data, int64_t n, int member,
                  Phase phase);
 /* Returns whether all messages of the slot have arrived. */
 bool mpi_is_over(Work *work, Slot *slot);
-/* Tells the next of the group which collective this rank has begun, and ends a
- * run where the one before has begun another; true once that is known.
- * Collectives of the host-side helpers have no header. */
+/* Tells the next of the group, or the receiver of a message, what this rank has
+ * begun, and ends a run where the one before, or the sender, has begun another;
+ * true once that is known.  Collectives of the host-side helpers have no
+ * header.
+ */
 void mpi_exchange_headers(Work *work);
 bool mpi_check_header(Work *work);
 

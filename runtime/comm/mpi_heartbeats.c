@@ -49,21 +49,32 @@ static int other_members(const Work *work, int out[MOST_SILENCES]) {
   return n;
 }
 
+/* Votes of the step begin before all others and end last, so they tell the
+ * least: they come last. */
+static const Work *work_to_tell(const Mpi *mpi, int i) {
+  int n = mpi->n_works;
+  return mpi->works[i + 1 == n ? WORK_HOST : i < WORK_HOST ? i : i + 1];
+}
+
 static bool is_at_work(const Work *work) {
-  return work->job && !work->job->is_stop && work->group.size > 1;
+  return work && work->job && !work->job->is_stop && work->group.size > 1;
 }
 
 /* The collectives at work, which have not ended because of another rank. */
 static void describe_work(const Mpi *mpi, FixedText *text) {
   int64_t now = clock_ns();
-  for (int q = 0; q < DNN_N_QUEUES; q++) {
-    const Work *work = &mpi->works[q];
+  for (int i = 0; i < mpi->n_works; i++) {
+    const Work *work = work_to_tell(mpi, i);
     int others[MOST_SILENCES];
     if (!is_at_work(work)) continue;
     fixed_printf(text, "; %s ", kind_name(work->what));
     if (work->job->path)
-      fixed_printf(text, "'%s' (instruction %d)", work->job->path,
+      fixed_printf(text, "'%s' (instruction %d", work->job->path,
                    work->job->instr);
+    if (work->job->path && work->job->microbatch > 0)
+      fixed_printf(text, ", micro-batch %d", work->job->microbatch);
+    if (work->job->path)
+      fixed_printf(text, ")");
     else
       fixed_printf(text, "between steps");
     fixed_printf(text, " with ");
@@ -78,8 +89,9 @@ static void tell_launcher(Mpi *mpi) {
   FixedText text = fixed_text(data, sizeof data);
   FixedText members = fixed_text(list, sizeof list);
   int others[MOST_SILENCES], n = 0;
-  for (int q = 0; q < DNN_N_QUEUES && n == 0; q++)
-    if (is_at_work(&mpi->works[q])) n = other_members(&mpi->works[q], others);
+  for (int i = 0; i < mpi->n_works && n == 0; i++)
+    if (is_at_work(work_to_tell(mpi, i)))
+      n = other_members(work_to_tell(mpi, i), others);
   for (int i = 0; i < n; i++) fixed_printf(&members, " %d", others[i]);
   recorder_describe(mpi->comm->recorder, &text);
   describe_work(mpi, &text);

@@ -3,9 +3,10 @@
  * every MPI call, so that they proceed while the main thread computes and MPI
  * needs no locks.
  *
- * A queue has one collective at work.  Each is a sequence of steps that begin
- * messages once those before have ended.  The thread asks the queues by turns,
- * so a small message does not wait for a large one in the other queue.
+ * A queue has one collective or message at work.  Each is a sequence of steps
+ * that begin transfers once those before have ended.  The thread asks the
+ * queues by turns, so a small message does not wait for a large one in another
+ * queue.
  */
 #include "runtime/comm/mpi.h"
 
@@ -37,9 +38,14 @@ static void begin_job(Work *work, Job *job) {
     mpi_begin_moves(work);
 }
 
-/* Its messages may be over before it is known whether all meant the same. */
+/* Its transfers may be over before it is known whether all meant the same. What
+ * is received is looked at after its header: MPI would complain first where it
+ * is too long. */
 static Progress step_job(Work *work) {
   bool has_header = mpi_check_header(work);
+  if (!has_header && work->queue >= WORK_MESSAGES &&
+      work->what->kind == DNN_RECV)
+    return PROGRESS_none;
   if (work->step < 0) return has_header ? PROGRESS_done : PROGRESS_none;
   if (work->group.size == 1) {
     comm_alone(work->what, work->parts);
@@ -65,7 +71,7 @@ static void add_event(Comm *comm, const DnnCollective *what, int64_t begin) {
 
 /* Runs a collective that the main thread knows nothing about. */
 static void run_alone(Mpi *mpi, Job *job) {
-  Work *work = &mpi->works[DNN_QUEUE_BLOCKING];
+  Work *work = mpi->works[WORK_HOST];
   begin_job(work, job);
   for (int polls = 0;;) {
     Progress progress = step_job(work);
@@ -113,42 +119,51 @@ static Status start_mpi(Mpi *mpi) {
 }
 
 static bool has_jobs(const Mpi *mpi) {
-  for (int q = 0; q < DNN_N_QUEUES; q++)
-    if (mpi->works[q].first) return true;
+  for (int q = 0; q < mpi->n_works; q++)
+    if (mpi->works[q] && mpi->works[q]->first) return true;
   return false;
+}
+
+static bool is_working(const Mpi *mpi) {
+  for (int q = 0; q < mpi->n_works; q++)
+    if (mpi->works[q] && mpi->works[q]->job) return true;
+  return false;
+}
+
+static void wait_for_jobs(Mpi *mpi) {
+  struct timespec until;
+  clock_gettime(CLOCK_MONOTONIC, &until);
+  until.tv_nsec += MPI_TICK_NS;
+  until.tv_sec += until.tv_nsec / 1000000000;
+  until.tv_nsec %= 1000000000;
+  pthread_cond_timedwait(&mpi->to_thread, &mpi->mutex, &until);
 }
 
 /* Takes the next job of every queue that has none at work; without any it waits
  * for one or, for a tenth of a second, for nothing.  False: there is none. */
 static bool take_jobs(Mpi *mpi) {
-  bool is_working = false;
-  for (int q = 0; q < DNN_N_QUEUES; q++)
-    is_working = is_working || mpi->works[q].job;
+  bool works = is_working(mpi);
   pthread_mutex_lock(&mpi->mutex);
-  if (!is_working && !has_jobs(mpi)) {
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += MPI_TICK_NS;
-    until.tv_sec += until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
-    pthread_cond_timedwait(&mpi->to_thread, &mpi->mutex, &until);
-  }
-  Job *taken[DNN_N_QUEUES] = {0};
-  for (int q = 0; q < DNN_N_QUEUES; q++) {
-    Work *work = &mpi->works[q];
-    if (work->job || !work->first) continue;
-    taken[q] = work->first;
-    work->first = taken[q]->next;
+  if (!works && !has_jobs(mpi)) wait_for_jobs(mpi);
+  for (int q = 0; q < mpi->n_works; q++) {
+    Work *work = mpi->works[q];
+    if (!work || work->job || !work->first) continue;
+    work->taken = work->first;
+    work->first = work->first->next;
   }
   pthread_mutex_unlock(&mpi->mutex);
-  for (int q = 0; q < DNN_N_QUEUES; q++) {
-    if (taken[q] && taken[q]->is_stop)
-      mpi->works[q].job = taken[q];
-    else if (taken[q])
-      begin_job(&mpi->works[q], taken[q]);
-    is_working = is_working || taken[q];
+  for (int q = 0; q < mpi->n_works; q++) {
+    Work *work = mpi->works[q];
+    Job *job = work ? work->taken : NULL;
+    if (!job) continue;
+    work->taken = NULL;
+    works = true;
+    if (job->is_stop)
+      work->job = job;
+    else
+      begin_job(work, job);
   }
-  return is_working;
+  return works;
 }
 
 static void finish_job(Work *work) {
@@ -161,24 +176,24 @@ static void finish_job(Work *work) {
   work->job = NULL;
 }
 
-/* A step of each queue; false: the stop was reached, and the other queue has
+/* A step of each queue; false: the stop was reached, and the others have
  * nothing left. */
 static bool step_queues(Mpi *mpi, Progress *out) {
-  bool is_stopped = false, is_working = false;
+  bool is_stopped = false, is_busy = false;
   *out = PROGRESS_none;
-  for (int q = 0; q < DNN_N_QUEUES; q++) {
-    Work *work = &mpi->works[q];
-    if (!work->job) continue;
+  for (int q = 0; q < mpi->n_works; q++) {
+    Work *work = mpi->works[q];
+    if (!work || !work->job) continue;
     if (work->job->is_stop) {
       is_stopped = true;
       continue;
     }
-    is_working = true;
+    is_busy = true;
     Progress progress = step_job(work);
     if (progress == PROGRESS_done) finish_job(work);
     if (progress != PROGRESS_none) *out = PROGRESS_some;
   }
-  return !is_stopped || is_working;
+  return !is_stopped || is_busy;
 }
 
 /* struct sched_attr of the kernel, sched_setattr(2). */
@@ -217,11 +232,11 @@ void *mpi_run_thread(void *user) {
   pthread_mutex_unlock(&mpi->mutex);
   if (status.code != STATUS_ok) return NULL;
   for (int polls = 0;;) {
-    bool is_working = take_jobs(mpi);
+    bool has_work = take_jobs(mpi);
     Progress progress;
     mpi_tick(mpi);
     if (!step_queues(mpi, &progress)) break;
-    if (is_working && progress == PROGRESS_none)
+    if (has_work && progress == PROGRESS_none)
       mpi_pause(mpi, polls++);
     else
       polls = 0;

@@ -17,6 +17,14 @@ static bool are_peers(int a, int b, int size) {
   return size <= ALL_TO_ALL || (distance & (distance - 1)) == 0;
 }
 
+void comm_add_pairs(const DnnPairs *pairs, int rank, unsigned char *is_peer) {
+  int as_sender = rank - pairs->first, as_receiver = as_sender - pairs->peer;
+  if (as_sender >= 0 && as_sender < pairs->ranks)
+    is_peer[rank + pairs->peer] = 1;
+  if (as_receiver >= 0 && as_receiver < pairs->ranks)
+    is_peer[rank - pairs->peer] = 1;
+}
+
 void comm_add_peers(const DnnGroup *group, int rank, unsigned char *is_peer) {
   if (!group_has(group, rank)) return;
   int own = group_index(group, rank);

@@ -113,6 +113,8 @@ typedef struct CudaPrepared {
   CudaProduct *product; /* product, or NULL */
 } CudaPrepared;
 
+enum { CUDA_SENDS = DNN_N_QUEUES, CUDA_RECEIPTS, CUDA_N_STREAMS };
+
 typedef struct CudaState {
   Arena *arena;
   CudaDriver driver;
@@ -123,8 +125,9 @@ typedef struct CudaState {
   bool has_context;
   CuContext context;
   CuStream compute;
-  /* Streams of queues, which have the higher priority. */
-  CuStream comm[DNN_N_QUEUES];
+  /* Streams of queues, which have the higher priority, then those of messages
+   * that are sent and of those that are received. */
+  CuStream comm[CUDA_N_STREAMS];
   unsigned long long data; /* address of the arena */
   CuModule *modules;
   CuFunction *functions; /* functions of the kernels */

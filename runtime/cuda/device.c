@@ -42,7 +42,7 @@ static Status choose_device(CudaState *state, int local_rank) {
   CU_TRY(state, NULL, cuCtxGetStreamPriorityRange, &least, &greatest);
   CU_TRY(state, NULL, cuStreamCreateWithPriority, &state->compute,
          CU_NON_BLOCKING, least);
-  for (int q = 0; q < DNN_N_QUEUES; q++)
+  for (int q = 0; q < CUDA_N_STREAMS; q++)
     CU_TRY(state, NULL, cuStreamCreateWithPriority, &state->comm[q],
            CU_NON_BLOCKING, greatest);
   return STATUS_OK;
@@ -341,7 +341,7 @@ static void cuda_close(Device *device) {
     if (state->modules[i]) driver->cuModuleUnload(state->modules[i]);
   if (state->data) driver->cuMemFree_v2(state->data);
   if (state->compute) driver->cuStreamDestroy_v2(state->compute);
-  for (int q = 0; q < DNN_N_QUEUES; q++)
+  for (int q = 0; q < CUDA_N_STREAMS; q++)
     if (state->comm[q]) driver->cuStreamDestroy_v2(state->comm[q]);
   if (state->has_context) driver->cuDevicePrimaryCtxRelease_v2(state->device);
   dylib_close(state->lt.library);

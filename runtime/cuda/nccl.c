@@ -2,14 +2,17 @@
  * nccl.c -- makes collectives between GPUs by NCCL, found at run time.
  *
  * A group has a communicator for each queue that its collectives use, and a
- * queue has a stream; all are made at start, in the order of the program's
- * table of groups.  The ids of communicators travel over the host's comm.  A
- * collective is one NCCL group call on the stream of its queue: it waits there
- * for an event of the compute stream, and the reader of its results makes the
- * compute stream wait for an event of this one.  Every rank launches in the
- * order of its program, which is one order on all ranks.  The host never waits
- * for a collective; it learns of trouble while it waits for the device, where
- * communicators are asked for errors and deadlines are seen to.
+ * queue has a stream.  The messages from one rank to another have a
+ * communicator of two; those that a rank sends have a stream, and those that it
+ * receives. All are made at start, in the order of the tables of groups and of
+ * pairs, which are the same on all ranks, whatever their own programs use.  The
+ * ids of communicators travel over the host's comm.  A collective is one NCCL
+ * group call on the stream of its queue: it waits there for an event of the
+ * compute stream, and the reader of its results makes the compute stream wait
+ * for an event of this one.  Every rank launches in the order of its program,
+ * which is one order on all ranks.  The host never waits for a collective; it
+ * learns of trouble while it waits for the device, where communicators are
+ * asked for errors and deadlines are seen to.
  *
  * NCCL adds in an order that depends on the number of ranks, their topology and
  * the size, not on time; all ranks get the same bits.  It is not the ascending
@@ -37,12 +40,20 @@ typedef struct Group {
   NcclComm comms[DNN_N_QUEUES]; /* NULL: not a member, or after an abort */
 } Group;
 
+/* The messages that this rank sends or receives on one way. */
+typedef struct Way {
+  int from, to;
+  NcclComm comm; /* NULL: after an abort */
+} Way;
+
 typedef struct NcclState {
   Comm *comm, *host;
   CudaState *cuda;
   Nccl nccl;
   Group *groups;
   int n_groups;
+  Way *ways;
+  int n_ways;
   CuEvent ready;  /* of the compute stream, for the current collective */
   CuEvent *ended; /* by id of the collective */
   int n_ids;
@@ -51,13 +62,19 @@ typedef struct NcclState {
 
 /* ---- errors ---- */
 
+static int n_comms(const NcclState *state) {
+  return state->n_groups * DNN_N_QUEUES + state->n_ways;
+}
+
 /* All communicators, those of one group after the other. */
 static NcclComm *comm_at(NcclState *state, int i) {
+  if (i >= state->n_groups * DNN_N_QUEUES)
+    return &state->ways[i - state->n_groups * DNN_N_QUEUES].comm;
   return &state->groups[i / DNN_N_QUEUES].comms[i % DNN_N_QUEUES];
 }
 
 static void abort_all(NcclState *state) {
-  for (int i = 0; i < state->n_groups * DNN_N_QUEUES; i++) {
+  for (int i = 0; i < n_comms(state); i++) {
     NcclComm *comm = comm_at(state, i);
     if (*comm) (void)state->nccl.CommAbort(*comm);
     *comm = NULL;
@@ -107,7 +124,7 @@ static Status nccl_poll(void *user, int64_t since_ns) {
   if (state->comm->recorder)
     atomic_store(&state->comm->recorder->waits_since, since_ns);
   if (!since_ns) return STATUS_OK;
-  for (int i = 0; i < state->n_groups * DNN_N_QUEUES; i++) {
+  for (int i = 0; i < n_comms(state); i++) {
     CuEnum error = 0;
     NcclComm comm = *comm_at(state, i);
     if (!comm) continue;
@@ -204,8 +221,8 @@ static CuEnum launch_part(const Launch *l, const CommPart *part) {
     return l->nccl->Broadcast(part->from, part->to, count * (size_t)item,
                               NCCL_Uint8, what->peer, l->comm, l->stream);
   case DNN_PERMUTE: return permute_part(l, part);
-  case DNN_SEND: return send_bytes(l, part, 0, part->count, what->peer);
-  case DNN_RECV: return receive_bytes(l, part, 0, part->count, what->peer);
+  case DNN_SEND: return send_bytes(l, part, 0, part->count, !l->index);
+  case DNN_RECV: return receive_bytes(l, part, 0, part->count, !l->index);
   }
   UNREACHABLE();
 }
@@ -236,6 +253,37 @@ static Status check_reduction(const DnnCollective *what) {
                      dtype_label(what->dtype));
 }
 
+static NcclComm comm_of_way(const NcclState *state, int from, int to) {
+  for (int i = 0; i < state->n_ways; i++)
+    if (state->ways[i].from == from && state->ways[i].to == to)
+      return state->ways[i].comm;
+  UNREACHABLE();
+}
+
+static Launch launch_of_message(NcclState *state, const DnnCollective *what) {
+  bool is_send = what->kind == DNN_SEND;
+  int own = state->comm->rank, other = own + what->peer;
+  return (Launch){
+      .nccl = &state->nccl,
+      .what = what,
+      .comm = comm_of_way(state, is_send ? own : other, is_send ? other : own),
+      .stream = state->cuda->comm[is_send ? CUDA_SENDS : CUDA_RECEIPTS],
+      .size = 2,
+      .index = !is_send};
+}
+
+static Launch launch_of(NcclState *state, const DnnCollective *what) {
+  if (comm_is_message(what)) return launch_of_message(state, what);
+  Group *group = find_group(state, what->group);
+  ASSERT(group);
+  return (Launch){.nccl = &state->nccl,
+                  .what = what,
+                  .comm = group->comms[what->queue],
+                  .stream = state->cuda->comm[what->queue],
+                  .size = what->group->size,
+                  .index = group_index(what->group, state->comm->rank)};
+}
+
 static Status nccl_start(Comm *comm, const DnnCollective *what,
                          const CommPart *parts) {
   NcclState *state = comm->state;
@@ -243,14 +291,8 @@ static Status nccl_start(Comm *comm, const DnnCollective *what,
   state->host->recorder = comm->recorder;
   TRY(comm_check(what));
   TRY(check_reduction(what));
-  Group *group = find_group(state, what->group);
-  ASSERT(group && what->id >= 0 && what->id < state->n_ids);
-  Launch launch = {.nccl = &state->nccl,
-                   .what = what,
-                   .comm = group->comms[what->queue],
-                   .stream = cuda->comm[what->queue],
-                   .size = what->group->size,
-                   .index = group_index(what->group, comm->rank)};
+  ASSERT(what->id >= 0 && what->id < state->n_ids);
+  Launch launch = launch_of(state, what);
   if (!launch.comm)
     return status_make(STATUS_lost, "NCCL was stopped by an earlier failure");
   CU_TRY(cuda, "a collective", cuEventRecord, state->ready, cuda->compute);
@@ -334,9 +376,9 @@ static void nccl_release(void *user) {
   NcclState *state = user;
   CudaState *cuda = state->cuda;
   bool is_idle = true;
-  for (int q = 0; q < DNN_N_QUEUES; q++)
+  for (int q = 0; q < CUDA_N_STREAMS; q++)
     is_idle = is_idle && cuda->driver.cuStreamQuery(cuda->comm[q]) == 0;
-  for (int i = 0; i < state->n_groups * DNN_N_QUEUES; i++)
+  for (int i = 0; i < n_comms(state); i++)
     release_comm(state, comm_at(state, i), is_idle);
   for (int i = 0; i < state->n_ids; i++)
     if (state->ended[i]) cuda->driver.cuEventDestroy_v2(state->ended[i]);
@@ -344,20 +386,8 @@ static void nccl_release(void *user) {
   dylib_close(state->nccl.library);
 }
 
-/* All ranks call this, those too that are in no such group. */
-static Status join_group(NcclState *state, Arena *arena, Group *group,
-                         NcclComm *comm) {
-  Comm *host = state->host;
-  const DnnGroup *digits = group->digits;
-  bool is_member = group_has(digits, host->rank);
-  int index = is_member ? group_index(digits, host->rank) : -1;
-  NcclId id;
-  memset(&id, 0, sizeof id);
-  CuEnum error = index == 0 ? state->nccl.GetUniqueId(&id) : 0;
-  if (error) return nccl_error(state, error, "ncclGetUniqueId");
-  NcclId *all = ARENA_ARRAY(arena, NcclId, host->world);
-  TRY(host->gather(host, &id, sizeof id, all));
-  if (!is_member) return STATUS_OK;
+static Status init_comm(NcclState *state, int size, NcclId id, int index,
+                        NcclComm *comm) {
   NcclConfig config = {.size = sizeof config,
                        .magic = CONFIG_MAGIC,
                        .version = CONFIG_VERSION,
@@ -365,33 +395,100 @@ static Status join_group(NcclState *state, Arena *arena, Group *group,
                        .min_ctas = INT_MIN,
                        .max_ctas = INT_MIN,
                        .split_share = INT_MIN};
-  int first = group_rank(digits, host->rank, 0);
-  error = state->nccl.CommInitRankConfig(comm, digits->size, all[first], index,
-                                         &config);
+  CuEnum error = state->nccl.CommInitRankConfig(comm, size, id, index, &config);
   return nccl_finish_call(state, *comm, error, "ncclCommInitRankConfig");
 }
 
-static void collect_collectives(NcclState *state, const DnnProgram *program) {
-  for (int c = 0; c < program->n_entry_points; c++)
-    for (int i = 0; i < program->entry_points[c].n_instrs; i++) {
-      const DnnInstr *instr = &program->entry_points[c].instrs[i];
-      if (instr->op != DNN_OP_COLLECTIVE) continue;
-      const DnnCollective *what = instr->detail;
-      find_group(state, what->group)->has_queue[what->queue] = true;
-      if (what->id >= state->n_ids) state->n_ids = what->id + 1;
-    }
+/* Gathers the ids that some ranks have made; all ranks call this. */
+static Status gather_ids(NcclState *state, Arena *arena, bool makes_one,
+                         NcclId **out) {
+  Comm *host = state->host;
+  NcclId id;
+  memset(&id, 0, sizeof id);
+  CuEnum error = makes_one ? state->nccl.GetUniqueId(&id) : 0;
+  if (error) return nccl_error(state, error, "ncclGetUniqueId");
+  *out = ARENA_ARRAY(arena, NcclId, host->world);
+  return host->gather(host, &id, sizeof id, *out);
 }
 
-/* The groups of the program, in its order, their queues, and how many ids there
- * are. */
+/* All ranks call this, those too that are in no such group. */
+static Status join_group(NcclState *state, Arena *arena, Group *group,
+                         NcclComm *comm) {
+  const DnnGroup *digits = group->digits;
+  int rank = state->host->rank;
+  bool is_member = group_has(digits, rank);
+  int index = is_member ? group_index(digits, rank) : -1;
+  NcclId *all;
+  TRY(gather_ids(state, arena, index == 0, &all));
+  if (!is_member) return STATUS_OK;
+  int first = group_rank(digits, rank, 0);
+  return init_comm(state, digits->size, all[first], index, comm);
+}
+
+static Status join_way(NcclState *state, int from, int to, const NcclId *all) {
+  int rank = state->host->rank;
+  if (rank != from && rank != to) return STATUS_OK;
+  Way *way = &state->ways[state->n_ways++];
+  *way = (Way){.from = from, .to = to};
+  return init_comm(state, 2, all[from], rank == to, &way->comm);
+}
+
+/* All ranks call this.  A rank joins the pair with the lowest ranks first, so
+ * that no circle of ranks waits for each other. */
+static Status join_pairs(NcclState *state, Arena *arena,
+                         const DnnPairs *pairs) {
+  int number = state->host->rank - pairs->first;
+  NcclId *all;
+  TRY(gather_ids(state, arena, number >= 0 && number < pairs->ranks, &all));
+  for (int k = 0; k < pairs->ranks; k++) {
+    int from = pairs->first + k;
+    TRY(join_way(state, from, from + pairs->peer, all));
+  }
+  return STATUS_OK;
+}
+
+/* Ids may move with the registers of a call. */
+static int32_t greatest_id(const DnnEntryPoint *entry, const DnnInstr *instr) {
+  int64_t id = instr->n_numbers > 0
+                   ? instr->numbers[0]
+                   : ((const DnnCollective *)instr->detail)->id;
+  for (int k = 0;
+       instr->number_advances && k < instr->n_loops && k < DNN_N_REGISTERS;
+       k++) {
+    int64_t most = 0;
+    for (int i = 0; i < entry->n_calls; i++)
+      if (entry->calls[i].registers[k] > most)
+        most = entry->calls[i].registers[k];
+    id += most * instr->number_advances[k];
+  }
+  return (int32_t)id;
+}
+
+static void count_ids(NcclState *state, const DnnProgram *program) {
+  for (int c = 0; c < program->n_entry_points; c++) {
+    const DnnEntryPoint *entry = &program->entry_points[c];
+    for (int i = 0; i < entry->n_instrs; i++) {
+      if (entry->instrs[i].op != DNN_OP_COLLECTIVE) continue;
+      int32_t id = greatest_id(entry, &entry->instrs[i]);
+      if (id >= state->n_ids) state->n_ids = id + 1;
+    }
+  }
+}
+
+/* The groups of the bundle, in their order, their queues, and how many ids
+ * there are. */
 static void collect_groups(NcclState *state, Arena *arena,
                            const DnnProgram *program) {
   state->n_groups = program->n_groups;
   state->groups = ARENA_ARRAY(arena, Group, program->n_groups);
-  for (int i = 0; i < program->n_groups; i++)
+  state->ways = ARENA_ARRAY(arena, Way, 2 * program->n_pairs);
+  for (int i = 0; i < program->n_groups; i++) {
     state->groups[i].digits = &program->groups[i];
-  collect_collectives(state, program);
-  if (program->plain) collect_collectives(state, program->plain->program);
+    for (int q = 0; q < DNN_N_QUEUES; q++)
+      state->groups[i].has_queue[q] = program->group_queues[i] >> q & 1;
+  }
+  count_ids(state, program);
+  if (program->plain) count_ids(state, program->plain->program);
 }
 
 static Status make_events(NcclState *state, Arena *arena) {
@@ -412,12 +509,15 @@ static Status are_all_ready(Comm *host, Arena *arena, bool is_ready,
   return STATUS_OK;
 }
 
-static Status join_groups(NcclState *state, Arena *arena) {
+static Status join_all(NcclState *state, Arena *arena,
+                       const DnnProgram *program) {
   for (int i = 0; i < state->n_groups * DNN_N_QUEUES; i++) {
     Group *group = &state->groups[i / DNN_N_QUEUES];
     if (group->has_queue[i % DNN_N_QUEUES])
       TRY(join_group(state, arena, group, comm_at(state, i)));
   }
+  for (int i = 0; i < program->n_pairs; i++)
+    TRY(join_pairs(state, arena, &program->pairs[i]));
   state->is_started = true;
   return STATUS_OK;
 }
@@ -478,7 +578,7 @@ Status comm_nccl_create(Arena *arena, Comm *host, Device *device, Comm **out) {
   bool all_ready;
   TRY(are_all_ready(host, arena, own.code == STATUS_ok, &all_ready));
   if (!all_ready) return own;
-  TRY(join_groups(state, arena));
+  TRY(join_all(state, arena, device->program));
   state->cuda->poll = nccl_poll;
   *out = comm;
   return STATUS_OK;

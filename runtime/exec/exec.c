@@ -14,6 +14,14 @@
 #include <math.h>
 #include <string.h>
 
+/* The collective that an instruction starts, or one for each id that registers
+ * give it. */
+typedef struct Starts {
+  int32_t first, n; /* ids */
+  DnnCollective *whats;
+  CommPart *parts; /* [n][n_parts]; in loops the iteration moves them */
+} Starts;
+
 struct Exec {
   const DnnProgram *program;
   Device *device;
@@ -25,24 +33,75 @@ struct Exec {
   bool is_paced;       /* the program */
   const DnnCall *call; /* the one at hand */
   Pace pace;
-  CommPart ***parts; /* of each entry point and instruction; NULL: no
-                        collective; in loops the iteration moves them */
-  float *check;      /* CHECK_FLOATS values */
+  Starts ***starts; /* of each entry point and instruction; NULL: no
+                       collective */
+  bool *is_open;    /* by id: started and not waited for */
+  int32_t n_ids;
+  float *check; /* CHECK_FLOATS values */
 };
 
 enum { CHECK_FLOATS = 1 << 16 };
 
-static CommPart **prepare_parts(Arena *arena, const DnnEntryPoint *entry) {
-  CommPart **all = ARENA_ARRAY(arena, CommPart *, entry->n_instrs);
-  for (int i = 0; i < entry->n_instrs; i++) {
+/* The id of what a collective starts, or a wait waits for. */
+static int32_t id_at(const DnnInstr *instr, const int64_t *iterations) {
+  int64_t id = instr->n_numbers > 0
+                   ? instr->numbers[0]
+                   : ((const DnnCollective *)instr->detail)->id;
+  for (int k = 0; instr->number_advances && k < instr->n_loops; k++)
+    id += iterations[k] * instr->number_advances[k];
+  return (int32_t)id;
+}
+
+/* Registers of calls in which the instruction gets other ids. */
+static void find_ids(const DnnEntryPoint *entry, Starts **of_instrs) {
+  for (int32_t i = 0; i < entry->n_calls; i++) {
+    const DnnCall *call = &entry->calls[i];
+    const DnnSegment *segment = &entry->segments[call->segment];
+    int64_t iterations[DNN_MAX_LOOPS] = {0};
+    for (int32_t r = 0; r < segment->n_registers; r++)
+      iterations[r] = call->registers[r];
+    for (int32_t k = segment->begin; k < segment->begin + segment->n; k++) {
+      Starts *starts = of_instrs[k];
+      if (!starts) continue;
+      int32_t id = id_at(&entry->instrs[k], iterations);
+      ASSERT(id >= starts->first);
+      if (id >= starts->first + starts->n) starts->n = id - starts->first + 1;
+    }
+  }
+}
+
+static void prepare_whats(Arena *arena, const DnnCollective *what,
+                          Starts *starts) {
+  starts->whats = ARENA_ARRAY(arena, DnnCollective, starts->n);
+  starts->parts = ARENA_ARRAY(arena, CommPart, starts->n * what->n_parts);
+  for (int32_t k = 0; k < starts->n; k++) {
+    starts->whats[k] = *what;
+    starts->whats[k].id = starts->first + k;
+    for (int j = 0; j < what->n_parts; j++)
+      starts->parts[k * what->n_parts + j].count = what->counts[j];
+  }
+}
+
+/* Tables of a collective, made before any step. */
+static Starts **prepare_starts(Arena *arena, const DnnEntryPoint *entry,
+                               int32_t *n_ids) {
+  static const int64_t zeros[DNN_MAX_LOOPS];
+  Starts **all = ARENA_ARRAY(arena, Starts *, entry->n_instrs);
+  for (int32_t i = 0; i < entry->n_instrs; i++) {
     const DnnInstr *instr = &entry->instrs[i];
     if (instr->op != DNN_OP_COLLECTIVE) continue;
     const DnnCollective *what = instr->detail;
     ASSERT(instr->n_buffers == what->n_parts ||
            instr->n_buffers == 2 * what->n_parts);
     ASSERT(instr->n_buffers == what->n_parts || what->group->size > 1);
-    all[i] = ARENA_ARRAY(arena, CommPart, what->n_parts);
-    for (int j = 0; j < what->n_parts; j++) all[i][j].count = what->counts[j];
+    all[i] = ARENA_NEW(arena, Starts);
+    *all[i] = (Starts){.first = id_at(instr, zeros), .n = 1};
+  }
+  find_ids(entry, all);
+  for (int32_t i = 0; i < entry->n_instrs; i++) {
+    if (!all[i]) continue;
+    prepare_whats(arena, entry->instrs[i].detail, all[i]);
+    if (all[i]->first + all[i]->n > *n_ids) *n_ids = all[i]->first + all[i]->n;
   }
   return all;
 }
@@ -56,10 +115,12 @@ Exec *exec_create(Arena *arena, const DnnProgram *program, Device *device,
              .comm = comm,
              .recorder = recorder,
              .is_paced = program->is_paced,
-             .parts = ARENA_ARRAY(arena, CommPart **, program->n_entry_points),
+             .starts = ARENA_ARRAY(arena, Starts **, program->n_entry_points),
              .check = ARENA_ARRAY(arena, float, CHECK_FLOATS)};
   for (int i = 0; i < program->n_entry_points; i++)
-    exec->parts[i] = prepare_parts(arena, &program->entry_points[i]);
+    exec->starts[i] =
+        prepare_starts(arena, &program->entry_points[i], &exec->n_ids);
+  exec->is_open = ARENA_ARRAY(arena, bool, exec->n_ids);
   return exec;
 }
 
@@ -82,12 +143,33 @@ static int32_t loop_length(const DnnInstr *instr) {
   return instr->op == DNN_OP_LOOP ? (int32_t)instr->numbers[0] : 0;
 }
 
+/* It sends nothing. */
+static bool is_alone(const DnnCollective *what) {
+  return what->group && what->group->size == 1;
+}
+
+/* A wait for what was not started since the last one is none. */
+static Status wait_for(Exec *exec, int32_t id) {
+  if (id >= exec->n_ids || !exec->is_open[id]) return STATUS_OK;
+  exec->is_open[id] = false;
+  if (!exec->is_paced) return exec->comm->wait(exec->comm, id);
+  int64_t begin = clock_ns();
+  TRY(exec->comm->wait(exec->comm, id));
+  TRY(exec->device->wait(exec->device)); /* the queue of a GPU waits, not we */
+  pace_waited(&exec->pace, begin);
+  return STATUS_OK;
+}
+
+/* One id is of one message at a time. */
 static Status start_collective(Exec *exec, const DnnEntryPoint *entry,
                                int32_t i, const int64_t *iterations) {
   const DnnInstr *instr = &entry->instrs[i];
-  const DnnCollective *what = instr->detail;
-  CommPart *parts = exec->parts[entry - exec->program->entry_points][i];
-  if (what->group->size == 1) return STATUS_OK;
+  const Starts *starts = exec->starts[entry - exec->program->entry_points][i];
+  int32_t id = id_at(instr, iterations), k = id - starts->first;
+  const DnnCollective *what = &starts->whats[k];
+  CommPart *parts = &starts->parts[k * what->n_parts];
+  if (is_alone(what)) return STATUS_OK;
+  TRY(wait_for(exec, id));
   Device *device = exec->device;
   bool is_in_place = instr->n_buffers == what->n_parts;
   for (int32_t j = 0; j < what->n_parts; j++) {
@@ -98,6 +180,7 @@ static Status start_collective(Exec *exec, const DnnEntryPoint *entry,
     if (is_in_place)
       parts[j] = comm_in_place(what, exec->comm->rank, at, parts[j].count);
   }
+  exec->is_open[id] = true;
   return exec->comm->start(exec->comm, what, parts);
 }
 
@@ -111,32 +194,23 @@ static Status launch_measured(Exec *exec, const DnnInstr *instr,
 }
 
 /* Begins on all ranks at once, so that its time has no waiting for a rank that
- * is late, and ends before the next instruction. */
+ * is late, and ends before the next instruction.  Ranks that send each other
+ * messages run programs of their own, and begin when they come to it. */
 static Status run_collective_measured(Exec *exec, const DnnEntryPoint *entry,
                                       int32_t i, const int64_t *iterations) {
   const DnnInstr *instr = &entry->instrs[i];
-  const DnnCollective *what = instr->detail;
-  if (what->group->size == 1) return STATUS_OK;
+  if (is_alone(instr->detail)) return STATUS_OK;
   TRY(exec->device->wait(exec->device));
-  TRY(exec->comm->barrier(exec->comm));
+  if (exec->program->n_pairs == 0) TRY(exec->comm->barrier(exec->comm));
   int64_t begin = clock_ns();
   TRY(start_collective(exec, entry, i, iterations));
-  TRY(exec->comm->wait(exec->comm, what->id));
+  TRY(wait_for(exec, id_at(instr, iterations)));
   TRY(exec->device->wait(exec->device));
   profiler_add_transfer(exec->profiler, instr, clock_ns() - begin);
   return STATUS_OK;
 }
 
 /* ---- in a paced program ---- */
-
-static Status wait_for(Exec *exec, int32_t id) {
-  if (!exec->is_paced) return exec->comm->wait(exec->comm, id);
-  int64_t begin = clock_ns();
-  TRY(exec->comm->wait(exec->comm, id));
-  TRY(exec->device->wait(exec->device)); /* the queue of a GPU waits, not we */
-  pace_waited(&exec->pace, begin);
-  return STATUS_OK;
-}
 
 static Status start_paced(Exec *exec, const DnnEntryPoint *entry, int32_t i,
                           const int64_t *iterations) {
@@ -176,7 +250,7 @@ static Status run_one(Exec *exec, const DnnEntryPoint *entry, int32_t i,
   const DnnInstr *instr = &entry->instrs[i];
   if (!is_called(exec, instr)) return STATUS_OK;
   switch ((DnnOpcode)instr->op) {
-  case DNN_OP_WAIT: return wait_for(exec, (int32_t)instr->numbers[0]);
+  case DNN_OP_WAIT: return wait_for(exec, id_at(instr, iterations));
   case DNN_OP_COLLECTIVE: return run_collective(exec, entry, i, iterations);
   case DNN_OP_LOOP: break;
   default: return launch_one(exec, instr, iterations);
@@ -192,12 +266,8 @@ static Status run_one(Exec *exec, const DnnEntryPoint *entry, int32_t i,
 }
 
 /* Unread collectives must have ended too before the entry runs again. */
-static Status wait_for_all(Exec *exec, const DnnEntryPoint *entry) {
-  for (int32_t i = 0; i < entry->n_instrs; i++) {
-    const DnnInstr *instr = &entry->instrs[i];
-    if (instr->op == DNN_OP_COLLECTIVE)
-      TRY(wait_for(exec, ((const DnnCollective *)instr->detail)->id));
-  }
+static Status wait_for_all(Exec *exec) {
+  for (int32_t id = 0; id < exec->n_ids; id++) TRY(wait_for(exec, id));
   if (exec->is_paced) pace_end(&exec->pace);
   return exec->device->wait(exec->device);
 }
@@ -262,8 +332,8 @@ Status exec_start(Exec *exec, const DnnEntryPoint *entry, int64_t step) {
                      entry);
 }
 
-Status exec_finish(Exec *exec, const DnnEntryPoint *entry) {
-  TRY(wait_for_all(exec, entry));
+Status exec_finish(Exec *exec) {
+  TRY(wait_for_all(exec));
   if (exec->is_measured) profiler_end_step(exec->profiler);
   exec->is_measured = false;
   return STATUS_OK;
@@ -271,14 +341,15 @@ Status exec_finish(Exec *exec, const DnnEntryPoint *entry) {
 
 Status exec_run(Exec *exec, const DnnEntryPoint *entry, int64_t step) {
   TRY(exec_start(exec, entry, step));
-  return exec_finish(exec, entry);
+  return exec_finish(exec);
 }
 
 /* After run_one: a collective has ended, too. */
-static Status wait_if_started(Exec *exec, const DnnInstr *instr) {
-  if (instr->op != DNN_OP_COLLECTIVE) return STATUS_OK;
-  return exec->comm->wait(exec->comm,
-                          ((const DnnCollective *)instr->detail)->id);
+static Status wait_if_started(Exec *exec, const DnnInstr *instr,
+                              const int64_t *iterations) {
+  return instr->op == DNN_OP_COLLECTIVE
+             ? wait_for(exec, id_at(instr, iterations))
+             : STATUS_OK;
 }
 
 typedef struct Inspection {
@@ -296,7 +367,7 @@ static Status inspect_one(const Visitor *v, const DnnEntryPoint *entry,
     /* The transport knows the run's own device, of which this may be none. */
     if (instr->op == DNN_OP_COLLECTIVE) TRY(exec->device->wait(exec->device));
     TRY(run_one(exec, entry, i, iterations));
-    TRY(wait_if_started(exec, instr));
+    TRY(wait_if_started(exec, instr, iterations));
     return inspection->look(inspection->user, instr, iterations);
   }
   for (int64_t iteration = 0; iteration < instr->numbers[1]; iteration++) {
@@ -317,7 +388,7 @@ Status exec_run_inspected(Exec *exec, const DnnEntryPoint *entry, int64_t step,
                              .step = step,
                              .user = &inspection},
                   entry));
-  return wait_for_all(exec, entry);
+  return wait_for_all(exec);
 }
 
 static bool all_finite(const void *values, int64_t n, DnnDtype dtype) {
@@ -352,7 +423,7 @@ static Status check_one(const Visitor *v, const DnnEntryPoint *entry, int32_t i,
   int64_t *first = v->user;
   const DnnInstr *instr = &entry->instrs[i];
   TRY(run_one(exec, entry, i, iterations));
-  if (instr->n_checks > 0) TRY(wait_if_started(exec, instr));
+  if (instr->n_checks > 0) TRY(wait_if_started(exec, instr, iterations));
   for (int j = 0; j < instr->n_checks && *first < 0; j++) {
     bool finite;
     TRY(is_finite(exec, instr->checks + 3 * j, &finite));
@@ -369,7 +440,7 @@ Status exec_run_checked(Exec *exec, const DnnEntryPoint *entry, int64_t step,
       &(Visitor){
           .visit = check_one, .exec = exec, .step = step, .user = out_place},
       entry));
-  return wait_for_all(exec, entry);
+  return wait_for_all(exec);
 }
 
 const DnnInstr *exec_instr_at(const DnnEntryPoint *entry, int64_t place) {

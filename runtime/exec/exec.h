@@ -34,7 +34,7 @@ void exec_set_profiler(Exec *exec, Profiler *profiler);
 /* Starts all instructions.  Where launches run behind (device.h), the host has
  * time until exec_finish, which waits for the device and the collectives. */
 Status exec_start(Exec *exec, const DnnEntryPoint *entry, int64_t step);
-Status exec_finish(Exec *exec, const DnnEntryPoint *entry);
+Status exec_finish(Exec *exec);
 /* Starts and finishes a run. */
 Status exec_run(Exec *exec, const DnnEntryPoint *entry, int64_t step);
 /* Runs, and checks what each instruction wrote: *out_place is the place of the

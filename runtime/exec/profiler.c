@@ -61,6 +61,7 @@ static uint64_t transfer_hash(const DnnInstr *instr) {
   const DnnCollective *what = instr->detail;
   const int64_t numbers[] = {what->kind, what->n_parts, comm_payload(what)};
   uint64_t h = hash_bytes(numbers, sizeof numbers, 1);
+  if (!what->group) return h;
   return hash_bytes(what->group, sizeof *what->group, h);
 }
 
@@ -259,9 +260,10 @@ static void add_launch(Text *out, const Row *row, int cores, int64_t ps) {
               (long long)row->runs);
 }
 
-/* Ranks whose numbers differ in these digits: "2x4 2x1". */
+/* Ranks whose numbers differ in these digits: "2x4 2x1"; of a message "2x1". */
 static void add_group(Text *out, const DnnGroup *group) {
-  for (int i = 0; i < group->n_digits; i++)
+  if (!group) text_add(out, "2x1");
+  for (int i = 0; group && i < group->n_digits; i++)
     text_printf(out, "%s%dx%d", i ? " " : "", group->digits[i].size,
                 group->digits[i].stride);
 }

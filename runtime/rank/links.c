@@ -65,6 +65,8 @@ const DnnProgram *links_program(Arena *arena, const DnnProgram *program) {
   DnnGroup *groups = ARENA_ARRAY(arena, DnnGroup, program->n_groups + 32);
   memcpy(groups, program->groups, sizeof *groups * (size_t)program->n_groups);
   own->groups = groups;
+  uint8_t *queues = ARENA_ARRAY(arena, uint8_t, program->n_groups + 32);
+  own->group_queues = queues;
   for (int size = 2; size <= program->world; size *= 2) {
     DnnGroup group = {.ranks = program->world,
                       .size = size,
@@ -75,6 +77,7 @@ const DnnProgram *links_program(Arena *arena, const DnnProgram *program) {
       is_there = is_there || group_equal(&group, &groups[i]);
     if (!is_there) groups[own->n_groups++] = group;
   }
+  for (int i = 0; i < own->n_groups; i++) queues[i] = 1 << DNN_QUEUE_BLOCKING;
   own->arena_bytes = links_buffer(program) + 2 * MOST_BYTES;
   return own;
 }

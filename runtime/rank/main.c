@@ -343,8 +343,7 @@ static int start_run(Run *run) {
                      program->settings.n_metrics, eval);
   int code = run_agree(run, check_program(run));
   if (!code) code = replicas_check_builds(run);
-  if (!code && run->comm->watch)
-    run->comm->watch(run->comm, program->groups, program->n_groups);
+  if (!code && run->comm->watch) run->comm->watch(run->comm, program);
   if (!code) code = run_agree(run, open_device(run));
   if (!code) code = run_agree(run, open_transport(run));
   if (!code) code = run_agree(run, open_data(run));

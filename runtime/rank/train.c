@@ -88,7 +88,7 @@ static int64_t one_step(Run *run, int64_t t, Status *out_data) {
                                                          : STOP_failed));
   run_must(run, exec_start(run->exec, run->train, t));
   if (is_good) read_ahead(run, t);
-  run_must(run, exec_finish(run->exec, run->train));
+  run_must(run, exec_finish(run->exec));
   read_results(run);
   run_must(run, run->comm->vote_wait(run->comm, &greatest));
   run->stop = (Stop)greatest;

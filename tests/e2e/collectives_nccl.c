@@ -30,7 +30,7 @@ static _Noreturn void no_memory(void *user) {
   abort();
 }
 
-/* ---- a program that has all groups, and nothing else ---- */
+/* ---- a program that has all groups and pairs, and nothing else ---- */
 
 typedef struct Groups {
   DnnGroup groups[MAX_GROUPS];
@@ -70,6 +70,14 @@ static DnnProgram *make_program(Arena *arena, int world) {
                              .id = MAX_IDS - 1};
     instrs[i] = (DnnInstr){.op = DNN_OP_COLLECTIVE, .detail = &all[i]};
   }
+  uint8_t *queues = ARENA_ARRAY(arena, uint8_t, groups->n);
+  memset(queues, (1 << DNN_N_QUEUES) - 1, (size_t)groups->n);
+  DnnPairs *pairs = ARENA_ARRAY(arena, DnnPairs, 2 * world);
+  int n_pairs = 0;
+  for (int peer = 1; peer < world; peer++) {
+    pairs[n_pairs++] = (DnnPairs){0, world - peer, peer};
+    pairs[n_pairs++] = (DnnPairs){peer, world - peer, -peer};
+  }
   DnnEntryPoint *entry = ARENA_NEW(arena, DnnEntryPoint);
   *entry = (DnnEntryPoint){.name = "all", .n_instrs = n, .instrs = instrs};
   DnnProgram *program = ARENA_NEW(arena, DnnProgram);
@@ -78,6 +86,9 @@ static DnnProgram *make_program(Arena *arena, int world) {
                           .arena_bytes = ARENA_BYTES,
                           .n_groups = groups->n,
                           .groups = groups->groups,
+                          .group_queues = queues,
+                          .n_pairs = n_pairs,
+                          .pairs = pairs,
                           .n_entry_points = 1,
                           .entry_points = entry};
   return program;
@@ -87,13 +98,13 @@ static DnnProgram *make_program(Arena *arena, int world) {
 
 static int64_t source_bytes(const DnnCollective *what, int part) {
   int64_t n = what->counts[part];
-  if (collective_shards_source(what->kind)) n /= what->group->size;
+  if (collective_shards_source(what->kind)) n /= collective_size(what);
   return n * dtype_bytes(what->dtype);
 }
 
 static int64_t result_bytes(const DnnCollective *what, int part) {
   int64_t n = what->counts[part];
-  if (collective_shards_result(what->kind)) n /= what->group->size;
+  if (collective_shards_result(what->kind)) n /= collective_size(what);
   return n * dtype_bytes(what->dtype);
 }
 

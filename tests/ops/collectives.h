@@ -132,11 +132,15 @@ static inline bool collective_has_place(int kind) {
          kind == DNN_ALL_GATHER || kind == DNN_BROADCAST;
 }
 
+static inline int collective_size(const DnnCollective *what) {
+  return what->group ? what->group->size : 2;
+}
+
 /* The value that element i of the destination must have in the end. */
 static inline int64_t collective_wanted(const CollectiveCase *c, int part,
                                         int64_t i) {
   const DnnCollective *what = c->what;
-  int size = what->group->size, origin = -1;
+  int size = collective_size(what), origin = -1;
   int64_t piece = what->counts[part] / size, sum = 0;
   int from = piece ? (int)(i / piece) : 0;
   switch (what->kind) {
@@ -157,7 +161,7 @@ static inline int64_t collective_wanted(const CollectiveCase *c, int part,
     }
     if (origin < 0) return COLLECTIVE_UNTOUCHED;
     return collective_value(c->members[origin], part, i);
-  case DNN_RECV:
+  case DNN_RECV: return collective_value(c->comm->rank + what->peer, part, i);
   case DNN_BROADCAST: return collective_value(c->members[what->peer], part, i);
   default: return COLLECTIVE_UNTOUCHED;
   }
@@ -175,7 +179,7 @@ static inline CollectiveData *collective_data(const CollectiveCase *c,
   CollectiveData *data = ARENA_NEW(c->arena, CollectiveData);
   for (int p = 0; p < what->n_parts; p++) {
     int64_t item = dtype_bytes(what->dtype);
-    int64_t n = what->counts[p], piece = n / what->group->size, first = 0;
+    int64_t n = what->counts[p], piece = n / collective_size(what), first = 0;
     char *full = ARENA_ARRAY(c->arena, char, (n + 1) * item);
     for (int64_t i = 0; i < n; i++)
       collective_put(what->dtype, full, i,
@@ -210,7 +214,7 @@ static inline Status collective_differs(const CollectiveCase *c, const char *of,
                      "%s, rank %d: collective %d of kind %d on %d ranks (%s): "
                      "%s of part %d, element %lld of %s is %lld, not %lld",
                      c->comm->name, c->comm->rank, c->what->id, c->what->kind,
-                     c->what->group->size, c->label, of, part, (long long)i,
+                     collective_size(c->what), c->label, of, part, (long long)i,
                      dtype_label(dtype), (long long)got, (long long)wanted);
 }
 
@@ -247,10 +251,13 @@ static inline Status collective_pairs(const CollectiveCase *c,
                                       DnnCollective what) {
   for (int i = 1; i < what.group->size; i++) {
     what.id++;
-    what.kind = c->index == i ? DNN_SEND : DNN_RECV;
-    what.peer = c->index == i ? i - 1 : i;
+    DnnCollective message = what;
+    message.kind = c->index == i ? DNN_SEND : DNN_RECV;
+    message.peer = c->members[c->index == i ? i - 1 : i] - c->comm->rank;
+    message.edge = i;
+    message.group = NULL;
     if (c->index == i || c->index == i - 1)
-      TRY(collective_run(c, &what, false));
+      TRY(collective_run(c, &message, false));
   }
   return STATUS_OK;
 }

@@ -151,7 +151,7 @@ static Status end_at_once(Device *device) {
 static Status run_entry(RankRun *run, Exec *exec, const DnnEntryPoint *entry) {
   TRY(exec_start(exec, entry, 0));
   if (run->n_device_waits != 0) run->failure = "a start waits for the device";
-  TRY(exec_finish(exec, entry));
+  TRY(exec_finish(exec));
   if (run->n_device_waits != 1) run->failure = "the device is not waited for";
   return STATUS_OK;
 }

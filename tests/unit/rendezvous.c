@@ -515,20 +515,19 @@ typedef struct Runner {
 
 static const int64_t one_element = 1;
 
-static Status run_message(const Runner *r, Arena *arena, const DnnGroup *world,
-                          const Token *token) {
+static Status run_message(const Runner *r, Arena *arena, const Token *token) {
   float value = 0;
   CommPart part = {&value, &value, 1};
   bool is_send = token_info(token->kind)->role == TOKEN_ROLE_send;
   DnnCollective *what = ARENA_NEW(arena, DnnCollective);
-  *what = (DnnCollective){.kind = is_send ? DNN_SEND : DNN_RECV,
-                          .dtype = DNN_f32,
-                          .id = 1 + token->edge * r->pipeline->n_microbatches +
-                                token->microbatch,
-                          .peer = token->peer,
-                          .n_parts = 1,
-                          .group = world,
-                          .counts = &one_element};
+  *what = (DnnCollective){
+      .kind = is_send ? DNN_SEND : DNN_RECV,
+      .dtype = DNN_f32,
+      .id = 1 + token->edge * r->pipeline->n_microbatches + token->microbatch,
+      .peer = token->peer - r->comm->rank,
+      .n_parts = 1,
+      .edge = token->edge * r->pipeline->n_microbatches + token->microbatch,
+      .counts = &one_element};
   TRY(r->comm->start(r->comm, what, &part));
   return r->comm->wait(r->comm, what->id);
 }
@@ -537,7 +536,6 @@ static Status run_message(const Runner *r, Arena *arena, const DnnGroup *world,
 static Status run_list(const Runner *r) {
   Arena *arena = arena_create(r->memory);
   Executor *own = ARENA_NEW(arena, Executor);
-  DnnGroup world = group_of_all(0, r->comm->world);
   int rank = r->comm->rank;
   own->pipeline = r->pipeline;
   for (const Token *token; (token = next_token(own, rank)); pass(own, rank)) {
@@ -549,7 +547,7 @@ static Status run_list(const Runner *r) {
                              token->stage, token->microbatch)
                 : is_message(token) || can_call(own, rank, token);
     if (!can_go_on) return status_make(STATUS_lost, "a value never comes");
-    if (is_message(token)) TRY(run_message(r, arena, &world, token));
+    if (is_message(token)) TRY(run_message(r, arena, token));
   }
   return STATUS_OK;
 }
