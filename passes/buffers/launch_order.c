@@ -150,7 +150,10 @@ static int compare_places(const void *a, const void *b) {
 
 /* By segment: where buckets start, but for those that continue one. */
 static void list_starts(LaunchOrder *o) {
-  for (int s = 0; s < N_SEGMENTS; s++) {
+  for (int id = 0; id < o->n; id++)
+    if (o->segment[id] >= o->n_segments) o->n_segments = o->segment[id] + 1;
+  o->starts = ARENA_ARRAY(o->arena, Starts, o->n_segments);
+  for (int s = 0; s < o->n_segments; s++) {
     Starts *starts = &o->starts[s];
     starts->places = ARENA_ARRAY(o->arena, int, o->n);
     for (int id = 0; id < o->n; id++)

@@ -7,8 +7,6 @@
 
 #include "passes/buffers/list_schedule.h"
 
-enum { N_SEGMENTS = 3 };
-
 typedef struct Starts {
   int *places, n; /* ascending */
 } Starts;
@@ -22,7 +20,8 @@ typedef struct LaunchOrder {
   int *arrival;   /* by node: among those of one place, the order */
   int *root;      /* by node: the node whose bytes a view shares */
   int *continued; /* by node: see find_continued */
-  Starts starts[N_SEGMENTS];
+  int n_segments;
+  Starts *starts; /* by segment */
 } LaunchOrder;
 
 /* ---- hide_collectives.c ---- */

@@ -5,7 +5,7 @@
  * Nodes stay in their order as far as possible, except that
  *   - communication is started early and waited for late (launch_order.c);
  *   - with micro-batches, the nodes that run once before, for each, and once
- *     after them form three segments;
+ *     after them form three segments, and more in a stage (stage_order.c);
  *   - a node that overwrites a persistent buffer (a parameter, optimizer state)
  *     comes after all readers of the old value.
  *
@@ -302,7 +302,8 @@ static Graph *append_copies(ListSchedule *list) {
 
 /* ---- the schedule ---- */
 
-/* Segment 0 runs once before the micro-batches, 1 for each, 2 once after. */
+/* Segment 0 runs once before the micro-batches, 1 for each, 2 once after.  What
+ * is sent to another stage runs as early as it can. */
 static void find_microbatch_segments(const ListSchedule *list, int *segment) {
   const Graph *graph = list->graph;
   bool *feeds = ARENA_ARRAY(list->ctx->scratch, bool, list->n);
@@ -316,6 +317,11 @@ static void find_microbatch_segments(const ListSchedule *list, int *segment) {
     is_any |= is_per_microbatch;
   }
   if (!is_any) return;
+  for (int i = 0; i < graph->outputs.n; i++) {
+    const GraphOutput *output = &graph->outputs.data[i];
+    int id = output->value.node;
+    if (output->role == ROLE_send && segment[id] == 0) feeds[id] = true;
+  }
   for (int id = list->n - 1; id >= 0; id--) {
     const Node *node = graph->nodes.data[id];
     bool needed = feeds[id] || segment[id] == 1 || node->op == OP_input;
@@ -368,6 +374,7 @@ static int *choose_order(const ListSchedule *list) {
   const Graph *graph = list->graph;
   int *segment = ARENA_ARRAY(arena, int, list->n);
   find_microbatch_segments(list, segment);
+  if (list->ctx->cut) divide_segments(list->ctx, graph, segment);
   int *order =
       order_nodes(list, launch_order_keys(graph, segment, NULL, 0, arena));
   if (!has_blocking(graph)) return order;

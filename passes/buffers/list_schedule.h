@@ -43,11 +43,19 @@ typedef struct LiveBytes {
 
 LiveBytes live_bytes(const Graph *graph, const int *order, Arena *arena);
 
+/* ---- stage_order.c ---- */
+
+/* Divides the segments of the graph of a stage further: nodes of the step by
+ * the level of the last message that they need, those of a micro-batch into
+ * forward and backward pass.  `segment` has, by node, 0, 1 and 2 for before,
+ * inside and after the loop over micro-batches. */
+void divide_segments(const PassContext *ctx, const Graph *graph, int *segment);
+
 /* ---- launch_order.c ---- */
 
 /* Returns, by node, the key by which nodes that are ready are taken, the lowest
- * first.  `segment` has 0, 1 and 2 for before, inside and after the loop over
- * micro-batches.  Other work is moved beside blocking collectives as far as
+ * first.  `segment` has the number of the segment of each node, in the order in
+ * which they run.  Other work is moved beside blocking collectives as far as
  * `live`, the bytes of the order without such moves, stays below `limit`; it
  * follows these moves.  NULL means that none is moved. */
 int64_t *launch_order_keys(const Graph *graph, const int *segment,

@@ -62,5 +62,7 @@ static Graph *partition_and_warn(PassContext *ctx, const Graph *graph) {
 }
 
 Graph *pass_partition(PassContext *ctx, const Graph *graph) {
-  return divide_stage(ctx, partition_and_warn(ctx, graph));
+  Graph *placed = partition_and_warn(ctx, graph);
+  check_stage(ctx, placed);
+  return placed;
 }

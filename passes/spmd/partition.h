@@ -123,11 +123,9 @@ Graph *repeat_nodes(PassContext *ctx, const Graph *graph, bool *is_repeated);
 
 /* ---- stage_microbatches.c ---- */
 
-/* Returns the partitioned graph of a stage.  If the plan has one micro-batch,
- * what runs for it is marked.  Reports what would run for each micro-batch but
- * waits for another stage that needs all of them; other graphs stay as they
- * are. */
-Graph *divide_stage(PassContext *ctx, const Graph *placed);
+/* Reports what would run for each micro-batch of a stage but waits for a value
+ * that another stage sends after all of them. */
+void check_stage(const PassContext *ctx, const Graph *placed);
 
 /* ---- partial_values.c ---- */
 

@@ -1,5 +1,6 @@
 /*
- * stage_microbatches.c -- finds what a stage runs for each micro-batch.
+ * stage_microbatches.c -- marks what a stage runs for each micro-batch, where
+ * the plan has one, and refuses what cannot run for each.
  *
  * A stage does what it does once a step before its micro-batches or after them.
  * So what runs for each of them cannot follow from a value that another stage
@@ -13,6 +14,9 @@
  *     %2 = mul %0, %1 : f32[B:8]      =>  %2 = mul %0, %1 {per_microbatch = 1}
  *     %3 = sum %2 : f32[]                 %3 = sum %2 {per_microbatch = 1}
  *     %4 = finite %3 @update              %4 = finite %3 @update
+ *
+ * requires: partitioned graph     keeps: node ids     breaks: nothing
+ * cost: O(nodes)
  */
 #include "passes/spmd/partition.h"
 
@@ -70,30 +74,33 @@ static bool *find_work(const PassContext *ctx, const Graph *graph,
 }
 
 /* A value of a micro-batch is sent with it. */
-static bool sends_late(const PassContext *ctx, const Graph *graph,
-                       const int *late) {
+static void check_sends(const PassContext *ctx, const Graph *graph,
+                        const int *late) {
   for (int i = 0; i < graph->outputs.n; i++) {
     const GraphOutput *output = &graph->outputs.data[i];
     const StageEdge *edge = stage_edge_sent(ctx->cut, output);
     int id = output->value.node;
     if (!edge || edge->is_of_step || !late[id]) continue;
     report_late(ctx, graph, id, late[id]);
-    return true;
+    return;
   }
-  return false;
 }
 
-Graph *divide_stage(PassContext *ctx, const Graph *placed) {
-  if (!ctx->cut || diags_errors(ctx->module->diags) > 0) return (Graph *)placed;
+void check_stage(const PassContext *ctx, const Graph *placed) {
+  if (!ctx->cut || diags_errors(ctx->module->diags) > 0) return;
   const int *late = find_late(ctx, placed);
-  if (!mesh_sequential(&placed->mesh))
-    return sends_late(ctx, placed, late)
-               ? (Graph *)placed
-               : repeat_nodes(ctx, placed, find_work(ctx, placed, late));
+  if (!mesh_sequential(&placed->mesh)) {
+    check_sends(ctx, placed, late);
+    return;
+  }
   for (int id = 0; id < placed->nodes.n; id++) {
     if (!late[id] || !node_is_per_microbatch(placed, id)) continue;
     report_late(ctx, placed, id, late[id]);
-    break;
+    return;
   }
-  return (Graph *)placed;
+}
+
+Graph *pass_stage_microbatches(PassContext *ctx, const Graph *graph) {
+  if (!ctx->cut || mesh_sequential(&graph->mesh)) return NULL;
+  return repeat_nodes(ctx, graph, find_work(ctx, graph, find_late(ctx, graph)));
 }

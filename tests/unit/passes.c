@@ -158,7 +158,10 @@ static Graph *run_word(Case *c, Graph *graph, const char *word) {
   } else if (strncmp(word, "batch=", 6) == 0) {
     c->plan.batch_dim = name_intern(c->module->names, word + 6);
   } else if (strncmp(word, "cut=", 4) == 0) {
-    graph = stages_cut(&c->ctx, graph).graphs.data[atoi(word + 4)];
+    StageCut *cut = ARENA_NEW(c->module->arena, StageCut);
+    *cut = stages_cut(&c->ctx, graph);
+    graph = cut->graphs.data[atoi(word + 4)];
+    c->ctx.cut = cut;
   } else if (strncmp(word, "bucket=", 7) == 0) {
     c->plan.bucket_bytes = atol(word + 7);
     c->ctx.plan = &c->plan;

@@ -453,7 +453,8 @@ static void check_placements(const char *plan, const char *data) {
   }
 }
 
-#define CUT "plan { cut after block[0]\n"
+#define CUT      "plan { cut after block[0]\n"
+#define TWO_CUTS "plan { cut after block[0]; cut after block[1]\n"
 
 Test(stages, place_both_ends_of_an_edge_alike) {
   check_placements("mesh { pipe = 2 }" CUT "microbatches = 2 }", "[B:2@time");
@@ -486,4 +487,77 @@ Test(stages, mark_the_work_of_one_microbatch) {
     for (int id = 0; id < graphs[s]->nodes.n; id++)
       if (graphs[s]->nodes.data[id]->phase == PHASE_update)
         cr_expect(!node_is_per_microbatch(graphs[s], id));
+}
+
+/* ---- the order of launches ---- */
+
+/* The numbers that nodes of a stage have in its order: what runs before, in the
+ * forward pass of, in the backward pass of and after a micro-batch. */
+static int part_of_node(const Graph *graph, int id, bool *is_after) {
+  if (node_is_per_microbatch(graph, id)) {
+    *is_after = true;
+    return graph->nodes.data[id]->phase == PHASE_forward ? 1 : 2;
+  }
+  return *is_after ? 3 : 0;
+}
+
+static void check_order(const Loaded *loaded, const Graph *graph) {
+  Arena *arena = loaded->ctx.module->arena;
+  int *levels = ARENA_ARRAY(arena, int, graph->nodes.n);
+  int part = 0, level = 0;
+  bool is_after = false;
+  for (int id = 0; id < graph->nodes.n; id++) {
+    const Node *node = graph->nodes.data[id];
+    for (int i = 0; i < node->n_inputs; i++)
+      if (levels[node->inputs[i].node] > levels[id])
+        levels[id] = levels[node->inputs[i].node];
+    if (node->op == OP_input) {
+      const StageEdge *edge = stage_edge_received(
+          &loaded->cut, &graph->inputs.data[node_int(node, ATTR_index, 0)]);
+      levels[id] = edge ? edge->level : 0;
+      continue;
+    }
+    int now = part_of_node(graph, id, &is_after);
+    cr_expect_geq(now, part, "node %d", id);
+    if (now != part) level = 0;
+    if (now == 0 || now == 3)
+      cr_expect_geq(levels[id], level, "node %d of level %d", id, levels[id]);
+    part = now;
+    level = levels[id];
+  }
+  cr_expect_eq(part, 3);
+}
+
+/* Messages that are sent before the micro-batches are made before them. */
+static void check_sends(const Loaded *loaded, const Graph *graph) {
+  bool is_after = false;
+  for (int id = 0; id < graph->nodes.n; id++) {
+    int part = part_of_node(graph, id, &is_after);
+    for (int i = 0; i < graph->outputs.n; i++) {
+      const GraphOutput *output = &graph->outputs.data[i];
+      const StageEdge *edge = stage_edge_sent(&loaded->cut, output);
+      if (edge && edge->is_of_step && !edge->is_after &&
+          output->value.node == id)
+        cr_expect_eq(part, 0, "%s", edge->path);
+    }
+  }
+}
+
+Test(stages, order_passes_and_levels) {
+  static const char *const plans[] = {
+      "mesh { pipe = 3 }" TWO_CUTS "}",
+      "mesh { pipe = 3 }" TWO_CUTS "microbatches = 2 }",
+      "mesh { pipe = 3; data = 2 }" TWO_CUTS "zero = 3 }",
+      "mesh { pipe = 3; tensor = 2 }" TWO_CUTS
+      "microbatches = 2; shard F, H over tensor }"};
+  for (int i = 0; i < ARRAY_LENGTH(plans); i++) {
+    Loaded loaded = load_case(&(StageCase){GPT2, plans[i], 3});
+    cut_graph(&loaded, loaded.model->train, true);
+    Graph *graphs[3];
+    cr_assert(partition_stages(&loaded, graphs));
+    for (int s = 0; s < 3; s++) {
+      check_order(&loaded, graphs[s]);
+      check_sends(&loaded, graphs[s]);
+    }
+  }
 }

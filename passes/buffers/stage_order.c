@@ -1,0 +1,59 @@
+/*
+ * stage_order.c -- divides what a stage of a pipeline runs into segments.
+ *
+ *     before micro-batches   by level: a parameter of another stage is level 1
+ *     a micro-batch          the forward pass, then the backward pass
+ *     after micro-batches    by level: its share of a gradient, norms, ...
+ *
+ * The level of a node is the greatest of the messages of the step that it
+ * follows from (passes/stages/edge_levels.c).  So a rank can send what a level
+ * makes before it waits for the messages of the next one, and a schedule can
+ * call the two passes of a micro-batch apart.
+ */
+#include "passes/buffers/list_schedule.h"
+#include "passes/stages/stages.h"
+
+#include "ir/place/mesh_place.h"
+
+/* By node: the level of the last message that it follows from. */
+static int *find_levels(const PassContext *ctx, const Graph *graph) {
+  int *levels = ARENA_ARRAY(ctx->scratch, int, graph->nodes.n);
+  for (int id = 0; id < graph->nodes.n; id++) {
+    const Node *node = graph->nodes.data[id];
+    const StageEdge *edge = NULL;
+    if (node->op == OP_input)
+      edge = stage_edge_received(
+          ctx->cut, &graph->inputs.data[node_int(node, ATTR_index, 0)]);
+    if (edge) levels[id] = edge->level;
+    for (int i = 0; i < node->n_inputs; i++)
+      if (levels[node->inputs[i].node] > levels[id])
+        levels[id] = levels[node->inputs[i].node];
+  }
+  return levels;
+}
+
+/* Gives the segments that there are the numbers from 0 on. */
+static void number_segments(Arena *scratch, int n_segments, int *segment,
+                            int n) {
+  int *number = ARENA_ARRAY(scratch, int, n_segments);
+  for (int id = 0; id < n; id++) number[segment[id]] = 1;
+  for (int s = 0, next = 0; s < n_segments; s++)
+    number[s] = number[s] ? next++ : -1;
+  for (int id = 0; id < n; id++) segment[id] = number[segment[id]];
+}
+
+void divide_segments(const PassContext *ctx, const Graph *graph, int *segment) {
+  const int *levels = find_levels(ctx, graph);
+  int n_levels = 1;
+  for (int id = 0; id < graph->nodes.n; id++)
+    if (levels[id] >= n_levels) n_levels = levels[id] + 1;
+  for (int id = 0; id < graph->nodes.n; id++) {
+    bool is_back = graph->nodes.data[id]->phase != PHASE_forward;
+    switch (segment[id]) {
+    case 0: segment[id] = levels[id]; break;
+    case 1: segment[id] = n_levels + is_back; break;
+    default: segment[id] = n_levels + 2 + levels[id];
+    }
+  }
+  number_segments(ctx->scratch, 2 * n_levels + 2, segment, graph->nodes.n);
+}
