@@ -10,7 +10,7 @@
 
 #include "codegen/codegen.h"
 #include "frontend/frontend.h"
-#include "passes/passes.h"
+#include "passes/stages/stages.h"
 #include "price/cost.h"
 
 /* ---- what is asked for ---- */
@@ -217,9 +217,21 @@ bool driver_check_one_target(const Compilation *c);
  * model has none, or if a note has said why. */
 Graph *driver_graph(const Compilation *c, EntryPointId id);
 /* All passes over that graph, or its rows before `end`, if that is not 0.
- * NULL after mistakes. */
+ * NULL after mistakes, one of which is a plan with stages. */
 Graph *driver_run_passes(const Compilation *c, EntryPointId id, Graph *graph,
                          int end);
+/* The result of the passes under a plan: one graph, or those of its stages. */
+typedef struct StageGraphs {
+  VEC(Graph *) graphs; /* by stage */
+  /* The cut that the graphs come from.  One graph has no edges. */
+  StageCut cut;
+  Graph *decode_init; /* as in PassResult */
+} StageGraphs;
+/* Runs all passes over that graph, or its rows before `end`, if that is not 0.
+ * Up to `partition` there is one graph for all stages.  Returns false after
+ * mistakes. */
+bool driver_compile_stages(const Compilation *c, EntryPointId id, Graph *graph,
+                           int end, StageGraphs *out);
 /* The instructions of a rank for a graph after all passes. */
 const InstructionList *driver_instructions(const Compilation *c,
                                            const Graph *graph);

@@ -103,10 +103,14 @@ static const Plan *replicated_plan(const Compilation *c, EntryPointId id) {
       is_remainder ? fewest_microbatches(entry_point_batch(c->model, id),
                                          microbatch_samples(c->model, plan))
                    : 1;
-  if (!plan_shards_parameters(plan) && microbatches == 1) return NULL;
+  bool has_stages = plan->stages.n > 1;
+  if (!plan_shards_parameters(plan) && microbatches == 1 && !has_stages)
+    return NULL;
   Plan *own = plan_shards_parameters(plan)
                   ? arena_copy(c->module->arena, plan, sizeof *plan)
                   : plan_create(c->module, plan->name);
+  memcpy(&own->stages, &plan->stages, sizeof own->stages);
+  own->stage_of = plan->stage_of;
   plan_drop_time(own);
   own->batch_dim = plan->batch_dim;
   own->replicates_data = true;
@@ -134,7 +138,8 @@ static bool stores_weights(const Compilation *c, EntryPointId id) {
   return id == ENTRY_decode && !(c->plan && plan_shards_parameters(c->plan));
 }
 
-/* No program of several stages is made yet, but its joint graph is. */
+/* The gate for all that cannot deal with a program of several stages yet. Their
+ * joint graph is one graph. */
 static bool has_one_stage(const Compilation *c, int end) {
   bool is_joint = end > 0 && end <= pass_phase(PASSES_partition);
   if (!c->plan || c->plan->stages.n <= 1 || is_joint) return true;
@@ -143,14 +148,18 @@ static bool has_one_stage(const Compilation *c, int end) {
   return false;
 }
 
+PassRun driver_pass_run(const Compilation *c, EntryPointId id, int end) {
+  return (PassRun){.name = entry_point_name(id),
+                   .plan = driver_entry_point_plan(c, id),
+                   .is_training = id == ENTRY_train,
+                   .is_decode = stores_weights(c, id),
+                   .end = end};
+}
+
 bool driver_compile_graph(const Compilation *c, EntryPointId id, Graph *graph,
                           int end, PassResult *out) {
   if (!has_one_stage(c, end)) return false;
-  PassRun run = {.name = entry_point_name(id),
-                 .plan = driver_entry_point_plan(c, id),
-                 .is_training = id == ENTRY_train,
-                 .is_decode = stores_weights(c, id),
-                 .end = end};
+  PassRun run = driver_pass_run(c, id, end);
   *out = driver_passes(c, c->module, &run, graph);
   return diags_errors(c->module->diags) == 0;
 }

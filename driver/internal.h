@@ -49,7 +49,8 @@ typedef struct PassRun {
   bool is_training, is_decode, keeps_gradients;
   bool is_plain; /* for the plain program: nothing is printed or dumped */
   bool leaves_out_updates;
-  int end; /* as in PassOptions */
+  const StageCut *cut; /* of the graph of a stage; else NULL */
+  int begin, end;      /* as in PassOptions */
 } PassRun;
 
 /* Runs passes; mistakes are in the diagnostics of `module`. */
@@ -76,6 +77,8 @@ const Plan *driver_entry_point_plan(const Compilation *c, EntryPointId id);
  * False after mistakes, which are printed. */
 bool driver_compile_graph(const Compilation *c, EntryPointId id, Graph *graph,
                           int end, PassResult *out);
+/* The passes over the graph of an entry point: its rows before `end`. */
+PassRun driver_pass_run(const Compilation *c, EntryPointId id, int end);
 /* Compiles this entry point of the model and adds it, where the model has it
  * and the purpose wants it.  False after mistakes. */
 bool driver_add_entry_point(Compilation *c, EntryPointId id);

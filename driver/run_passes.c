@@ -51,10 +51,12 @@ PassResult driver_passes(const Compilation *c, Module *module,
                      .is_training = run->is_training,
                      .is_trial = c->is_trial,
                      .keeps_gradients = run->keeps_gradients,
-                     .is_decode = run->is_decode};
+                     .is_decode = run->is_decode,
+                     .cut = run->cut};
   PassOptions passes = {.level = options->level,
                         .is_plain = run->is_plain,
                         .leaves_out_updates = run->leaves_out_updates,
+                        .begin = run->begin,
                         .end = run->end,
                         .disabled = options->disabled,
                         .n_disabled = options->n_disabled,

@@ -63,4 +63,9 @@ n=$(ls dump | grep -cE '^train-[0-9][0-9]-cse\.ir$')
 [ "$rows" -gt 1 ] && [ "$n" = "$rows" ] || { echo "FAIL: $n files for $rows rows of cse"; bad=1; }
 row=$("$dnnc" list passes | sed -n 's/^ *\([0-9]*\)  cse@2 .*/\1/p')
 cmp -s dump/train-$(printf %02d "$row")-cse.ir two.ir || { echo "FAIL: the file of cse@2"; bad=1; }
+echo 'mesh { pipe = 2 } plan { cut after linear[0] }' >two.plan
+"$dnnc" ir $mlp --plan two.plan --dump stages >two.ir || bad=1
+[ "$(grep -E '^(#|graph)' two.ir | tr '\n' ' ')" = '# stage 0 of 2 graph train { # stage 1 of 2 graph train { ' ] ||
+  { echo "FAIL: the graphs of stages"; bad=1; }
+ls stages | grep -q '^train.stage1-.*-fuse\.ir$' || { echo "FAIL: no files of stages"; bad=1; }
 exit $bad

@@ -59,3 +59,52 @@ Test(driver, every_entry_point_is_found_by_its_name) {
                  (EntryPointId)i);
   cr_expect_eq(entry_point_find("sample"), N_ENTRY_POINTS);
 }
+
+/* ---- stages ---- */
+
+#define STAGES                                                                 \
+  "mesh { pipe = 2; data = 2 } plan { cut after conv2d[1]; microbatches = 2 }"
+static const Source staged_plan = {"test.plan", STAGES, sizeof STAGES - 1};
+
+static void check_ends(const StageGraphs *stages) {
+  for (int i = 0; i < stages->cut.edges.n; i++) {
+    const StageEdge *edge = &stages->cut.edges.data[i];
+    const Graph *from = stages->graphs.data[edge->from],
+                *to = stages->graphs.data[edge->to];
+    const GraphOutput *sent = graph_find_output(from, ROLE_send, edge->path);
+    const GraphInput *received = graph_find_input(to, ROLE_receive, edge->path);
+    cr_assert(sent && received, "%s", edge->path);
+    cr_expect(type_equal(graph_type(from, sent->value),
+                         graph_type(to, received->value)),
+              "%s", edge->path);
+  }
+}
+
+Test(driver, compiles_each_stage_of_every_entry_point) {
+  static const EntryPointId ids[] = {ENTRY_train, ENTRY_eval, ENTRY_predict};
+  Module *module = module_create();
+  Override size = {"N", "8"};
+  CompileOptions options = {.path = TEST_ROOT "/models/lenet.dnn",
+                            .plan = staged_plan.path,
+                            .found_plan = &staged_plan,
+                            .predicting = PREDICTING_maybe,
+                            .overrides = &size,
+                            .n_overrides = 1,
+                            .verifies = true,
+                            .target = "null",
+                            .level = 2};
+  Compilation c;
+  cr_assert_eq(driver_load(module, &options, &c), COMPILE_done);
+  for (int i = 0; i < ARRAY_LENGTH(ids); i++) {
+    StageGraphs stages;
+    Graph *graph = driver_graph(&c, ids[i]);
+    cr_assert(driver_compile_stages(&c, ids[i], graph, 0, &stages));
+    cr_expect_eq(stages.graphs.n, 2);
+    check_ends(&stages);
+    cr_assert(driver_compile_stages(&c, ids[i], graph,
+                                    pass_phase(PASSES_partition), &stages));
+    cr_expect_eq(stages.graphs.n, 1);
+    cr_expect_eq(stages.cut.edges.n, 0);
+  }
+  cr_expect_eq(driver_compile(&c, STATION_program), COMPILE_mistake);
+}

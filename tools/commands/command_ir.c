@@ -1,7 +1,8 @@
 /*
  * command_ir.c -- implements `dnnc ir`, which prints a graph as the front end
  * built it or after a pass; with --dump alone, after all passes.  With
- * --instructions it prints the list that is made of the final graph.
+ * --instructions it prints the list that is made of the final graph.  A plan
+ * with stages has a graph for each from `partition` on.
  */
 #include "tools/commands/tools.h"
 
@@ -29,6 +30,20 @@ static void report_no_graph(const Options *options, EntryPointId id) {
     message_print("help: 'dnnc ir --help' names them\n");
 }
 
+/* Prints the graphs of all stages, or the instructions of each. */
+static void print_stages(const Compilation *c, const StageGraphs *stages,
+                         bool are_instructions, Text *out) {
+  int n = stages->graphs.n;
+  for (int s = 0; s < n; s++) {
+    const Graph *graph = stages->graphs.data[s];
+    if (n > 1) text_printf(out, "%s# stage %d of %d\n", s ? "\n" : "", s, n);
+    if (are_instructions)
+      instructions_print(out, driver_instructions(c, graph));
+    else
+      graph_print(out, graph);
+  }
+}
+
 int command_ir(Tool *tool) {
   const Options *options = &tool->options;
   const char *last = options->stop_after ? options->stop_after : options->after;
@@ -47,14 +62,14 @@ int command_ir(Tool *tool) {
     report_no_graph(options, id);
     return EXIT_user;
   }
-  if (last || options->dump || options->instructions)
-    graph = driver_run_passes(&c, id, graph, pass_end(last));
-  if (!graph) return EXIT_user;
+  bool runs_passes = last || options->dump || options->instructions;
+  StageGraphs stages = {0};
+  if (!runs_passes)
+    vec_push(tool->arena, &stages.graphs, graph);
+  else if (!driver_compile_stages(&c, id, graph, pass_end(last), &stages))
+    return EXIT_user;
   Text out = text_create(tool->arena);
-  if (options->instructions)
-    instructions_print(&out, driver_instructions(&c, graph));
-  else
-    graph_print(&out, graph);
+  print_stages(&c, &stages, options->instructions, &out);
   tool_print(&out);
   return EXIT_done;
 }
