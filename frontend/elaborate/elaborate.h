@@ -72,7 +72,7 @@ typedef struct StateWrite { /* value of a state that the next step reads */
 
 /* The values that one execution of an annotated statement or layer made. */
 typedef struct PinnedPaths {
-  const Annotation *annotation; /* shard, remat or keep */
+  const Annotation *annotation; /* shard, remat, keep or stage */
   VEC(Name) paths;              /* paths of nodes, or of inputs */
   VEC(Name) named; /* those that the statement itself computes and names */
 } PinnedPaths;

@@ -53,7 +53,7 @@ void elab_assign(Elab *e, const Stmt *stmt, int i, ExprValue val);
  * not; reports it. */
 bool elab_hides_state(Elab *e, Name name, Span span);
 
-/* ---- pinned.c: @shard, @keep and @remat become pins of a plan ---- */
+/* ---- pinned.c: @shard, @keep, @remat and @stage become pins of a plan ---- */
 
 /* Notes the annotations of a statement, or of a layer (NULL), after it: for the
  * values that it assigned, or the nodes from `first_node` on that it computed.

@@ -29,18 +29,24 @@ static void add_assigned(Elab *e, PinnedPaths *pinned, ExprValue val) {
   if (path && *path) add_pinned_path(e, pinned, path);
 }
 
-/* Parameters have placements, but the backward pass always finds them. */
+/* Parameters have placements and stages, but the backward pass always finds
+ * them.  Data have no stage. */
 static void add_computed(Elab *e, PinnedPaths *pinned, const Graph *graph,
-                         int first_node, bool with_inputs) {
+                         int first_node) {
+  bool is_shard = strcmp(pinned->annotation->name, "shard") == 0;
+  bool is_stage = strcmp(pinned->annotation->name, "stage") == 0;
   for (int i = first_node; i < graph->nodes.n; i++) {
     const Node *node = graph->nodes.data[i];
-    bool is_input = node->op == OP_input;
-    int slot = is_input ? (int)node_int(node, ATTR_index, 0) : 0;
-    Name path = is_input ? graph->inputs.data[slot].path : node->path;
-    if (path && *path && (with_inputs || !is_input))
+    const GraphInput *input =
+        node->op == OP_input
+            ? &graph->inputs.data[node_int(node, ATTR_index, 0)]
+            : NULL;
+    bool is_stored =
+        input && (input->role == ROLE_param || input->role == ROLE_state);
+    Name path = input ? input->path : node->path;
+    if (path && *path && (!input || is_shard || (is_stage && is_stored)))
       add_pinned_path(e, pinned, path);
-    if (node->body && !with_inputs)
-      add_computed(e, pinned, node->body, 0, false);
+    if (node->body && !is_shard) add_computed(e, pinned, node->body, 0);
   }
 }
 
@@ -64,7 +70,8 @@ void elab_note_pins(Elab *e, const AnnotationList *list, const Stmt *stmt,
     bool is_shard = strcmp(annotation->name, "shard") == 0;
     bool is_saving = strcmp(annotation->name, "remat") == 0 ||
                      strcmp(annotation->name, "keep") == 0;
-    if (!is_shard && !is_saving) continue;
+    bool is_stage = strcmp(annotation->name, "stage") == 0;
+    if (!is_shard && !is_saving && !is_stage) continue;
     PinnedPaths pinned = {.annotation = annotation};
     bool is_body = !stmt || stmt->kind == STMT_repeat || stmt->kind == STMT_if;
     if (is_shard && !is_body)
@@ -73,7 +80,7 @@ void elab_note_pins(Elab *e, const AnnotationList *list, const Stmt *stmt,
         if (local) add_assigned(e, &pinned, local->val);
       }
     else
-      add_computed(e, &pinned, e->graph, first_node, is_shard);
+      add_computed(e, &pinned, e->graph, first_node);
     if (is_saving && stmt) add_named(e, &pinned, stmt);
     vec_push(e->arena, &e->pinned, pinned);
   }

@@ -44,6 +44,9 @@ bool elab_annotations(Elab *e, const AnnotationList *list, bool is_scan) {
       if (annotation->args.n > 0)
         diag(e->diags, DIAG_annotation_arguments, annotation->span,
              annotation->name);
+    } else if (strcmp(annotation->name, "stage") == 0) {
+      if (annotation->args.n != 1 || annotation->args.items[0].name)
+        diag(e->diags, DIAG_annotation_stage, annotation->span);
     } else if (strcmp(annotation->name, "shard") != 0 &&
                !e->tree->options->check_only) {
       elab_not_supported(e, annotation->span,

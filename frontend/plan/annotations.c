@@ -58,6 +58,8 @@ static void read_annotation(PinReader *r, const Annotation *annotation,
          annotation->name);
   else if (strcmp(annotation->name, "shard") == 0)
     read_annotation_shard(r, annotation, paths);
+  else if (strcmp(annotation->name, "stage") == 0)
+    return; /* reader_add_annotated_stages reads it after the lines */
   else
     saving_read_annotation(&lines, r->walk, annotation);
 }
@@ -82,10 +84,12 @@ void reader_read_annotations(PinReader *r, const PlanSource *from) {
   }
 }
 
-/* Placements say nothing on one rank; what is saved is decided there too. */
+/* Placements and stages say nothing on one rank; what is saved is decided there
+ * too. */
 bool reader_annotations_ask(const Elab *walk) {
-  for (int i = 0; i < walk->pinned.n; i++)
-    if (strcmp(walk->pinned.data[i].annotation->name, "shard") != 0)
-      return true;
+  for (int i = 0; i < walk->pinned.n; i++) {
+    const char *name = walk->pinned.data[i].annotation->name;
+    if (strcmp(name, "shard") != 0 && strcmp(name, "stage") != 0) return true;
+  }
   return false;
 }

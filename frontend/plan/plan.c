@@ -122,6 +122,7 @@ static void read_lines(PlanReader *plans, PinReader *r,
   r->pins->paths = plans->paths;
   reader_read_annotations(r, from);
   reader_read_lines(r);
+  reader_add_annotated_stages(r, from);
 }
 
 /* `e`: of the reader, with diags of the caller. */

@@ -66,6 +66,12 @@ void reader_add_pin(PinReader *r, const PlanPin *pin);
 /* All lines of all blocks. */
 void reader_read_lines(PinReader *r);
 
+/* ---- annotated_stages.c ---- */
+
+/* Adds what annotations `@stage` of the model give a stage and no line names,
+ * where the plan has stages by number. */
+void reader_add_annotated_stages(PinReader *r, const PlanSource *from);
+
 /* ---- annotations.c ---- */
 
 /* Reads the annotations of the model, over which lines of the plan win, but for
