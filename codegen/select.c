@@ -751,7 +751,7 @@ static Status select_segment(Select *select, const ProgramSegment *segment) {
 _Static_assert((int)N_REGISTERS == DNN_N_REGISTERS &&
                    (int)REGISTER_microbatch == DNN_REGISTER_MICROBATCH &&
                    (int)REGISTER_frame == DNN_REGISTER_FRAME &&
-                   (int)REGISTER_to_frame == DNN_REGISTER_TO_FRAME,
+                   (int)REGISTER_slot == DNN_REGISTER_SLOT,
                "program.h of ir and of runtime have the same registers");
 
 static void add_calls(Arena *arena, const EntryPoint *entry, LaunchList *out) {

@@ -1,5 +1,5 @@
 /*
- * program.c -- makes an entry point of a list of instructions, and checks one.
+ * program.c -- makes an entry point of a list of instructions.
  *
  *     clear %9                     segment 0    call 0
  *     loop microbatches 2
@@ -14,8 +14,6 @@
 #include "ir/program.h"
 
 #include "ir/place/mesh_place.h"
-
-#include <stdarg.h>
 
 /* ---- segments ---- */
 
@@ -67,8 +65,7 @@ static void divide_list(const InstructionList *list,
   ASSERT(at == list->instructions.n);
 }
 
-static int count_calls(const ProgramStage *stage,
-                       const ProgramSegment *segment) {
+int segment_calls(const ProgramStage *stage, const ProgramSegment *segment) {
   return segment_is_of_microbatch(segment)
              ? mesh_microbatches(&stage->graph->mesh)
              : 1;
@@ -80,10 +77,11 @@ EntryPoint entry_point_of_list(Arena *arena, EntryPointId id,
   ProgramStage stage = {.graph = list->graph,
                         .instructions = list,
                         .n_frames = 1,
+                        .n_slots = 1,
                         .segments = graph_segments(arena, list->graph)};
   divide_list(list, &stage.segments);
   for (int s = 0; s < stage.segments.n; s++) {
-    int n = count_calls(&stage, &stage.segments.data[s]);
+    int n = segment_calls(&stage, &stage.segments.data[s]);
     for (int k = 0; k < n; k++)
       vec_push(arena, &entry.timeline,
                (ProgramCall){.kind = CALL_segment,
@@ -133,112 +131,4 @@ const EntryPoint *rank_program_find(const RankProgram *program,
   for (int i = 0; i < program->n_entry_points; i++)
     if (program->entry_points[i].id == id) return &program->entry_points[i];
   return NULL;
-}
-
-/* ---- the check ---- */
-
-typedef struct StageCheck {
-  Arena *scratch;
-  const ProgramStage *stage;
-  int number, n_microbatches;
-  int *n_calls;    /* by segment, so far */
-  bool *is_called; /* [segment * n_microbatches + microbatch] */
-  Text *out;
-  int n_errors;
-} StageCheck;
-
-static void PRINTF_LIKE(2, 3) violated(StageCheck *c, const char *format, ...) {
-  c->n_errors++;
-  if (!c->out) return;
-  va_list args;
-  va_start(args, format);
-  text_printf(c->out, "stage %d: %s\n", c->number,
-              arena_vprintf(c->scratch, format, args));
-  va_end(args);
-}
-
-static void check_segments(StageCheck *c) {
-  const ProgramStage *stage = c->stage;
-  int node = 0, place = 0;
-  for (int s = 0; s < stage->segments.n; s++) {
-    const ProgramSegment *segment = &stage->segments.data[s];
-    bool reads = segment_is_of_microbatch(segment);
-    place += reads; /* a bracket */
-    if (segment->first_node != node || segment->begin != place)
-      violated(c, "segment %d begins at node %d and instruction %d, not %d, %d",
-               s, segment->first_node, segment->begin, node, place);
-    node = segment->end_node;
-    place = segment->end + reads;
-  }
-  if (node != stage->graph->nodes.n ||
-      place != stage->instructions->instructions.n)
-    violated(c, "its segments end at node %d and instruction %d", node, place);
-}
-
-/* Segment `before` has done what comes before a call of `segment`. */
-static bool has_come(const StageCheck *c, int before, int segment,
-                     int microbatch) {
-  const ProgramSegment *segments = c->stage->segments.data;
-  bool is_same = segment_is_of_microbatch(&segments[before]) &&
-                 segment_is_of_microbatch(&segments[segment]);
-  return is_same
-             ? c->is_called[before * c->n_microbatches + microbatch]
-             : c->n_calls[before] == count_calls(c->stage, &segments[before]);
-}
-
-static void check_call(StageCheck *c, const ProgramCall *call) {
-  int s = call->segment, k = call->registers[REGISTER_microbatch];
-  if (s < 0 || s >= c->stage->segments.n) {
-    violated(c, "it has no segment %d", s);
-    return;
-  }
-  if (k < 0 || k >= count_calls(c->stage, &c->stage->segments.data[s])) {
-    violated(c, "segment %d has no micro-batch %d", s, k);
-    return;
-  }
-  bool *is_called = &c->is_called[s * c->n_microbatches + k];
-  if (*is_called)
-    violated(c, "segment %d is called twice for micro-batch %d", s, k);
-  if (call->is_first != (c->n_calls[s] == 0))
-    violated(c, "the wrong call of segment %d is marked as the first", s);
-  for (int before = 0; before < s; before++)
-    if (!has_come(c, before, s, k))
-      violated(c, "segment %d is called for micro-batch %d before segment %d",
-               s, k, before);
-  *is_called = true;
-  c->n_calls[s]++;
-}
-
-static void check_counts(StageCheck *c) {
-  for (int s = 0; s < c->stage->segments.n; s++) {
-    int wanted = count_calls(c->stage, &c->stage->segments.data[s]);
-    if (c->n_calls[s] != wanted)
-      violated(c, "segment %d is called %d times, not %d", s, c->n_calls[s],
-               wanted);
-  }
-}
-
-bool entry_point_check(const EntryPoint *entry, Text *out_errors) {
-  int n_errors = 0;
-  for (int i = 0; i < entry->stages.n; i++) {
-    const ProgramStage *stage = &entry->stages.data[i];
-    Arena *scratch = arena_beside(stage->graph->module->arena);
-    int n = stage->segments.n, m = mesh_microbatches(&stage->graph->mesh);
-    StageCheck c = {.scratch = scratch,
-                    .stage = stage,
-                    .number = i,
-                    .n_microbatches = m,
-                    .n_calls = ARENA_ARRAY(scratch, int, n),
-                    .is_called = ARENA_ARRAY(scratch, bool, n *m),
-                    .out = out_errors};
-    check_segments(&c);
-    for (int k = 0; k < entry->timeline.n; k++)
-      if (entry->timeline.data[k].kind == CALL_segment &&
-          entry->timeline.data[k].stage == i)
-        check_call(&c, &entry->timeline.data[k]);
-    check_counts(&c);
-    n_errors += c.n_errors;
-    arena_destroy(scratch);
-  }
-  return n_errors == 0;
 }

@@ -74,7 +74,8 @@ typedef struct PersistentBuffers {
 typedef enum ProgramRegister {
   REGISTER_microbatch, /* number of the micro-batch */
   REGISTER_frame,      /* frame of the micro-batch in the stage of the call */
-  REGISTER_to_frame,   /* of a pass: its frame in the stage that reads */
+  REGISTER_slot,       /* slot of what its stage receives, of a pass the
+                          stage that reads */
   N_REGISTERS
 } ProgramRegister;
 
@@ -104,6 +105,9 @@ typedef struct ProgramStage {
   /* Micro-batches whose values a rank has at a time, from their forward pass
    * to their backward pass: each has a frame. */
   int n_frames;
+  /* Likewise those whose received values it has, if there are several of one
+   * edge: each has a slot. */
+  int n_slots;
 } ProgramStage;
 
 /* A value that one stage makes, an output ROLE_send of its graph, and another
@@ -121,11 +125,12 @@ typedef struct ProgramEdge {
    * segment of the step may be missing, if nothing else is in it. */
   TokenKind from_kind, to_kind;
   int from_part, to_part;
-  const Type *type; /* of the input */
+  bool is_read_back; /* the backward pass of its micro-batch reads it */
+  const Type *type;  /* of the input */
   DType dtype;
   int64_t bytes; /* of one message of a rank */
   /* Micro-batches of it that the reading rank has at a time.  If there are
-   * several it lies in the frames of the reading stage. */
+   * several it lies in slots of the reading stage. */
   int n_slots;
 } ProgramEdge;
 typedef VEC(ProgramEdge) ProgramEdges;
@@ -171,12 +176,48 @@ typedef struct ProgramClass {
   RankProgram program;
 } ProgramClass;
 
+/* ---- program_segments.c ---- */
+
+/* Divides the nodes of the graph of a stage of several, after list_schedule:
+ * what runs once before the micro-batches, in parts, the forward and the
+ * backward pass of one, and what runs once after them, in parts.  `stage` is
+ * its number. */
+ProgramSegments stage_segments(Arena *arena, const Graph *ordered, int stage,
+                               const ProgramEdges *edges);
+
+/* ---- program_timeline.c ---- */
+
+/* Stages and edges from which the timelines of an entry point are made. */
+typedef struct ProgramParts {
+  EntryPointId id;
+  int64_t batch;
+  int n_stages;
+  const ProgramStage *stages; /* by number: graph and first rank are known */
+  ProgramEdges edges;         /* without what program_timeline fills in */
+  /* Order of a training step.  NULL: forward passes alone, in order. */
+  const PipelineSchedule *schedule;
+  const Target *target; /* as in instructions_of */
+  Diags *diags;
+  Span span; /* of the plan, for mistakes */
+} ProgramParts;
+
+/* Finds the class of ranks of each stage; stages with the same first rank share
+ * one.  Returns how many there are, with their first ranks, ascending. */
+int program_classes(Arena *arena, const ProgramStage *stages, int n_stages,
+                    int *out_class_of, const int **out_first_ranks);
+/* Makes the entry point of each class.  Assignments are still to be made.
+ * Returns false, with a mistake, if it cannot be proved that all ranks end. */
+bool program_timeline(Arena *arena, const ProgramParts *parts,
+                      EntryPoint *out_entries);
+
 /* ---- program.c ---- */
 
 /* Divides the nodes of an ordered graph: every other segment is of a
  * micro-batch.  Instructions are not told. */
 ProgramSegments graph_segments(Arena *arena, const Graph *ordered);
 bool segment_is_of_microbatch(const ProgramSegment *segment);
+/* Returns how often a timeline calls the segment of a stage. */
+int segment_calls(const ProgramStage *stage, const ProgramSegment *segment);
 /* Returns an entry point of one stage on all ranks of the list's mesh.  Its
  * timeline calls what runs once, and the micro-batches in their order where the
  * list has their loop.  The assignment is still to be made. */
@@ -196,14 +237,34 @@ int entry_point_repeats(const EntryPoint *entry, int at);
 const EntryPoint *rank_program_find(const RankProgram *program,
                                     EntryPointId id);
 
+/* ---- program_text.c ---- */
+
+/* Appends the stages, the edges and the timeline of an entry point as text:
+ *
+ *     program train {
+ *       stage 0 on 0..1, frames 2, slots 1
+ *         once.0 nodes 0..4
+ *         forward nodes 4..9
+ *       edge 0 "y" forward of 0 -> forward of 1, 64 bytes
+ *       call forward of 0, micro-batch 1, frame 1, slot 0
+ *       send 0 to +2, micro-batch 1, frame 1, slot 0
+ *     }
+ */
+void entry_point_print(Text *out, const EntryPoint *entry);
+
+/* ---- program_check.c ---- */
+
 /* Appends (unless NULL) a line for each violation; true if there is none:
  *   - the segments of a stage are, one after the other, all its nodes, and all
  *     its instructions but for the brackets of the loop of micro-batches;
  *   - a segment is called once, or once for each micro-batch if it reads their
  *     number, the first of these calls marked;
  *   - of each micro-batch, and of what runs once, segments are called in their
- *     order, and what runs once after all micro-batches of the segments before.
- */
+ *     order, and what runs once after all micro-batches of the segments before;
+ *   - each message of an edge is sent and received, or passed, once, after what
+ *     makes it and before what reads it;
+ *   - calls of one micro-batch have one frame and one slot, which no other one
+ *     has at the same time. */
 bool entry_point_check(const EntryPoint *entry, Text *out_errors);
 
 #endif

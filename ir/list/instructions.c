@@ -15,7 +15,8 @@
  * A scan is a loop around the instructions of its body.  The nodes of a
  * per-microbatch value, which list_schedule puts next to each other, are a loop
  * too; where a value for all micro-batches lies between them there are two,
- * which codegen refuses.
+ * which codegen refuses.  A stage of several has two loops, of its forward and
+ * its backward pass, and no other instruction between them.
  */
 #include "ir/list/instructions.h"
 
@@ -158,10 +159,13 @@ static void list_node(Listing *l, int id) {
   }
 }
 
-static void list_microbatches(Listing *l, int begin, int end) {
+static void list_clears(Listing *l, int begin, int end) {
   for (int id = begin; id < end; id++)
     if (l->graph->nodes.data[id]->op == OP_accumulate)
       add_node(l, INSTRUCTION_clear, id);
+}
+
+static void list_microbatches(Listing *l, int begin, int end) {
   add_loop(l, -1, mesh_microbatches(&l->graph->mesh));
   for (int id = begin; id < end; id++) list_node(l, id);
   add_waits_left(l, begin, end);
@@ -186,28 +190,81 @@ static void list_body(const Listing *enclosing, const Graph *body) {
   add_waits_left(&l, 0, body->nodes.n);
 }
 
-InstructionList *instructions_of(Arena *arena, const Graph *ordered,
-                                 const Target *target) {
-  InstructionList *list = ARENA_NEW(arena, InstructionList);
-  list->graph = ordered;
+static Listing begin_listing(Arena *arena, const Graph *ordered,
+                             const Target *target) {
   Listing l = {.arena = arena,
                .scratch = arena_beside(arena),
                .target = target,
-               .list = list};
+               .list = ARENA_NEW(arena, InstructionList)};
+  l.list->graph = ordered;
   index_graph(&l, ordered);
+  return l;
+}
+
+InstructionList *instructions_of(Arena *arena, const Graph *ordered,
+                                 const Target *target) {
+  Listing l = begin_listing(arena, ordered, target);
   int n = ordered->nodes.n;
   for (int id = 0; id < n;) {
     int end = id;
     while (end < n && node_is_per_microbatch(ordered, end)) end++;
-    if (end > id)
+    if (end > id) {
+      list_clears(&l, id, end);
       list_microbatches(&l, id, end);
-    else
+    } else {
       list_node(&l, end++);
+    }
     id = end;
   }
   add_waits_left(&l, 0, n);
   arena_destroy(l.scratch);
-  return list;
+  return l.list;
+}
+
+/* ---- stages of several ---- */
+
+static void wait_for_sent(Listing *l) {
+  for (int i = 0; i < l->graph->outputs.n; i++) {
+    const GraphOutput *output = &l->graph->outputs.data[i];
+    int root = l->root[output->value.node];
+    if (output->role == ROLE_send) add_wait(l, root, root);
+  }
+}
+
+static void list_segment(Listing *l, ListSegment *segment) {
+  int *at = &l->list->instructions.n;
+  segment->begin = *at + segment->is_of_microbatch; /* without the bracket */
+  if (segment->is_of_microbatch) {
+    list_microbatches(l, segment->first_node, segment->end_node);
+  } else {
+    for (int id = segment->first_node; id < segment->end_node; id++)
+      list_node(l, id);
+    wait_for_sent(l);
+  }
+  segment->end = *at - segment->is_of_microbatch;
+}
+
+/* The segment before the first one of micro-batches clears the sums that they
+ * add to; all collectives have ended in the last one. */
+InstructionList *instructions_of_segments(Arena *arena, const Graph *ordered,
+                                          const Target *target,
+                                          ListSegment *segments, int n) {
+  Listing l = begin_listing(arena, ordered, target);
+  bool is_clear = false;
+  ASSERT(n > 0 && !segments[0].is_of_microbatch &&
+         !segments[n - 1].is_of_microbatch);
+  for (int s = 0; s < n; s++) {
+    if (segments[s].is_of_microbatch && !is_clear) {
+      list_clears(&l, segments[s].first_node, ordered->nodes.n);
+      segments[s - 1].end = l.list->instructions.n;
+      is_clear = true;
+    }
+    list_segment(&l, &segments[s]);
+  }
+  add_waits_left(&l, 0, ordered->nodes.n);
+  segments[n - 1].end = l.list->instructions.n;
+  arena_destroy(l.scratch);
+  return l.list;
 }
 
 int instructions_loop_end(const InstructionList *list, int loop) {

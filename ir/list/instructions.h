@@ -80,6 +80,18 @@ const char *queue_name(QueueKind kind);
  * first micro-batch: later ones find it ended. */
 InstructionList *instructions_of(Arena *arena, const Graph *ordered,
                                  const Target *target);
+/* Nodes whose instructions stand side by side: a segment of ir/program.h. */
+typedef struct ListSegment {
+  int first_node, end_node;
+  bool is_of_microbatch;
+  int begin, end; /* of the list, without brackets */
+} ListSegment;
+/* Returns the list of the graph of a stage of several, and writes the places of
+ * its segments, which are all nodes.  Each that is of a micro-batch is a loop.
+ * What is sent is waited for in the segment that makes it. */
+InstructionList *instructions_of_segments(Arena *arena, const Graph *ordered,
+                                          const Target *target,
+                                          ListSegment *segments, int n);
 /* Returns whether a node makes an instruction; inputs and views do not. */
 bool node_is_launched(const Graph *graph, int id);
 /* Returns the queue of a collective: bulk for buckets of gradients, which are

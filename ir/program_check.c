@@ -1,0 +1,305 @@
+/*
+ * program_check.c -- checks an entry point: the head of entry_point_check in
+ * program.h names the rules.
+ *
+ * One walk over the timeline.  It knows which segments have been called, for
+ * which micro-batches, which messages have come, and which micro-batch has each
+ * frame.
+ */
+#include "ir/place/mesh_place.h"
+#include "ir/program.h"
+
+#include <stdarg.h>
+
+typedef struct StageCheck {
+  const ProgramStage *stage;
+  int number;          /* in the entry point */
+  int *n_calls;        /* by segment, so far */
+  bool *is_called;     /* [segment * n_microbatches + microbatch] */
+  int *frames, *slots; /* by number: the micro-batch that has it, plus 1 */
+} StageCheck;
+
+typedef struct EntryCheck {
+  Arena *scratch;
+  const EntryPoint *entry;
+  int n_microbatches;
+  StageCheck *stages;
+  int *n_messages; /* by edge, so far */
+  bool *has_come;  /* [edge * n_microbatches + microbatch] */
+  Text *out;
+  int n_errors;
+} EntryCheck;
+
+/* `stage`: index in the entry point. */
+static void PRINTF_LIKE(3, 4)
+    violated(EntryCheck *c, int stage, const char *format, ...) {
+  c->n_errors++;
+  if (!c->out) return;
+  va_list args;
+  va_start(args, format);
+  text_printf(c->out, "stage %d: %s\n", stage,
+              arena_vprintf(c->scratch, format, args));
+  va_end(args);
+}
+
+/* ---- segments ---- */
+
+static void check_segments(EntryCheck *c, int number) {
+  const ProgramStage *stage = c->stages[number].stage;
+  int node = 0, place = 0;
+  for (int s = 0; s < stage->segments.n; s++) {
+    const ProgramSegment *segment = &stage->segments.data[s];
+    bool reads = segment_is_of_microbatch(segment);
+    place += reads; /* a bracket */
+    if (segment->first_node != node || segment->begin != place)
+      violated(c, number,
+               "segment %d begins at node %d and instruction %d, not %d, %d", s,
+               segment->first_node, segment->begin, node, place);
+    node = segment->end_node;
+    place = segment->end + reads;
+  }
+  if (node != stage->graph->nodes.n ||
+      place != stage->instructions->instructions.n)
+    violated(c, number, "its segments end at node %d and instruction %d", node,
+             place);
+}
+
+/* Segment `before` has done what comes before a call of `segment`. */
+static bool has_come(const EntryCheck *c, const StageCheck *s, int before,
+                     int segment, int microbatch) {
+  const ProgramSegment *segments = s->stage->segments.data;
+  bool is_same = segment_is_of_microbatch(&segments[before]) &&
+                 segment_is_of_microbatch(&segments[segment]);
+  return is_same
+             ? s->is_called[before * c->n_microbatches + microbatch]
+             : s->n_calls[before] == segment_calls(s->stage, &segments[before]);
+}
+
+static bool has_backward(const ProgramStage *stage) {
+  for (int s = 0; s < stage->segments.n; s++)
+    if (stage->segments.data[s].kind == TOKEN_backward) return true;
+  return false;
+}
+
+/* A frame is taken by the first call that has it, a slot by the first message;
+ * the last call of a micro-batch leaves it. */
+static void check_place(EntryCheck *c, const StageCheck *s, const char *word,
+                        int *holders, int n, int place, int microbatch,
+                        bool is_last) {
+  if (place < 0 || place >= n) {
+    violated(c, s->number, "it has no %s %d", word, place);
+    return;
+  }
+  if (holders[place] && holders[place] != microbatch + 1)
+    violated(c, s->number, "%s %d of micro-batch %d is used for %d", word,
+             place, holders[place] - 1, microbatch);
+  holders[place] = is_last ? 0 : microbatch + 1;
+}
+
+/* The last call of a micro-batch that may read what it received. */
+static bool is_last_reader(const EntryCheck *c, const StageCheck *s,
+                           TokenKind kind) {
+  bool is_read_back = false;
+  for (int e = 0; e < c->entry->edges.n; e++)
+    is_read_back |= c->entry->edges.data[e].to == s->stage->number &&
+                    c->entry->edges.data[e].n_slots > 1 &&
+                    c->entry->edges.data[e].is_read_back;
+  return kind == (is_read_back ? TOKEN_backward : TOKEN_forward);
+}
+
+static void check_slot(EntryCheck *c, StageCheck *s, const ProgramCall *call,
+                       bool is_last) {
+  check_place(c, s, "slot", s->slots, s->stage->n_slots,
+              call->registers[REGISTER_slot],
+              call->registers[REGISTER_microbatch], is_last);
+}
+
+static void check_places(EntryCheck *c, StageCheck *s, const ProgramCall *call,
+                         TokenKind kind) {
+  bool is_last = kind == TOKEN_backward || !has_backward(s->stage);
+  check_place(c, s, "frame", s->frames, s->stage->n_frames,
+              call->registers[REGISTER_frame],
+              call->registers[REGISTER_microbatch], is_last);
+  if (s->stage->n_slots > 1 && is_last_reader(c, s, kind))
+    check_slot(c, s, call, true);
+}
+
+static void check_call(EntryCheck *c, const ProgramCall *call) {
+  StageCheck *s = &c->stages[call->stage];
+  int n = call->segment, k = call->registers[REGISTER_microbatch];
+  if (n < 0 || n >= s->stage->segments.n) {
+    violated(c, s->number, "it has no segment %d", n);
+    return;
+  }
+  const ProgramSegment *segment = &s->stage->segments.data[n];
+  if (k < 0 || k >= segment_calls(s->stage, segment)) {
+    violated(c, s->number, "segment %d has no micro-batch %d", n, k);
+    return;
+  }
+  bool *is_called = &s->is_called[n * c->n_microbatches + k];
+  if (*is_called)
+    violated(c, s->number, "segment %d is called twice for micro-batch %d", n,
+             k);
+  if (call->is_first != (s->n_calls[n] == 0))
+    violated(c, s->number,
+             "the wrong call of segment %d is marked as the first", n);
+  for (int before = 0; before < n; before++)
+    if (!has_come(c, s, before, n, k))
+      violated(c, s->number,
+               "segment %d is called for micro-batch %d before segment %d", n,
+               k, before);
+  *is_called = true;
+  s->n_calls[n]++;
+  if (segment->n_registers > REGISTER_frame)
+    check_places(c, s, call, segment->kind);
+}
+
+static void check_counts(EntryCheck *c, int number) {
+  const StageCheck *s = &c->stages[number];
+  for (int n = 0; n < s->stage->segments.n; n++) {
+    int wanted = segment_calls(s->stage, &s->stage->segments.data[n]);
+    if (s->n_calls[n] != wanted)
+      violated(c, number, "segment %d is called %d times, not %d", n,
+               s->n_calls[n], wanted);
+  }
+}
+
+/* ---- messages ---- */
+
+static StageCheck *find_stage(const EntryCheck *c, int number) {
+  for (int s = 0; s < c->entry->stages.n; s++)
+    if (c->entry->stages.data[s].number == number) return &c->stages[s];
+  return NULL;
+}
+
+static int message_count(const EntryCheck *c, const ProgramEdge *edge) {
+  return edge->is_of_step ? 1 : c->n_microbatches;
+}
+
+/* The segment comes before all others of its stage that have this place in a
+ * step, or is one of them: both are in the order of kinds, then parts. */
+static bool is_until(const ProgramSegment *segment, TokenKind kind, int part) {
+  static const int order[N_TOKENS] = {
+      [TOKEN_forward] = 1, [TOKEN_backward] = 2, [TOKEN_update] = 3};
+  if (order[segment->kind] != order[kind])
+    return order[segment->kind] < order[kind];
+  return !token_info(kind)->is_of_step || segment->part <= part;
+}
+
+/* The segments that make the value of micro-batch `k` have been called. */
+static void check_writers(EntryCheck *c, const StageCheck *s, int e, int k) {
+  const ProgramEdge *edge = &c->entry->edges.data[e];
+  for (int n = 0; n < s->stage->segments.n; n++) {
+    const ProgramSegment *segment = &s->stage->segments.data[n];
+    if (!is_until(segment, edge->from_kind, edge->from_part)) continue;
+    bool is_done = edge->is_of_step || !segment_is_of_microbatch(segment)
+                       ? s->n_calls[n] == segment_calls(s->stage, segment)
+                       : s->is_called[n * c->n_microbatches + k];
+    if (!is_done)
+      violated(c, s->number, "edge %d leaves before segment %d, micro-batch %d",
+               e, n, k);
+  }
+}
+
+/* Nothing that reads it has. */
+static void check_readers(EntryCheck *c, const StageCheck *s, int e, int k) {
+  const ProgramEdge *edge = &c->entry->edges.data[e];
+  for (int n = 0; n < s->stage->segments.n; n++) {
+    const ProgramSegment *segment = &s->stage->segments.data[n];
+    bool is_reader = segment->kind == edge->to_kind
+                         ? !edge->is_of_step || segment->part >= edge->to_part
+                         : !is_until(segment, edge->to_kind, edge->to_part);
+    bool is_called = edge->is_of_step || !segment_is_of_microbatch(segment)
+                         ? s->n_calls[n] > 0
+                         : s->is_called[n * c->n_microbatches + k];
+    if (is_reader && is_called)
+      violated(c, s->number, "edge %d arrives after segment %d, micro-batch %d",
+               e, n, k);
+  }
+}
+
+static void check_message(EntryCheck *c, const ProgramCall *call) {
+  int e = call->edge, k = call->registers[REGISTER_microbatch];
+  if (e < 0 || e >= c->entry->edges.n) {
+    violated(c, call->stage, "there is no edge %d", e);
+    return;
+  }
+  const ProgramEdge *edge = &c->entry->edges.data[e];
+  StageCheck *from = find_stage(c, edge->from), *to = find_stage(c, edge->to);
+  ProgramCallKind wanted = from && to ? CALL_pass
+                           : from     ? CALL_send
+                                      : CALL_receive;
+  const StageCheck *own = from ? from : to;
+  if (!own || call->kind != wanted || own->number != call->stage) {
+    violated(c, call->stage, "edge %d has another message here", e);
+    return;
+  }
+  if (k < 0 || k >= message_count(c, edge)) {
+    violated(c, call->stage, "edge %d has no micro-batch %d", e, k);
+    return;
+  }
+  bool *is_here = &c->has_come[e * c->n_microbatches + k];
+  if (*is_here)
+    violated(c, call->stage, "edge %d has micro-batch %d twice", e, k);
+  if (call->is_first != (c->n_messages[e] == 0))
+    violated(c, call->stage, "the wrong message of edge %d is marked", e);
+  *is_here = true;
+  c->n_messages[e]++;
+  if (from) check_writers(c, from, e, k);
+  if (to) check_readers(c, to, e, k);
+  if (to && edge->n_slots > 1) check_slot(c, to, call, false);
+}
+
+static void check_edges(EntryCheck *c) {
+  for (int e = 0; e < c->entry->edges.n; e++) {
+    const ProgramEdge *edge = &c->entry->edges.data[e];
+    const StageCheck *own = find_stage(c, edge->from);
+    if (!own) own = find_stage(c, edge->to);
+    if (own && c->n_messages[e] != message_count(c, edge))
+      violated(c, own->number, "edge %d has %d messages, not %d", e,
+               c->n_messages[e], message_count(c, edge));
+  }
+}
+
+/* ---- all of it ---- */
+
+static EntryCheck begin_check(Arena *scratch, const EntryPoint *entry) {
+  EntryCheck c = {.scratch = scratch,
+                  .entry = entry,
+                  .stages = ARENA_ARRAY(scratch, StageCheck, entry->stages.n)};
+  c.n_microbatches = mesh_microbatches(&entry->stages.data[0].graph->mesh);
+  c.n_messages = ARENA_ARRAY(scratch, int, entry->edges.n);
+  c.has_come = ARENA_ARRAY(scratch, bool, entry->edges.n *c.n_microbatches);
+  for (int i = 0; i < entry->stages.n; i++) {
+    const ProgramStage *stage = &entry->stages.data[i];
+    int n = stage->segments.n;
+    c.stages[i] = (StageCheck){
+        .stage = stage,
+        .number = i,
+        .n_calls = ARENA_ARRAY(scratch, int, n),
+        .is_called = ARENA_ARRAY(scratch, bool, n *c.n_microbatches),
+        .frames = ARENA_ARRAY(scratch, int, stage->n_frames),
+        .slots = ARENA_ARRAY(scratch, int, stage->n_slots)};
+  }
+  return c;
+}
+
+bool entry_point_check(const EntryPoint *entry, Text *out_errors) {
+  if (entry->stages.n == 0) return true;
+  Arena *scratch = arena_beside(entry->stages.data[0].graph->module->arena);
+  EntryCheck c = begin_check(scratch, entry);
+  c.out = out_errors;
+  for (int i = 0; i < entry->stages.n; i++) check_segments(&c, i);
+  for (int k = 0; k < entry->timeline.n; k++) {
+    const ProgramCall *call = &entry->timeline.data[k];
+    ASSERT(call->stage >= 0 && call->stage < entry->stages.n);
+    if (call->kind == CALL_segment)
+      check_call(&c, call);
+    else
+      check_message(&c, call);
+  }
+  for (int i = 0; i < entry->stages.n; i++) check_counts(&c, i);
+  check_edges(&c);
+  arena_destroy(scratch);
+  return c.n_errors == 0;
+}

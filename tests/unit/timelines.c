@@ -1,0 +1,247 @@
+// links: driver codegen frontend passes runtime ir support
+/*
+ * timelines.c -- tests of programs of several stages: their segments, the calls
+ * and messages of each class of ranks, frames, and the proof.
+ */
+#include "tests/unit/stage_graphs.h"
+
+TestSuite(timelines, .fini = modules_destroy);
+
+static ProgramParts parts_of(StageChain *chain, const char *schedule) {
+  return (ProgramParts){.id = chain->is_evaluation ? ENTRY_eval : ENTRY_train,
+                        .n_stages = chain->n,
+                        .stages = chain->stages,
+                        .edges = chain->edges,
+                        .schedule =
+                            schedule ? pipeline_schedule_find(schedule) : NULL,
+                        .diags = chain->module->diags};
+}
+
+/* The entry points of all classes; their number is that of the ranks / 2. */
+static EntryPoint *make_entries(StageChain *chain, const char *schedule) {
+  stage_chain_make(chain);
+  ProgramParts parts = parts_of(chain, schedule);
+  EntryPoint *entries =
+      ARENA_ARRAY(chain->module->arena, EntryPoint, MOST_STAGES);
+  bool is_proved = program_timeline(chain->module->arena, &parts, entries);
+  Text out = text_create(chain->module->arena);
+  diags_print(chain->module->diags, &out);
+  cr_assert(is_proved, "%s of %d stages and %d micro-batches: %s",
+            schedule ? schedule : "forward", chain->n, chain->n_microbatches,
+            text_string(&out));
+  return entries;
+}
+
+static const char *text_of(const StageChain *chain, const EntryPoint *entry) {
+  Text out = text_create(chain->module->arena);
+  entry_point_print(&out, entry);
+  return text_string(&out);
+}
+
+/* ---- text ---- */
+
+Test(timelines, a_step_of_two_stages) {
+  StageChain chain = {.n = 2, .n_microbatches = 2, .first_rank = {0, 2}};
+  const EntryPoint *entries = make_entries(&chain, "1f1b");
+  cr_expect_str_eq(text_of(&chain, &entries[0]),
+                   "program train {\n"
+                   "  stage 0 on 0..1, frames 2, slots 1\n"
+                   "    once.0 nodes 0..4\n"
+                   "    forward nodes 4..5\n"
+                   "    backward nodes 5..9\n"
+                   "    update.0 nodes 9..10\n"
+                   "    update.2 nodes 10..12\n"
+                   "  edge 0 \"y0\" forward of 0 -> forward of 1, 192 bytes\n"
+                   "  edge 1 \"g0\" backward of 1 -> backward of 0, 192 bytes\n"
+                   "  edge 2 \"n0\" update.0 of 0 -> update.1 of 1, 4 bytes\n"
+                   "  edge 3 \"total0\" update.1 of 1 -> update.2 of 0, 4 "
+                   "bytes\n"
+                   "  call once.0 of 0\n"
+                   "  call forward of 0, micro-batch 0, frame 0, slot 0\n"
+                   "  send 0 to +2, micro-batch 0, frame 0, slot 0\n"
+                   "  call forward of 0, micro-batch 1, frame 1, slot 0\n"
+                   "  send 0 to +2, micro-batch 1, frame 1, slot 0\n"
+                   "  receive 1 from +2, micro-batch 0, frame 0, slot 0\n"
+                   "  call backward of 0, micro-batch 0, frame 0, slot 0\n"
+                   "  receive 1 from +2, micro-batch 1, frame 1, slot 0\n"
+                   "  call backward of 0, micro-batch 1, frame 1, slot 0\n"
+                   "  call update.0 of 0\n"
+                   "  send 2 to +2\n"
+                   "  receive 3 from +2\n"
+                   "  call update.2 of 0\n"
+                   "}\n");
+}
+
+/* Both stages are on the same ranks: values are passed on. */
+Test(timelines, an_evaluation_on_one_rank) {
+  StageChain chain = {.n = 2, .n_microbatches = 2, .is_evaluation = true};
+  const EntryPoint *entries = make_entries(&chain, NULL);
+  cr_expect_str_eq(text_of(&chain, &entries[0]),
+                   "program eval {\n"
+                   "  stage 0 on 0..1, frames 1, slots 1\n"
+                   "    once.0 nodes 0..2\n"
+                   "    forward nodes 2..3\n"
+                   "    update.0 nodes 3..3\n"
+                   "  stage 1 on 0..1, frames 1, slots 1\n"
+                   "    once.0 nodes 0..2\n"
+                   "    forward nodes 2..3\n"
+                   "    update.0 nodes 3..3\n"
+                   "  edge 0 \"y0\" forward of 0 -> forward of 1, 192 bytes\n"
+                   "  call once.0 of 0\n"
+                   "  call once.0 of 1\n"
+                   "  call forward of 0, micro-batch 0, frame 0, slot 0\n"
+                   "  pass 0, micro-batch 0, frame 0, slot 0\n"
+                   "  call forward of 1, micro-batch 0, frame 0, slot 0\n"
+                   "  call forward of 0, micro-batch 1, frame 0, slot 0\n"
+                   "  pass 0, micro-batch 1, frame 0, slot 0\n"
+                   "  call forward of 1, micro-batch 1, frame 0, slot 0\n"
+                   "  call update.0 of 0\n"
+                   "  call update.0 of 1\n"
+                   "}\n");
+}
+
+/* ---- all shapes ---- */
+
+/* Stages on ranks of their own, on two groups in turn, and on one. */
+static void place_stages(StageChain *chain, int form) {
+  for (int s = 0; s < chain->n; s++)
+    chain->first_rank[s] = form == 0 ? 2 * s : form == 1 ? s % 2 * 2 : 0;
+}
+
+/* A parameter of two stages is sent before the first forward pass, its share of
+ * the gradient before the first norm. */
+static void expect_step(const StageChain *chain, const EntryPoint *entry) {
+  const char *text = text_of(chain, entry);
+  for (int e = 0; e < chain->edges.n; e++) {
+    const ProgramEdge *edge = &entry->edges.data[e];
+    cr_expect(edge->bytes > 0 && edge->n_slots >= 1, "%s", text);
+    if (!edge->is_of_step) continue;
+    cr_expect_eq(edge->from_kind, edge->is_after ? TOKEN_update : TOKEN_once);
+    cr_expect_eq(edge->to_kind, edge->from_kind);
+  }
+}
+
+static void try_shape(const char *schedule, int n, int m, int form, bool skips,
+                      bool shares, bool trains) {
+  StageChain chain = {.n = n,
+                      .n_microbatches = m,
+                      .has_skip = skips,
+                      .has_shared = shares,
+                      .is_evaluation = !trains};
+  place_stages(&chain, form);
+  const EntryPoint *entries = make_entries(&chain, trains ? schedule : NULL);
+  int n_classes = form == 0 ? n : form == 1 ? 2 : 1;
+  for (int c = 0; c < n_classes; c++) {
+    Text errors = text_create(chain.module->arena);
+    cr_expect(entry_point_check(&entries[c], &errors), "%s%s",
+              text_of(&chain, &entries[c]), text_string(&errors));
+    for (int s = 0; s < entries[c].stages.n; s++)
+      cr_expect(
+          instructions_check(entries[c].stages.data[s].instructions, &errors),
+          "%s", text_string(&errors));
+    expect_step(&chain, &entries[c]);
+    for (int s = 0; s < entries[c].stages.n && form == 0 && trains; s++) {
+      bool is_1f1b = strcmp(schedule, "1f1b") == 0;
+      int alive = is_1f1b ? n - c : strcmp(schedule, "naive") == 0 ? 1 : m;
+      cr_expect_eq(entries[c].stages.data[s].n_frames, alive < m ? alive : m,
+                   "%s of %d, %d:\n%s", schedule, n, m,
+                   text_of(&chain, &entries[c]));
+    }
+  }
+  modules_destroy();
+}
+
+Test(timelines, all_schedules_and_shapes) {
+  static const char *const schedules[] = {"naive", "fthenb", "gpipe", "1f1b"};
+  static const int counts[] = {1, 2, 3, 4, 8};
+  for (int i = 0; i < ARRAY_LENGTH(schedules); i++)
+    for (int n = 2; n <= 5; n++)
+      for (int k = 0; k < ARRAY_LENGTH(counts); k++)
+        for (int form = 0; form < 3; form++)
+          for (int flags = 0; flags < 8; flags++)
+            try_shape(schedules[i], n, counts[k], form, flags & 1, flags & 2,
+                      flags & 4);
+}
+
+/* ---- mistakes ---- */
+
+static const char *errors_of(const StageChain *chain, const EntryPoint *entry) {
+  Text out = text_create(chain->module->arena);
+  entry_point_check(entry, &out);
+  return text_string(&out);
+}
+
+static int find_call(const EntryPoint *entry, ProgramCallKind kind, int edge,
+                     int microbatch) {
+  for (int i = 0; i < entry->timeline.n; i++) {
+    const ProgramCall *call = &entry->timeline.data[i];
+    if (call->kind == kind && call->edge == edge &&
+        call->registers[REGISTER_microbatch] == microbatch)
+      return i;
+  }
+  cr_assert_fail("no such call");
+  return 0;
+}
+
+/* Moves a call of the timeline to another place. */
+static void move_call(EntryPoint *entry, int from, int to) {
+  ProgramCall call = entry->timeline.data[from];
+  for (int i = from; i < to; i++)
+    entry->timeline.data[i] = entry->timeline.data[i + 1];
+  for (int i = from; i > to; i--)
+    entry->timeline.data[i] = entry->timeline.data[i - 1];
+  entry->timeline.data[to] = call;
+}
+
+Test(timelines, wrong_messages_and_frames_are_found) {
+  StageChain chain = {.n = 2, .n_microbatches = 3, .first_rank = {0, 2}};
+  EntryPoint *entry = make_entries(&chain, "1f1b");
+  int n = entry->timeline.n;
+  int send = find_call(entry, CALL_send, 0, 1);
+  move_call(entry, send, send - 1);
+  cr_expect_not_null(strstr(errors_of(&chain, entry), "edge 0 leaves before"));
+  move_call(entry, send - 1, send);
+  int receive = find_call(entry, CALL_receive, 1, 0);
+  move_call(entry, receive, receive + 1);
+  cr_expect_not_null(strstr(errors_of(&chain, entry), "edge 1 arrives after"));
+  move_call(entry, receive + 1, receive);
+  entry->timeline.data[send].registers[REGISTER_microbatch] = 2;
+  cr_expect_not_null(
+      strstr(errors_of(&chain, entry), "edge 0 has micro-batch 2 twice"));
+  entry->timeline.data[send].registers[REGISTER_microbatch] = 1;
+  entry->timeline.data[send].edge = 1;
+  cr_expect_not_null(strstr(errors_of(&chain, entry), "has another message"));
+  entry->timeline.data[send].edge = 0;
+  ProgramCall *forward = &entry->timeline.data[send - 1];
+  int frame = forward->registers[REGISTER_frame];
+  forward->registers[REGISTER_frame] = !frame;
+  cr_expect_not_null(strstr(errors_of(&chain, entry), "is used for"));
+  forward->registers[REGISTER_frame] = 9;
+  cr_expect_not_null(strstr(errors_of(&chain, entry), "no frame 9"));
+  forward->registers[REGISTER_frame] = frame;
+  cr_expect_str_eq(errors_of(&chain, entry), "");
+  entry->timeline.n = n - 2; /* the total never comes */
+  cr_expect_not_null(strstr(errors_of(&chain, entry), "0 messages, not 1"));
+}
+
+/* The first stage would need before its micro-batches what the last one makes
+ * after its own. */
+Test(timelines, a_cycle_is_a_mistake) {
+  StageChain chain = {
+      .n = 2, .n_microbatches = 2, .has_shared = true, .first_rank = {0, 2}};
+  stage_chain_make(&chain);
+  ProgramEdge *shared = &chain.edges.data[0];
+  shared->is_after = true;
+  shared->level = 9;
+  ProgramParts parts = parts_of(&chain, "1f1b");
+  EntryPoint entries[2];
+  cr_expect_not(program_timeline(chain.module->arena, &parts, entries));
+  Text out = text_create(chain.module->arena);
+  diags_print(chain.module->diags, &out);
+  FILE *file = fopen(TEST_ROOT "/tests/golden/timelines.txt", "r");
+  char golden[1000] = "";
+  cr_assert_not_null(file);
+  fread(golden, 1, sizeof golden - 1, file);
+  fclose(file);
+  cr_expect_str_eq(text_string(&out), golden, "%s", text_string(&out));
+}
