@@ -45,9 +45,22 @@ typedef struct BufferAssignment {
   /* [n_values]: in a body, the scan's input whose bytes the value has, or the
    * number of inputs plus its result; else -1. */
   int *outside;
+  /* [n_values]: bytes by which a value of a micro-batch moves with the frame,
+   * or the slot, of a call; NULL: none moves. */
+  int64_t *frame_bytes, *slot_bytes;
   int64_t persistent_bytes; /* bytes of the persistent buffers in use */
   int64_t arena_bytes;      /* highest byte this graph touches */
 } BufferAssignment;
+
+/* The arena of an entry point of several stages: these parts follow each other,
+ * each of them with what its stages have in it. */
+typedef struct ArenaParts {
+  int64_t persistent;
+  int64_t step;     /* data, and what several segments use once a step */
+  int64_t frames;   /* of micro-batches, from forward to backward pass */
+  int64_t messages; /* values that are sent and received */
+  int64_t scratch;  /* of one segment at a time: the largest */
+} ArenaParts;
 
 /* Memory that survives a training step, shared by all graphs of a model:
  * parameters, states, optimizer state, decode caches, step, seed. */
@@ -160,6 +173,7 @@ typedef struct EntryPoint {
   int64_t batch;
   VEC(ProgramStage) stages;
   ProgramEdges edges; /* of all ranks, in one order */
+  ArenaParts arena;   /* zero where one stage packs all of its values */
   VEC(ProgramCall) timeline;
 } EntryPoint;
 

@@ -147,6 +147,12 @@ void persistent_buffers_add_caches(PersistentBuffers *layout, Arena *arena,
  */
 BufferAssignment *buffer_assign(PassContext *ctx, const ProgramStage *stage,
                                 const PersistentBuffers *persistent);
+/* Assigns the buffers of all stages of an entry point that program_timeline
+ * made, with the parts of its arena.  What several segments use has bytes of
+ * its own, and one for each frame where that is the forward and the backward
+ * pass; what is sent or received likewise.  Segments share the rest. */
+void buffer_assign_stages(PassContext *ctx, EntryPoint *entry,
+                          const PersistentBuffers *persistent);
 /* Returns a lower bound on the transient bytes: the largest sum of values alive
  * at once.  It is printed beside the packed size. */
 int64_t buffer_assignment_bound(const Graph *graph,

@@ -22,6 +22,13 @@
  * from outside are live to the end of the last call, and an accumulator is live
  * from the beginning of the first.
  *
+ * In an entry point of several stages, what several segments use has bytes of
+ * its own for the whole step, and what the forward pass leaves for the backward
+ * pass has them once for each frame.  The values of one segment are packed, and
+ * all segments of a rank share that scratch.
+ *
+ *     persistent | step | frames | messages | scratch
+ *
  * requires: a graph from list_schedule     keeps: the graph
  * cost: O(nodes), and packing.c
  */
@@ -29,11 +36,23 @@
 #include "passes/buffers/memory_peak.h"
 #include "passes/buffers/packing.h"
 
+/* A part of the arena of several stages. */
+typedef enum BufferHome {
+  HOME_scratch, /* packed with others by live ranges */
+  HOME_step,
+  HOME_frames,
+  HOME_messages,
+  N_HOMES
+} BufferHome;
+
 typedef struct Buffer {
   int64_t bytes, offset;
   int first, last;   /* node ids, both included */
   int input_index;   /* index of the graph input it is, or -1 */
   bool is_enclosing; /* body: the enclosing graph assigns its bytes */
+  BufferHome home;
+  ProgramRegister moves_with; /* frame or slot; else 0 */
+  int n_copies;               /* one for each frame or slot; else 0 */
 } Buffer;
 
 typedef struct Packing {
@@ -308,7 +327,8 @@ static bool is_transient(const Buffer *buffer) {
 
 /* Those of a body that the enclosing graph assigns are its own. */
 static bool is_packed(const Buffer *buffer) {
-  return is_transient(buffer) && !buffer->is_enclosing;
+  return is_transient(buffer) && !buffer->is_enclosing &&
+         buffer->home == HOME_scratch;
 }
 
 static PackedBuffer *select_buffers(const Packing *packing,
@@ -426,14 +446,22 @@ static bool has_caches(const Graph *graph) {
   return false;
 }
 
-static BufferAssignment *make_assignment(PassContext *ctx, Packing *packing,
-                                         int64_t persistent_bytes) {
+static BufferAssignment *begin_assignment(PassContext *ctx, Packing *packing) {
+  Arena *arena = ctx->module->arena;
+  BufferAssignment *assignment = ARENA_NEW(arena, BufferAssignment);
+  assignment->bodies =
+      ARENA_ARRAY(arena, BufferAssignment *, packing->graph->nodes.n);
+  add_workspaces(ctx, packing, assignment->bodies);
+  return assignment;
+}
+
+/* Packs what is packed, from byte `base` on. */
+static void end_assignment(PassContext *ctx, Packing *packing,
+                           BufferAssignment *assignment,
+                           int64_t persistent_bytes, int64_t base) {
   const Graph *graph = packing->graph;
   Arena *arena = ctx->module->arena;
   int n = graph->nodes.n;
-  BufferAssignment *assignment = ARENA_NEW(arena, BufferAssignment);
-  assignment->bodies = ARENA_ARRAY(arena, BufferAssignment *, n);
-  add_workspaces(ctx, packing, assignment->bodies);
   assignment->offset = ARENA_ARRAY(arena, int64_t, packing->n_values);
   assignment->bytes = ARENA_ARRAY(arena, int64_t, packing->n_values);
   assignment->outside = ARENA_ARRAY(arena, int, packing->n_values);
@@ -441,8 +469,7 @@ static BufferAssignment *make_assignment(PassContext *ctx, Packing *packing,
   assignment->first_value = arena_copy(
       arena, packing->first_value, (size_t)n * sizeof *packing->first_value);
   assignment->persistent_bytes = persistent_bytes;
-  assignment->arena_bytes =
-      place_buffers(packing, align_up(persistent_bytes, packing->alignment));
+  assignment->arena_bytes = place_buffers(packing, base);
   for (int id = 0; id < n; id++) {
     const Node *node = graph->nodes.data[id];
     for (int r = 0; r < node->n_results; r++) {
@@ -456,6 +483,13 @@ static BufferAssignment *make_assignment(PassContext *ctx, Packing *packing,
     assignment->workspace[id] =
         workspace < 0 ? -1 : packing->buffers.data[workspace].offset;
   }
+}
+
+static BufferAssignment *make_assignment(PassContext *ctx, Packing *packing,
+                                         int64_t persistent_bytes) {
+  BufferAssignment *assignment = begin_assignment(ctx, packing);
+  end_assignment(ctx, packing, assignment, persistent_bytes,
+                 align_up(persistent_bytes, packing->alignment));
   return assignment;
 }
 
@@ -491,6 +525,195 @@ BufferAssignment *buffer_assign(PassContext *ctx, const ProgramStage *stage,
                          has_caches(graph) ? persistent->bytes
                                            : persistent->bytes_but_caches);
 }
+
+/* ---- several stages ---- */
+
+/* The segments that use a buffer: those of its stage from `first` to `last`. */
+typedef struct BufferUse {
+  int first, last;
+  bool is_kept;     /* an input, an output, or a sum over micro-batches */
+  bool is_sent;     /* an output ROLE_send */
+  bool is_received; /* an input ROLE_receive */
+  int n_slots;      /* of the edge by which it is received */
+} BufferUse;
+
+typedef struct StagePacking {
+  ProgramStage *stage;
+  const EntryPoint *entry;
+  Packing packing;
+  BufferAssignment *assignment;
+  BufferUse *uses; /* by buffer */
+} StagePacking;
+
+static int segment_of(const ProgramStage *stage, int id) {
+  int s = 0;
+  while (id >= stage->segments.data[s].end_node) s++;
+  return s;
+}
+
+static void add_use(BufferUse *use, int segment) {
+  if (use->first < 0 || segment < use->first) use->first = segment;
+  if (segment > use->last) use->last = segment;
+}
+
+static BufferUse *use_of(const StagePacking *p, Value value) {
+  return &p->uses[buffer_of(&p->packing, value) - p->packing.buffers.data];
+}
+
+static void add_node_uses(StagePacking *p, int id) {
+  const Node *node = p->stage->graph->nodes.data[id];
+  int segment = segment_of(p->stage, id);
+  for (int i = 0; i < node->n_inputs; i++)
+    add_use(use_of(p, node->inputs[i]), segment);
+  for (int r = 0; r < node->n_results; r++) {
+    BufferUse *use = use_of(p, (Value){id, r});
+    add_use(use, segment);
+    use->is_kept |= node_joins_microbatches(node);
+  }
+  int workspace = p->packing.workspace[id];
+  if (workspace >= 0) add_use(&p->uses[workspace], segment);
+}
+
+static int slots_of(const StagePacking *p, Name path) {
+  for (int e = 0; e < p->entry->edges.n; e++) {
+    const ProgramEdge *edge = &p->entry->edges.data[e];
+    if (edge->to == p->stage->number && edge->path == path)
+      return edge->n_slots;
+  }
+  UNREACHABLE();
+}
+
+static void find_uses(StagePacking *p, Arena *arena) {
+  const Graph *graph = p->stage->graph;
+  p->uses = ARENA_ARRAY(arena, BufferUse, p->packing.buffers.n);
+  for (int b = 0; b < p->packing.buffers.n; b++)
+    p->uses[b] = (BufferUse){.first = -1, .last = -1};
+  for (int id = 0; id < graph->nodes.n; id++) add_node_uses(p, id);
+  for (int i = 0; i < graph->inputs.n; i++) {
+    const GraphInput *input = &graph->inputs.data[i];
+    BufferUse *use = use_of(p, input->value);
+    use->is_received |= input->role == ROLE_receive;
+    use->is_kept |= input->role != ROLE_receive;
+    if (input->role == ROLE_receive) use->n_slots = slots_of(p, input->path);
+  }
+  for (int i = 0; i < graph->outputs.n; i++) {
+    BufferUse *use = use_of(p, graph->outputs.data[i].value);
+    use->is_sent |= graph->outputs.data[i].role == ROLE_send;
+    use->is_kept |= graph->outputs.data[i].role != ROLE_send;
+  }
+  /* A collective keeps what it reads until somebody waits for it. */
+  for (int b = 0; b < p->packing.buffers.n; b++) {
+    const Buffer *buffer = &p->packing.buffers.data[b];
+    bool is_output = buffer->last >= graph->nodes.n;
+    p->uses[b].is_kept |= is_output && !p->uses[b].is_sent;
+    if (!is_output) add_use(&p->uses[b], segment_of(p->stage, buffer->last));
+  }
+}
+
+static TokenKind kind_of(const StagePacking *p, int segment) {
+  return p->stage->segments.data[segment].kind;
+}
+
+static void find_home(const StagePacking *p, Buffer *buffer,
+                      const BufferUse *use) {
+  bool is_framed = !use->is_kept && use->first < use->last &&
+                   kind_of(p, use->first) == TOKEN_forward &&
+                   kind_of(p, use->last) == TOKEN_backward;
+  buffer->home = HOME_step;
+  if (use->is_received) {
+    buffer->home = HOME_messages;
+    buffer->moves_with = use->n_slots > 1 ? REGISTER_slot : 0;
+    buffer->n_copies = use->n_slots > 1 ? p->stage->n_slots : 0;
+  } else if (is_framed) {
+    buffer->home = HOME_frames;
+    buffer->moves_with = REGISTER_frame;
+    buffer->n_copies = p->stage->n_frames;
+  } else if (use->is_sent && !use->is_kept) {
+    buffer->home = HOME_messages;
+  } else if (!use->is_kept && use->first == use->last) {
+    buffer->home = HOME_scratch;
+  }
+}
+
+static StagePacking begin_stage(PassContext *ctx, const EntryPoint *entry,
+                                ProgramStage *stage,
+                                const PersistentBuffers *persistent) {
+  const ProgramSegments undivided = {0};
+  StagePacking p = {.stage = stage, .entry = entry};
+  p.packing = make_buffers(ctx->scratch, stage->graph, &undivided);
+  p.packing.alignment = target_alignment(ctx->target);
+  place_persistent(&p.packing, persistent);
+  p.assignment = begin_assignment(ctx, &p.packing);
+  find_uses(&p, ctx->scratch);
+  for (int b = 0; b < p.packing.buffers.n; b++) {
+    Buffer *buffer = &p.packing.buffers.data[b];
+    if (is_transient(buffer)) find_home(&p, buffer, &p.uses[b]);
+  }
+  return p;
+}
+
+/* Places the buffers of a stage that are in this part, from `at` on, and
+ * returns the end. */
+static int64_t place_part(StagePacking *p, BufferHome home, int64_t at) {
+  Packing *packing = &p->packing;
+  for (int b = 0; b < packing->buffers.n; b++) {
+    Buffer *buffer = &packing->buffers.data[b];
+    if (!is_transient(buffer) || buffer->home != home) continue;
+    int64_t bytes = align_up(buffer->bytes, packing->alignment);
+    buffer->offset = at;
+    at += bytes * (buffer->n_copies > 0 ? buffer->n_copies : 1);
+  }
+  return at;
+}
+
+static void fill_moves(PassContext *ctx, StagePacking *p) {
+  Arena *arena = ctx->module->arena;
+  const Packing *packing = &p->packing;
+  int n = packing->n_values;
+  p->assignment->frame_bytes = ARENA_ARRAY(arena, int64_t, n);
+  p->assignment->slot_bytes = ARENA_ARRAY(arena, int64_t, n);
+  for (int v = 0; v < n; v++) {
+    const Buffer *buffer = &packing->buffers.data[packing->buffer_of[v]];
+    int64_t bytes = align_up(buffer->bytes, packing->alignment);
+    if (buffer->n_copies == 0) continue;
+    if (buffer->moves_with == REGISTER_frame)
+      p->assignment->frame_bytes[v] = bytes;
+    else
+      p->assignment->slot_bytes[v] = bytes;
+  }
+}
+
+void buffer_assign_stages(PassContext *ctx, EntryPoint *entry,
+                          const PersistentBuffers *persistent) {
+  int n = entry->stages.n;
+  int64_t ends[N_HOMES], at = persistent->bytes_but_caches;
+  StagePacking *stages = ARENA_ARRAY(ctx->scratch, StagePacking, n);
+  for (int s = 0; s < n; s++) {
+    stages[s] = begin_stage(ctx, entry, &entry->stages.data[s], persistent);
+    if (has_caches(stages[s].stage->graph)) at = persistent->bytes;
+  }
+  entry->arena = (ArenaParts){.persistent = at};
+  int64_t persistent_bytes = at;
+  at = align_up(at, target_alignment(ctx->target));
+  for (BufferHome home = HOME_step; home < N_HOMES; home++) {
+    ends[home] = at;
+    for (int s = 0; s < n; s++) at = place_part(&stages[s], home, at);
+    ends[home] = at - ends[home];
+  }
+  entry->arena.step = ends[HOME_step];
+  entry->arena.frames = ends[HOME_frames];
+  entry->arena.messages = ends[HOME_messages];
+  for (int s = 0; s < n; s++) {
+    StagePacking *p = &stages[s];
+    end_assignment(ctx, &p->packing, p->assignment, persistent_bytes, at);
+    fill_moves(ctx, p);
+    p->stage->assignment = p->assignment;
+    int64_t scratch = p->assignment->arena_bytes - at;
+    if (scratch > entry->arena.scratch) entry->arena.scratch = scratch;
+  }
+}
+
+/* ---- live ranges ---- */
 
 LiveRange *buffer_live_ranges(Arena *arena, const Graph *graph, int *out_n,
                               const int **out_buffer_of) {

@@ -229,4 +229,32 @@ static inline void stage_chain_make(StageChain *chain) {
   add_edges(chain);
 }
 
+static inline ProgramParts stage_chain_parts(StageChain *chain,
+                                             const char *schedule) {
+  return (ProgramParts){.id = chain->is_evaluation ? ENTRY_eval : ENTRY_train,
+                        .n_stages = chain->n,
+                        .stages = chain->stages,
+                        .edges = chain->edges,
+                        .schedule = schedule && !chain->is_evaluation
+                                        ? pipeline_schedule_find(schedule)
+                                        : NULL,
+                        .diags = chain->module->diags};
+}
+
+/* The entry points of all classes; their number is that of the ranks / 2. */
+static inline EntryPoint *stage_chain_entries(StageChain *chain,
+                                              const char *schedule) {
+  stage_chain_make(chain);
+  ProgramParts parts = stage_chain_parts(chain, schedule);
+  EntryPoint *entries =
+      ARENA_ARRAY(chain->module->arena, EntryPoint, MOST_STAGES);
+  bool is_proved = program_timeline(chain->module->arena, &parts, entries);
+  Text out = text_create(chain->module->arena);
+  diags_print(chain->module->diags, &out);
+  cr_assert(is_proved, "%s of %d stages and %d micro-batches: %s",
+            schedule ? schedule : "forward", chain->n, chain->n_microbatches,
+            text_string(&out));
+  return entries;
+}
+
 #endif

@@ -7,31 +7,6 @@
 
 TestSuite(timelines, .fini = modules_destroy);
 
-static ProgramParts parts_of(StageChain *chain, const char *schedule) {
-  return (ProgramParts){.id = chain->is_evaluation ? ENTRY_eval : ENTRY_train,
-                        .n_stages = chain->n,
-                        .stages = chain->stages,
-                        .edges = chain->edges,
-                        .schedule =
-                            schedule ? pipeline_schedule_find(schedule) : NULL,
-                        .diags = chain->module->diags};
-}
-
-/* The entry points of all classes; their number is that of the ranks / 2. */
-static EntryPoint *make_entries(StageChain *chain, const char *schedule) {
-  stage_chain_make(chain);
-  ProgramParts parts = parts_of(chain, schedule);
-  EntryPoint *entries =
-      ARENA_ARRAY(chain->module->arena, EntryPoint, MOST_STAGES);
-  bool is_proved = program_timeline(chain->module->arena, &parts, entries);
-  Text out = text_create(chain->module->arena);
-  diags_print(chain->module->diags, &out);
-  cr_assert(is_proved, "%s of %d stages and %d micro-batches: %s",
-            schedule ? schedule : "forward", chain->n, chain->n_microbatches,
-            text_string(&out));
-  return entries;
-}
-
 static const char *text_of(const StageChain *chain, const EntryPoint *entry) {
   Text out = text_create(chain->module->arena);
   entry_point_print(&out, entry);
@@ -42,7 +17,7 @@ static const char *text_of(const StageChain *chain, const EntryPoint *entry) {
 
 Test(timelines, a_step_of_two_stages) {
   StageChain chain = {.n = 2, .n_microbatches = 2, .first_rank = {0, 2}};
-  const EntryPoint *entries = make_entries(&chain, "1f1b");
+  const EntryPoint *entries = stage_chain_entries(&chain, "1f1b");
   cr_expect_str_eq(text_of(&chain, &entries[0]),
                    "program train {\n"
                    "  stage 0 on 0..1, frames 2, slots 1\n"
@@ -75,7 +50,7 @@ Test(timelines, a_step_of_two_stages) {
 /* Both stages are on the same ranks: values are passed on. */
 Test(timelines, an_evaluation_on_one_rank) {
   StageChain chain = {.n = 2, .n_microbatches = 2, .is_evaluation = true};
-  const EntryPoint *entries = make_entries(&chain, NULL);
+  const EntryPoint *entries = stage_chain_entries(&chain, NULL);
   cr_expect_str_eq(text_of(&chain, &entries[0]),
                    "program eval {\n"
                    "  stage 0 on 0..1, frames 1, slots 1\n"
@@ -129,7 +104,8 @@ static void try_shape(const char *schedule, int n, int m, int form, bool skips,
                       .has_shared = shares,
                       .is_evaluation = !trains};
   place_stages(&chain, form);
-  const EntryPoint *entries = make_entries(&chain, trains ? schedule : NULL);
+  const EntryPoint *entries =
+      stage_chain_entries(&chain, trains ? schedule : NULL);
   int n_classes = form == 0 ? n : form == 1 ? 2 : 1;
   for (int c = 0; c < n_classes; c++) {
     Text errors = text_create(chain.module->arena);
@@ -195,7 +171,7 @@ static void move_call(EntryPoint *entry, int from, int to) {
 
 Test(timelines, wrong_messages_and_frames_are_found) {
   StageChain chain = {.n = 2, .n_microbatches = 3, .first_rank = {0, 2}};
-  EntryPoint *entry = make_entries(&chain, "1f1b");
+  EntryPoint *entry = stage_chain_entries(&chain, "1f1b");
   int n = entry->timeline.n;
   int send = find_call(entry, CALL_send, 0, 1);
   move_call(entry, send, send - 1);
@@ -233,7 +209,7 @@ Test(timelines, a_cycle_is_a_mistake) {
   ProgramEdge *shared = &chain.edges.data[0];
   shared->is_after = true;
   shared->level = 9;
-  ProgramParts parts = parts_of(&chain, "1f1b");
+  ProgramParts parts = stage_chain_parts(&chain, "1f1b");
   EntryPoint entries[2];
   cr_expect_not(program_timeline(chain.module->arena, &parts, entries));
   Text out = text_create(chain.module->arena);
