@@ -71,15 +71,25 @@ const EntryPoint *driver_training_step(const Compilation *c) {
 }
 
 /* Prediction has an arena of its own, so it counts only where it is alone. */
-const EntryPoint *driver_largest(const Compilation *c) {
+const EntryPoint *driver_largest_of(const RankProgram *program) {
   const EntryPoint *largest = NULL;
-  const RankProgram *program = driver_only_program(c);
   for (int i = 0; i < program->n_entry_points; i++) {
     const EntryPoint *entry = &program->entry_points[i];
     if (program->n_entry_points > 1 && entry->id == ENTRY_predict) continue;
     if (!largest ||
         entry_point_arena_bytes(entry) > entry_point_arena_bytes(largest))
       largest = entry;
+  }
+  return largest;
+}
+
+const EntryPoint *driver_largest(const Compilation *c) {
+  const EntryPoint *largest = NULL;
+  for (int i = 0; i < c->classes.n; i++) {
+    const EntryPoint *of = driver_largest_of(&c->classes.data[i].program);
+    if (of && (!largest ||
+               entry_point_arena_bytes(of) > entry_point_arena_bytes(largest)))
+      largest = of;
   }
   return largest;
 }

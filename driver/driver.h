@@ -160,6 +160,7 @@ const EntryPoint *driver_training_step(const Compilation *c);
  * needs, and the bytes of this arena.  Returns NULL if there is no entry point.
  */
 const EntryPoint *driver_largest(const Compilation *c);
+const EntryPoint *driver_largest_of(const RankProgram *program);
 int64_t driver_arena_bytes(const Compilation *c);
 /* Returns the outputs for which this entry point does its batch at once,
  * although training has micro-batches, such as "'metric', 'std'".  Returns NULL

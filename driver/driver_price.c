@@ -20,11 +20,11 @@ static bool check_model(const Compilation *c) {
 
 /* ---- nodes of instructions ---- */
 
-static void find_nodes(Arena *arena, Priced *p) {
-  const InstructionList *list = p->stage->instructions;
+static void find_nodes_of_stage(Arena *arena, const ProgramStage *stage,
+                                PricedNode *out) {
+  const InstructionList *list = stage->instructions;
   VEC(PricedNode) around = {0};
-  PricedNode top = {.graph = list->graph, .outer = -1};
-  p->nodes = ARENA_ARRAY(arena, PricedNode, list->instructions.n);
+  PricedNode top = {.stage = stage, .graph = list->graph, .outer = -1};
   for (int i = 0; i < list->instructions.n; i++) {
     const Instruction *in = &list->instructions.data[i];
     PricedNode here = around.n > 0 ? around.data[around.n - 1] : top;
@@ -33,14 +33,39 @@ static void find_nodes(Arena *arena, Priced *p) {
       continue;
     }
     if (in->node >= 0) {
-      p->nodes[i] =
-          (PricedNode){here.graph, here.graph->nodes.data[in->node], in->node,
-                       here.outer < 0 ? in->node : here.outer};
-      if (in->kind == INSTRUCTION_loop)
-        here = (PricedNode){.graph = p->nodes[i].node->body,
-                            .outer = p->nodes[i].outer};
+      out[i] = here;
+      out[i].node = here.graph->nodes.data[in->node];
+      out[i].id = in->node;
+      out[i].is_clear = in->kind == INSTRUCTION_clear;
+      if (here.outer < 0) out[i].outer = in->node;
+      if (in->kind == INSTRUCTION_loop) {
+        here.graph = out[i].node->body;
+        here.outer = out[i].outer;
+      }
     }
     if (in->kind == INSTRUCTION_loop) vec_push(arena, &around, here);
+  }
+}
+
+/* The instructions of the stages, then the calls. */
+static void find_nodes(Arena *arena, PricedProgram *p) {
+  const EntryPoint *step = p->step;
+  int n = 0, n_calls = step->timeline.n;
+  for (int s = 0; s < step->stages.n; s++)
+    n += step->stages.data[s].instructions->instructions.n;
+  p->nodes = ARENA_ARRAY(arena, PricedNode, n + n_calls);
+  n = 0;
+  for (int s = 0; s < step->stages.n; s++) {
+    find_nodes_of_stage(arena, &step->stages.data[s], &p->nodes[n]);
+    n += step->stages.data[s].instructions->instructions.n;
+  }
+  for (int i = 0; i < n_calls; i++) {
+    const ProgramCall *call = &step->timeline.data[i];
+    if (call->kind != CALL_segment)
+      p->nodes[n + i] = (PricedNode){.stage = &step->stages.data[call->stage],
+                                     .id = -1,
+                                     .outer = -1,
+                                     .edge = &step->edges.data[call->edge]};
   }
 }
 
@@ -88,18 +113,101 @@ static void check_spans(const PriceClass *class, const PricedClass *spans) {
   for (int i = 0; i < N_COST_PARTS; i++) ASSERT(parts[i] == class->parts[i]);
 }
 
+static Price price_step(const Priced *p, SimTell *tell, void *user) {
+  Arena *arena = p->c->module->arena;
+  PriceProgram *programs = ARENA_ARRAY(arena, PriceProgram, p->n_programs);
+  for (int i = 0; i < p->n_programs; i++)
+    programs[i] = (PriceProgram){p->programs[i].step, p->programs[i].ranks};
+  return price_programs(arena, programs, p->n_programs, &p->model, &p->slice,
+                        tell, user);
+}
+
 static void add_spans(Arena *arena, Priced *p) {
   Spans spans = {.arena = arena};
-  p->price =
-      price_program(arena, p->step, &p->model, &p->slice, note_span, &spans);
-  find_nodes(arena, p);
+  p->price = price_step(p, note_span, &spans);
+  if (p->price.n_stuck > 0) return;
+  for (int i = 0; i < p->n_programs; i++) find_nodes(arena, &p->programs[i]);
   p->n_classes = p->price.n_classes;
-  for (int c = 0; c < p->n_classes; c++)
-    check_spans(&p->price.classes[c], class_of_span(&spans, c));
+  for (int c = 0; c < p->n_classes; c++) {
+    PricedClass *class = class_of_span(&spans, c);
+    check_spans(&p->price.classes[c], class);
+    class->nodes = priced_program(p, c)->nodes;
+  }
   p->classes = spans.classes.data;
 }
 
+/* ---- programs ---- */
+
+/* False: some ranks have no training step. */
+static bool find_programs(Priced *p) {
+  Arena *arena = p->c->module->arena;
+  p->n_programs = p->c->classes.n;
+  p->programs = ARENA_ARRAY(arena, PricedProgram, p->n_programs);
+  for (int i = 0; i < p->n_programs; i++) {
+    const ProgramClass *of = &p->c->classes.data[i];
+    const EntryPoint *largest = driver_largest_of(&of->program);
+    p->programs[i] =
+        (PricedProgram){.program = &of->program,
+                        .step = rank_program_find(&of->program, ENTRY_train),
+                        .ranks = {of->first_rank, of->n_ranks},
+                        .peak = largest ? entry_point_arena_bytes(largest) : 0};
+    if (!p->programs[i].step) return false;
+    if (p->programs[i].peak > p->peak) p->peak = p->programs[i].peak;
+  }
+  return p->n_programs > 0;
+}
+
+static const char *call_text(Arena *arena, const EntryPoint *entry,
+                             const ProgramCall *call) {
+  const ProgramStage *stage = &entry->stages.data[call->stage];
+  if (call->kind != CALL_segment)
+    return arena_printf(arena, "a message of %s",
+                        entry->edges.data[call->edge].path);
+  TokenKind kind = stage->segments.data[call->segment].kind;
+  if (token_info(kind)->is_of_step)
+    return arena_printf(arena, "%d%s", stage->number, token_info(kind)->text);
+  return arena_printf(arena, "%d%s%d", stage->number, token_info(kind)->text,
+                      call->registers[REGISTER_microbatch]);
+}
+
+/* A program whose proof holds never comes here. */
+static void report_stuck(const Priced *p) {
+  Module *module = p->c->module;
+  for (int i = 0; i < p->price.n_stuck; i++) {
+    PriceWait wait = p->price.stuck[i];
+    const EntryPoint *step = priced_program(p, wait.class)->step;
+    diag(module->diags, DIAG_schedule_deadlock, SPAN_NONE,
+         (int)p->price.classes[wait.class].first_rank,
+         call_text(module->arena, step, &step->timeline.data[wait.call]));
+  }
+}
+
 /* ---- public ---- */
+
+const PricedProgram *priced_program(const Priced *p, int class) {
+  return &p->programs[p->price.classes[class].program];
+}
+
+const char *priced_node_path(const PricedNode *at) {
+  return at->edge ? at->edge->path : priced_path(at->node);
+}
+
+const char *priced_node_name(const PricedNode *at) {
+  return at->edge ? "message" : op_info(at->node->op)->name;
+}
+
+Phase priced_node_phase(const PricedNode *at) {
+  if (!at->edge) return (Phase)at->node->phase;
+  switch (at->edge->to_kind) {
+  case TOKEN_forward: return PHASE_forward;
+  case TOKEN_update: return PHASE_update;
+  default: return at->edge->is_of_step ? PHASE_forward : PHASE_input_gradient;
+  }
+}
+
+Bytes priced_node_sent(const PricedNode *at) {
+  return at->edge ? at->edge->bytes : node_sent_bytes(at->graph, at->id);
+}
 
 const char *priced_path(const Node *node) {
   static const char *const prefixes[] = {"grad.", "optimizer."};
@@ -129,18 +237,36 @@ Ps priced_length(const StreamSpan *span) {
 
 const char *priced_devices(Arena *arena, const Priced *p) {
   Text names = text_create(arena);
-  for (int i = 0; i < p->price.n_classes; i++)
-    text_printf(&names, "%s%s", i ? ", " : "",
-                p->price.classes[i].group->device->name);
+  const ClusterGroup *last = NULL;
+  for (int i = 0; i < p->price.n_classes; i++) {
+    const ClusterGroup *group = p->price.classes[i].group;
+    if (group != last)
+      text_printf(&names, "%s%s", last ? ", " : "", group->device->name);
+    last = group;
+  }
   return text_string(&names);
 }
 
-const char *priced_queue_name(Arena *arena, const Priced *p, int queue) {
-  const InstructionQueue *of = &p->stage->instructions->queues.data[queue];
+/* ---- queues ---- */
+
+int priced_queues(const Priced *p, int class) {
+  return p->price.classes[class].n_queues;
+}
+
+static const char *message_queue_name(Arena *arena, const PriceQueue *queue) {
+  return arena_printf(arena, "%s rank %+d",
+                      queue->direction == LINK_out ? "to" : "from",
+                      queue->peer);
+}
+
+const char *priced_queue_name(Arena *arena, const Priced *p, int class,
+                              int queue) {
+  const PriceQueue *of = &p->price.classes[class].queues[queue];
   const Mesh *mesh = &p->stage->graph->mesh;
+  if (of->peer != 0) return message_queue_name(arena, of);
   Text name = text_create(arena);
-  text_add(&name, queue_name(of->kind));
-  AxisSet axes = axis_list_set(of->axes);
+  text_add(&name, queue_name(of->queue.kind));
+  AxisSet axes = axis_list_set(of->queue.axes);
   for (int a = 0, n = 0; a < mesh->n_axes; a++)
     if (axes >> a & 1)
       text_printf(&name, "%s%s", n++ ? "," : " of ", mesh->axes[a].name);
@@ -171,14 +297,11 @@ bool driver_price(const Compilation *c, const PriceRequest *request,
   Module *module = c->module;
   *out = (Priced){.c = c,
                   .cluster = request->cluster ? request->cluster : c->cluster,
-                  .step = driver_training_step(c),
-                  .peak = driver_arena_bytes(c),
                   .pinned = c->plan ? c->plan->memory_bytes : 0};
   out->model.profile = request->profile;
   out->model.without = request->without;
   out->model.curves = request->curves;
-  if (!check_model(c)) return false;
-  out->stage = entry_point_stage(out->step);
+  if (!check_model(c) || !find_programs(out)) return false;
   out->slice =
       cluster_slice(module->arena, out->cluster, request->first_rank, c->ranks);
   if (!driver_cost_model(c, &out->slice, &out->model)) return false;
@@ -186,8 +309,13 @@ bool driver_price(const Compilation *c, const PriceRequest *request,
   if (request->wants_spans)
     add_spans(module->arena, out);
   else
-    out->price = price_program(module->arena, out->step, &out->model,
-                               &out->slice, NULL, NULL);
+    out->price = price_step(out, NULL, NULL);
+  if (out->price.n_stuck > 0) {
+    report_stuck(out);
+    return false;
+  }
+  out->step = priced_program(out, out->price.slowest)->step;
+  out->stage = &out->step->stages.data[0];
   out->memory = least_memory(out);
   driver_end_station(c->options, "price", begin);
   if (out->model.profile) note_cores(out);

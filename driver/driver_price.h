@@ -25,34 +25,51 @@ typedef struct QueueSpan {
   Ps begin, end;
 } QueueSpan;
 
+typedef struct PricedNode PricedNode;
+
 typedef struct PricedClass {
+  const PricedNode *nodes; /* by instruction of a span */
   VEC(StreamSpan) stream;
   VEC(QueueSpan) queues; /* spans in the order of their ends */
 } PricedClass;
 
-/* The node of an instruction, and the one of the entry point that it belongs
- * to: inside the loop of a scan that is the scan. */
-typedef struct PricedNode {
+/* The node of an instruction, and the one of the stage that it belongs to:
+ * inside the loop of a scan that is the scan.  Or a message. */
+struct PricedNode {
+  const ProgramStage *stage;
   const Graph *graph; /* NULL means that the instruction has no node */
   const Node *node;
   int id, outer;
-} PricedNode;
+  bool is_clear;           /* zeros are written to its results */
+  const ProgramEdge *edge; /* that of a message; else NULL */
+};
+
+/* The training step of a class of ranks that run the same stages. */
+typedef struct PricedProgram {
+  const RankProgram *program;
+  const EntryPoint *step;
+  RankRange ranks;
+  Bytes peak; /* the arena of a rank */
+  /* Counted as price_programs does; NULL without spans. */
+  PricedNode *nodes;
+} PricedProgram;
 
 typedef struct Priced {
   const Compilation *c;
   const Cluster *cluster; /* the cluster after --what-if */
   ClusterSlice slice;     /* its ranks, as a part of the cluster */
   CostModel model;
-  const EntryPoint *step;    /* the training step */
-  const ProgramStage *stage; /* its stage */
-  Bytes peak;                /* the arena of a rank */
+  int n_programs;
+  PricedProgram *programs; /* in the order of their ranks */
+  /* That of the slowest class, and its first stage. */
+  const EntryPoint *step;
+  const ProgramStage *stage;
+  Bytes peak;   /* the largest arena of a rank */
   Bytes pinned; /* memory that the plan allows; 0 means that it says nothing */
   Bytes memory; /* memory of the least device, or less if the plan says so */
   Price price;
-  /* Nodes by instruction; these and the next fields are there with spans only.
-   */
-  PricedNode *nodes; /* costs of nodes, by instruction */
-  int n_classes;     /* classes of ranks, as in the price */
+  /* These are there with spans only. */
+  int n_classes; /* classes of ranks, as in the price */
   PricedClass *classes;
 } Priced;
 
@@ -79,14 +96,23 @@ PriceRequest priced_request(const Priced *p);
 /* Returns the class that takes as long as the step.  Returns NULL if there are
  * no spans. */
 const PricedClass *priced_slowest(const Priced *p);
+/* Returns the program of a class. */
+const PricedProgram *priced_program(const Priced *p, int class);
 /* Returns the path of the value that a node belongs to: "grad." and
  * "optimizer." are what its phase says. */
 const char *priced_path(const Node *node);
+/* Return these of a node or a message, which is in the pass that reads it. */
+const char *priced_node_path(const PricedNode *at);
+const char *priced_node_name(const PricedNode *at); /* "dot" */
+Phase priced_node_phase(const PricedNode *at);
+Bytes priced_node_sent(const PricedNode *at);
 Ps priced_length(const StreamSpan *span);
 /* Returns the devices of the ranks: "a100_80g", or "a100_80g, v100_16g". */
 const char *priced_devices(Arena *arena, const Priced *p);
-/* Returns the name of a queue: "bulk", or "bulk of data" where queues are those
- * of a group. */
-const char *priced_queue_name(Arena *arena, const Priced *p, int queue);
+/* Returns the name of a queue of a class: "bulk", "bulk of data" where queues
+ * are those of a group, or "to rank +4" for messages. */
+const char *priced_queue_name(Arena *arena, const Priced *p, int class,
+                              int queue);
+int priced_queues(const Priced *p, int class);
 
 #endif

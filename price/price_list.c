@@ -118,7 +118,9 @@ static void find_classes(Pricing *p, const PriceProgram *programs) {
                        .first_rank = programs[i].ranks.first + of->first,
                        .group = of->group,
                        .model = &p->programs[i].models[g],
-                       .ranks = (int)of->n};
+                       .ranks = (int)of->n,
+                       .n_queues = p->programs[i].queues.n,
+                       .queues = p->programs[i].queues.data};
     }
 }
 
@@ -325,7 +327,7 @@ Price price_programs(Arena *arena, const PriceProgram *programs, int n,
   for (int i = 0; i < n; i++) {
     ranks[i] = programs[i].ranks;
     begin_program(&p, &programs[i], i);
-    if (p.programs[i].n_queues > n_queues) n_queues = p.programs[i].n_queues;
+    if (p.programs[i].queues.n > n_queues) n_queues = p.programs[i].queues.n;
   }
   p.links = shared_links_of(arena, slice, ranks, n, n_queues,
                             cost_counts(model, COST_contention));

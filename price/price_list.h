@@ -9,6 +9,13 @@
 #include "ir/program.h"
 #include "price/shared_links.h"
 
+/* A queue of a rank: of a stage's list, or of messages in one direction. */
+typedef struct PriceQueue {
+  InstructionQueue queue;
+  int peer; /* messages: number of the other rank minus that of its own; or 0 */
+  LinkDirection direction;
+} PriceQueue;
+
 /* The ranks of one group of the cluster that run one program.  The parts add up
  * to a step of theirs. */
 typedef struct PriceClass {
@@ -17,6 +24,8 @@ typedef struct PriceClass {
   const ClusterGroup *group;
   const CostModel *model; /* model of its devices */
   int ranks;
+  int n_queues;
+  const PriceQueue *queues;
   /* Begin of its last step, after the first class has begun its own. */
   Ps begin;
   Ps step;

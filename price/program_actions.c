@@ -409,45 +409,40 @@ int program_find_stage(const EntryPoint *entry, int number) {
 
 /* ---- queues ---- */
 
-typedef VEC(InstructionQueue) Queues;
-
 /* Stages of a rank share queues of one kind and process group. */
-static int find_queue(Arena *arena, Queues *queues, InstructionQueue queue) {
-  for (int q = 0; q < queues->n; q++)
-    if (queues->data[q].kind == queue.kind &&
-        queues->data[q].axes == queue.axes)
-      return q;
-  vec_push(arena, queues, queue);
-  return queues->n - 1;
+static int find_queue(const ProgramActions *p, PriceQueue like) {
+  int q = 0;
+  while (q < p->queues.n && (p->queues.data[q].queue.kind != like.queue.kind ||
+                             p->queues.data[q].queue.axes != like.queue.axes ||
+                             p->queues.data[q].peer != like.peer ||
+                             p->queues.data[q].direction != like.direction))
+    q++;
+  return q;
 }
 
-static int find_peer(const ProgramActions *p, int peer,
-                     LinkDirection direction) {
-  int i = 0;
-  while (i < p->peers.n && (p->peers.data[i].peer != peer ||
-                            p->peers.data[i].direction != direction))
-    i++;
-  return i;
-}
-
-static void add_peers(ProgramActions *p) {
-  for (int at = 0; at < p->entry->timeline.n; at++) {
-    const ProgramCall *call = &p->entry->timeline.data[at];
-    if (call->kind != CALL_send && call->kind != CALL_receive) continue;
-    LinkDirection direction = call->kind == CALL_send ? LINK_out : LINK_in;
-    if (find_peer(p, call->peer, direction) == p->peers.n)
-      vec_push(p->arena, &p->peers, (PeerQueue){call->peer, direction});
-  }
+static int add_queue(ProgramActions *p, PriceQueue queue) {
+  int q = find_queue(p, queue);
+  if (q == p->queues.n) vec_push(p->arena, &p->queues, queue);
+  return q;
 }
 
 int program_message_queue(const ProgramActions *p, int peer,
                           LinkDirection direction) {
-  return p->n_queues - p->peers.n + find_peer(p, peer, direction);
+  return find_queue(p, (PriceQueue){.peer = peer, .direction = direction});
+}
+
+static void add_message_queues(ProgramActions *p) {
+  for (int at = 0; at < p->entry->timeline.n; at++) {
+    const ProgramCall *call = &p->entry->timeline.data[at];
+    if (call->kind == CALL_send)
+      add_queue(p, (PriceQueue){.peer = call->peer, .direction = LINK_out});
+    if (call->kind == CALL_receive)
+      add_queue(p, (PriceQueue){.peer = call->peer, .direction = LINK_in});
+  }
 }
 
 void program_actions_prepare(ProgramActions *p) {
   int n_stages = p->entry->stages.n, id = 0;
-  Queues queues = {0};
   p->queue_of = ARENA_ARRAY(p->arena, int *, n_stages);
   p->first_id = ARENA_ARRAY(p->arena, int, n_stages);
   p->actions = ARENA_ARRAY(p->arena, SimActions, p->slice.n_groups);
@@ -457,9 +452,9 @@ void program_actions_prepare(ProgramActions *p) {
     id += list->instructions.n;
     p->queue_of[s] = ARENA_ARRAY(p->arena, int, list->queues.n);
     for (int q = 0; q < list->queues.n; q++)
-      p->queue_of[s][q] = find_queue(p->arena, &queues, list->queues.data[q]);
+      p->queue_of[s][q] =
+          add_queue(p, (PriceQueue){.queue = list->queues.data[q]});
   }
   p->first_call_id = id;
-  add_peers(p);
-  p->n_queues = queues.n + p->peers.n;
+  add_message_queues(p);
 }

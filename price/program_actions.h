@@ -7,6 +7,7 @@
 #include "ir/program.h"
 #include "price/collectives.h"
 #include "price/messages.h"
+#include "price/price_list.h"
 
 typedef VEC(SimAction) SimActions;
 
@@ -18,12 +19,6 @@ typedef struct ProgramFigures {
   Ps measured, launches;
 } ProgramFigures;
 
-/* A queue of messages in one direction, between a rank and another one. */
-typedef struct PeerQueue {
-  int peer; /* number of the other rank minus that of its own */
-  LinkDirection direction;
-} PeerQueue;
-
 /* An entry point with the ranks that run it.  The ranks of each group of the
  * cluster are a class: one program, launches with the times of their device. */
 typedef struct ProgramActions {
@@ -34,8 +29,7 @@ typedef struct ProgramActions {
   const CostModel *models; /* by class, which are the groups of the slice */
   SimActions *actions;     /* by class */
   int **queue_of; /* by stage: queues of the rank, by queue of the list */
-  VEC(PeerQueue) peers;
-  int n_queues;
+  VEC(PriceQueue) queues;
   const SharedLinks *links;
   SimTransfers *transfers; /* of all programs */
   int *first_id;           /* by stage: identifier of its first instruction */

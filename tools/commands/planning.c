@@ -39,15 +39,24 @@ typedef struct Parts {
   Part *parts; /* by trial */
 } Parts;
 
-/* A hash of what a rank executes. */
-static uint64_t program_of(const Priced *priced) {
-  const InstructionList *list = priced->stage->instructions;
-  uint64_t hash = graph_hash(priced->stage->graph);
+static uint64_t hash_stage(const ProgramStage *stage, uint64_t hash) {
+  const InstructionList *list = stage->instructions;
+  uint64_t of_graph = graph_hash(stage->graph);
+  hash = hash_bytes(&of_graph, sizeof of_graph, hash);
   for (int i = 0; i < list->instructions.n; i++) {
     const Instruction *of = &list->instructions.data[i];
     const int words[] = {(int)of->kind, of->node, of->collective, of->queue};
     hash = hash_bytes(words, sizeof words, hash);
   }
+  return hash;
+}
+
+/* A hash of what the ranks execute. */
+static uint64_t program_of(const Priced *priced) {
+  uint64_t hash = 0;
+  for (int i = 0; i < priced->n_programs; i++)
+    for (int s = 0; s < priced->programs[i].step->stages.n; s++)
+      hash = hash_stage(&priced->programs[i].step->stages.data[s], hash);
   return hash;
 }
 

@@ -37,6 +37,15 @@ void priced_print_profile_json(Text *out, const Priced *priced) {
   text_add(out, "}");
 }
 
+/* The part of a step in which the class waits for other stages. */
+static double bubble(const PriceClass *class) {
+  return share(class->parts[COST_message], class->step);
+}
+
+static Bytes peak_of(const Priced *s, const PriceClass *class) {
+  return s->programs[class->program].peak;
+}
+
 /* The bytes that a rank of this class may use. */
 static Bytes memory_of(const Priced *s, const PriceClass *class) {
   Bytes memory = device_usable_memory(class->group->device);
@@ -46,17 +55,18 @@ static Bytes memory_of(const Priced *s, const PriceClass *class) {
 static Bytes missing_bytes(const Priced *s) {
   Bytes most = 0;
   for (int i = 0; i < s->price.n_classes; i++) {
-    Bytes missing = s->peak - memory_of(s, &s->price.classes[i]);
+    const PriceClass *class = &s->price.classes[i];
+    Bytes missing = peak_of(s, class) - memory_of(s, class);
     if (missing > most) most = missing;
   }
   return most;
 }
 
 static void print_memory(Text *out, const Priced *s, const PriceClass *class) {
-  Bytes memory = memory_of(s, class);
+  Bytes memory = memory_of(s, class), peak = peak_of(s, class);
   Bytes reserve = class->group->device->values[DEVICE_reserve];
   text_printf(out, "memory: %s of %s",
-              text_quantity(out->arena, (double)s->peak, "B"),
+              text_quantity(out->arena, (double)peak, "B"),
               text_quantity(out->arena, (double)memory, "B"));
   if (memory == s->pinned)
     text_add(out, ", which the plan allows");
@@ -64,24 +74,53 @@ static void print_memory(Text *out, const Priced *s, const PriceClass *class) {
     text_printf(out, ", without %s of driver and communication library",
                 text_quantity(out->arena, (double)reserve, "B"));
   text_add(out, ": ");
-  if (s->peak <= memory)
+  if (peak <= memory)
     text_add(out, "fits\n");
   else
     text_printf(out, "does not fit, %s are missing\n",
-                text_quantity(out->arena, (double)(s->peak - memory), "B"));
+                text_quantity(out->arena, (double)(peak - memory), "B"));
 }
 
 /* The entry point that decides, where it is not the training step. */
 static void print_largest(Text *out, const Priced *s) {
   const EntryPoint *largest = driver_largest(s->c);
-  if (largest == s->step) return;
+  if (largest->id == ENTRY_train) return;
   text_printf(out, "the entry point '%s' needs it, a training step %s\n",
               largest->name,
               text_quantity(out->arena,
                             (double)s->stage->assignment->arena_bytes, "B"));
 }
 
+/* "stage 0", or "stages 0 and 4". */
+static const char *stages_text(const Text *out, const EntryPoint *step) {
+  Text text = text_create(out->arena);
+  int n = step->stages.n;
+  text_add(&text, n > 1 ? "stages " : "stage ");
+  for (int i = 0; i < n; i++)
+    text_printf(&text, "%s%d",
+                i == 0      ? ""
+                : i + 1 < n ? ", "
+                            : " and ",
+                step->stages.data[i].number);
+  return text_string(&text);
+}
+
+static void print_stages(Text *out, const Priced *s, const PriceClass *class) {
+  text_printf(out, "ranks %lld", (long long)class->first_rank);
+  if (class->ranks > 1)
+    text_printf(out, "..%lld", (long long)class->first_rank + class->ranks - 1);
+  text_printf(out, ", %s (%s): compute %s, wait %s, bubble %.1f %%; ",
+              stages_text(out, s->programs[class->program].step),
+              class->group->device->name, milliseconds(out, class->compute),
+              milliseconds(out, class->exposed), 100 * bubble(class));
+  print_memory(out, s, class);
+}
+
 static void print_class(Text *out, const Priced *s, const PriceClass *class) {
+  if (s->n_programs > 1) {
+    print_stages(out, s, class);
+    return;
+  }
   text_printf(out, "%d ranks of %s (%s): compute %s, wait %s; ", class->ranks,
               class->group->name, class->group->device->name,
               milliseconds(out, class->compute),
@@ -133,6 +172,34 @@ void priced_print(Text *out, const Priced *s) {
   print_largest(out, s);
 }
 
+static void print_json_stages(Text *out, const Priced *s,
+                              const PriceClass *class) {
+  const EntryPoint *step = s->programs[class->program].step;
+  text_printf(out, ",\"first_rank\":%lld,\"stages\":[",
+              (long long)class->first_rank);
+  for (int i = 0; i < step->stages.n; i++)
+    text_printf(out, "%s%d", i ? "," : "", step->stages.data[i].number);
+  text_add(out, "],\"bubble\":");
+  text_add_real(out, bubble(class));
+}
+
+/* The values that pass between stages, with the bytes of a message of a rank.
+ */
+static void print_json_edges(Text *out, const Priced *s) {
+  const EntryPoint *step = s->programs[0].step;
+  text_add(out, "\"edges\":[");
+  for (int i = 0; i < step->edges.n; i++) {
+    const ProgramEdge *edge = &step->edges.data[i];
+    text_printf(out, "%s{\"from\":%d,\"to\":%d,\"path\":", i ? "," : "",
+                edge->from, edge->to);
+    text_add_json(out, edge->path);
+    text_printf(out, ",\"bytes\":%lld,\"period\":\"%s\"}",
+                (long long)edge->bytes,
+                edge->is_of_step ? "step" : "microbatch");
+  }
+  text_add(out, "],");
+}
+
 static void print_json_class(Text *out, const Priced *s, int i) {
   const PriceClass *class = &s->price.classes[i];
   text_printf(out,
@@ -140,11 +207,12 @@ static void print_json_class(Text *out, const Priced *s, int i) {
               "\"peak_bytes\":%lld,\"memory_bytes\":%lld,"
               "\"reserve_bytes\":%lld,\"compute_s\":",
               i ? "," : "", i, class->group->device->name, class->ranks,
-              (long long)s->peak, (long long)memory_of(s, class),
+              (long long)peak_of(s, class), (long long)memory_of(s, class),
               (long long)class->group->device->values[DEVICE_reserve]);
   text_add_real(out, (double)class->compute * 1e-12);
   text_add(out, ",\"exposed_comm_s\":");
   text_add_real(out, (double)class->exposed * 1e-12);
+  if (s->n_programs > 1) print_json_stages(out, s, class);
   text_add(out, "}");
 }
 
@@ -169,13 +237,16 @@ void priced_print_json(Text *out, const Priced *s) {
                 cost_term_info((CostTerm)part)->name);
     text_add_real(out, (double)price->parts[part] * 1e-12);
   }
-  text_printf(out,
-              "},\"fits\":%s,\"missing_bytes\":%lld,\"bubble\":0,"
-              "\"bytes_sent\":%lld,\"ranks\":[",
-              missing > 0 ? "false" : "true", (long long)missing,
-              (long long)price->sent);
+  text_printf(out, "},\"fits\":%s,\"missing_bytes\":%lld,\"bubble\":",
+              missing > 0 ? "false" : "true", (long long)missing);
+  if (price->has_messages)
+    text_add_real(out, bubble(&price->classes[price->slowest]));
+  else
+    text_add(out, "0");
+  text_printf(out, ",\"bytes_sent\":%lld,\"ranks\":[", (long long)price->sent);
   for (int i = 0; i < price->n_classes; i++) print_json_class(out, s, i);
   text_add(out, "],");
+  if (s->step->edges.n > 0) print_json_edges(out, s);
   show_entry_points(out, s->c, true);
   if (!unchecked_device(s)) print_errors_json(out);
   priced_print_profile_json(out, s);

@@ -69,7 +69,7 @@ static void add_stream(const Terms *terms, const PricedClass *class) {
   Explanation *e = terms->e;
   for (int i = 0; i < class->stream.n; i++) {
     const StreamSpan *span = &class->stream.data[i];
-    const PricedNode *at = &e->priced->nodes[span->instruction];
+    const PricedNode *at = &class->nodes[span->instruction];
     if (!at->node || !counts(terms, at->node)) continue;
     Ps time = priced_length(span);
     PhaseTerm *phase = &e->phases[at->node->phase];
@@ -82,7 +82,7 @@ static void add_stream(const Terms *terms, const PricedClass *class) {
 static void add_queues(const Terms *terms, const PricedClass *class) {
   for (int i = 0; i < class->queues.n; i++) {
     const QueueSpan *span = &class->queues.data[i];
-    const PricedNode *at = &terms->e->priced->nodes[span->instruction];
+    const PricedNode *at = &class->nodes[span->instruction];
     if (!at->node || !counts(terms, at->node)) continue;
     TransferTerm *term = find_transfer(terms->e, at->node);
     term->n++;

@@ -74,7 +74,8 @@ static void add_times(PathSum *sum, const Priced *p) {
   const PricedClass *class = priced_slowest(p);
   for (int i = 0; class && i < class->stream.n; i++) {
     const StreamSpan *span = &class->stream.data[i];
-    PathRow *row = path_row(sum, priced_path(p->nodes[span->instruction].node));
+    PathRow *row =
+        path_row(sum, priced_node_path(&class->nodes[span->instruction]));
     row->parts[span->part] += priced_length(span) - span->taken;
     row->parts[COST_interference] += span->taken;
     row->time += priced_length(span);
@@ -94,7 +95,8 @@ static void add_memory(PathSum *sum, const Priced *p) {
   int n;
   const MemoryValue *values =
       memory_values(sum->arena, graph, p->stage->assignment, target, &n);
-  const PersistentBuffers *persistent = &driver_only_program(p->c)->persistent;
+  const PersistentBuffers *persistent =
+      &priced_program(p, p->price.slowest)->program->persistent;
   for (int i = 0; i < persistent->buffers.n; i++) {
     const PersistentBuffer *buffer = &persistent->buffers.data[i];
     path_row(sum, stored_path(buffer))->persistent += buffer->bytes;

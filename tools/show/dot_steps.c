@@ -100,7 +100,9 @@ static void add_times(Dot *d) {
   const PricedClass *class = priced_slowest(d->p);
   for (int i = 0; i < class->stream.n; i++) {
     const StreamSpan *span = &class->stream.data[i];
-    int box = d->box_of[d->p->nodes[span->instruction].outer];
+    const PricedNode *at = &class->nodes[span->instruction];
+    if (at->stage != d->p->stage || at->outer < 0) continue;
+    int box = d->box_of[at->outer];
     if (box >= 0) d->boxes.data[box].time += priced_length(span);
   }
 }

@@ -51,7 +51,8 @@ bool inspect_rates(Inspection *out) {
 static void add_kinds(Arena *arena, Inspection *out) {
   const Priced *p = out->priced;
   Bytes bytes[N_ROLES] = {0};
-  const PersistentBuffers *persistent = &driver_only_program(p->c)->persistent;
+  const PricedProgram *program = priced_program(p, p->price.slowest);
+  const PersistentBuffers *persistent = &program->program->persistent;
   for (int i = 0; i < persistent->buffers.n; i++)
     bytes[persistent->buffers.data[i].role] +=
         persistent->buffers.data[i].bytes;
@@ -66,8 +67,8 @@ static void add_kinds(Arena *arena, Inspection *out) {
                (KindRow){peak_kind_name((PeakKind)k),
                          peak_kind_words((PeakKind)k), out->peak.bytes[k],
                          out->peak.most[k], false});
-  out->others = p->peak - p->stage->assignment->arena_bytes;
-  out->holes = p->peak - out->others;
+  out->others = program->peak - p->stage->assignment->arena_bytes;
+  out->holes = program->peak - out->others;
   for (int i = 0; i < out->kinds.n; i++)
     out->holes -= out->kinds.data[i].at_peak;
 }

@@ -56,7 +56,8 @@ static void add_costs(Tool *tool, const Priced *p, PlanLines *lines) {
     const StreamSpan *wait = &class->stream.data[i - class->queues.n];
     if (!is_queue && !wait->is_wait) continue;
     const PricedNode *at =
-        &p->nodes[is_queue ? sent->instruction : wait->instruction];
+        &class->nodes[is_queue ? sent->instruction : wait->instruction];
+    if (at->edge) continue; /* of no line */
     intptr_t row = (intptr_t)map_get(seen, at->node);
     if (!row) {
       Span pin =

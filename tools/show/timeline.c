@@ -20,7 +20,7 @@
 typedef struct BarSpan {
   Ps begin, end, taken;
   CostTerm part;
-  const Node *node;
+  const PricedNode *at;
 } BarSpan;
 
 typedef struct BarMaker {
@@ -39,14 +39,15 @@ static void add_bar(BarMaker *m, const BarSpan *span) {
   TimelineLane *lane = m->lane;
   TimelineBar *last =
       lane->bars.n > 0 ? &lane->bars.data[lane->bars.n - 1] : NULL;
-  const char *path = priced_path(span->node);
+  const char *path = priced_node_path(span->at);
   Ps length = span->end - span->begin;
   /* Two that follow each other closely, and are both short. */
   bool is_joined = last && last->end - last->begin < m->column &&
                    length < m->column && span->begin - last->end < m->column;
   if (!is_joined) {
-    TimelineBar bar = {
-        .begin = span->begin, .phase = span->node->phase, .first = path};
+    TimelineBar bar = {.begin = span->begin,
+                       .phase = priced_node_phase(span->at),
+                       .first = path};
     vec_push(m->arena, &lane->bars, bar);
     last = &lane->bars.data[lane->bars.n - 1];
     memset(m->phases, 0, sizeof m->phases);
@@ -56,7 +57,7 @@ static void add_bar(BarMaker *m, const BarSpan *span) {
   last->last = path;
   last->parts[span->part] += length - span->taken;
   last->parts[COST_interference] += span->taken;
-  choose_phase(m, last, span->node->phase, length);
+  choose_phase(m, last, priced_node_phase(span->at), length);
 }
 
 /* The part of it that lies between two moments; false: nothing does. */
@@ -69,8 +70,8 @@ static bool clip(BarSpan *span, Ps begin, Ps end) {
   return true;
 }
 
-static CostTerm transfer_part(Op op) {
-  int term = cost_term_find(op_info(op)->name);
+static CostTerm transfer_part(const PricedNode *at) {
+  int term = cost_term_find(priced_node_name(at));
   return term < 0 ? COST_all_reduce : (CostTerm)term;
 }
 
@@ -79,7 +80,7 @@ static void fill_stream(BarMaker *m, const Priced *p, const Timeline *of) {
   for (int i = 0; i < class->stream.n; i++) {
     const StreamSpan *span = &class->stream.data[i];
     BarSpan bar = {span->begin, span->end, span->taken, span->part,
-                   p->nodes[span->instruction].node};
+                   &class->nodes[span->instruction]};
     if (clip(&bar, of->begin, of->end)) add_bar(m, &bar);
   }
 }
@@ -90,15 +91,15 @@ static void fill_queue(BarMaker *m, const Priced *p, const Timeline *of,
   for (int i = 0; i < class->queues.n; i++) {
     const QueueSpan *span = &class->queues.data[i];
     if (span->queue != queue) continue;
-    const Node *node = p->nodes[span->instruction].node;
-    BarSpan bar = {span->begin, span->end, 0, transfer_part(node->op), node};
+    const PricedNode *at = &class->nodes[span->instruction];
+    BarSpan bar = {span->begin, span->end, 0, transfer_part(at), at};
     if (clip(&bar, of->begin, of->end)) add_bar(m, &bar);
   }
 }
 
 static Timeline make_timeline(Arena *arena, const Priced *p, int class,
                               Ps begin, Ps end, const char *title) {
-  int n_queues = p->stage->instructions->queues.n;
+  int n_queues = priced_queues(p, class);
   Timeline out = {.title = title,
                   .class = class,
                   .begin = begin,
@@ -106,7 +107,8 @@ static Timeline make_timeline(Arena *arena, const Priced *p, int class,
                   .n_lanes = 1 + n_queues};
   out.lanes = ARENA_ARRAY(arena, TimelineLane, out.n_lanes);
   for (int i = 0; i < out.n_lanes; i++) {
-    out.lanes[i].name = i ? priced_queue_name(arena, p, i - 1) : "stream";
+    out.lanes[i].name =
+        i ? priced_queue_name(arena, p, class, i - 1) : "stream";
     BarMaker m = {.arena = arena,
                   .lane = &out.lanes[i],
                   .column = (end - begin) / TIMELINE_COLUMNS};
@@ -158,7 +160,7 @@ static Repeat most_costly_repeat(Arena *arena, const Priced *p,
   Repeat best = {0};
   for (int i = 0; i < class->stream.n; i++) {
     const StreamSpan *span = &class->stream.data[i];
-    const char *path = priced_path(p->nodes[span->instruction].node);
+    const char *path = priced_node_path(&class->nodes[span->instruction]);
     Name name;
     int64_t index;
     if (!path_iteration(p->c->module->names, path, &name, &index)) continue;
@@ -179,9 +181,8 @@ static Repeat most_costly_repeat(Arena *arena, const Priced *p,
   return best;
 }
 
-static bool is_in_block(const Priced *p, const StreamSpan *span, Name block,
+static bool is_in_block(const Priced *p, const Node *node, Name block,
                         int64_t wanted, bool is_forward) {
-  const Node *node = p->nodes[span->instruction].node;
   bool fits = is_forward ? node->phase == PHASE_forward
                          : node->phase == PHASE_input_gradient ||
                                node->phase == PHASE_weight_gradient;
@@ -194,12 +195,12 @@ static bool is_in_block(const Priced *p, const StreamSpan *span, Name block,
 }
 
 /* A launch of the block in this pass. */
-static bool is_work_of(const Priced *p, const StreamSpan *span, Name block,
-                       int64_t index, bool is_forward) {
-  const InstructionList *list = p->stage->instructions;
-  return !span->is_wait &&
-         list->instructions.data[span->instruction].kind == INSTRUCTION_run &&
-         is_in_block(p, span, block, index, is_forward);
+static bool is_work_of(const Priced *p, const PricedClass *class,
+                       const StreamSpan *span, Name block, int64_t index,
+                       bool is_forward) {
+  const PricedNode *at = &class->nodes[span->instruction];
+  return !span->is_wait && at->node && !at->is_clear &&
+         is_in_block(p, at->node, block, index, is_forward);
 }
 
 /* Around its longest launch, up to gaps that are longer than all of its work:
@@ -211,7 +212,7 @@ static bool find_block(const Priced *p, const PricedClass *class, Name block,
   const StreamSpan *spans = class->stream.data;
   Ps work = 0;
   for (int i = 0; i < n; i++) {
-    if (!is_work_of(p, &spans[i], block, index, is_forward)) continue;
+    if (!is_work_of(p, class, &spans[i], block, index, is_forward)) continue;
     work += priced_length(&spans[i]);
     if (longest < 0 ||
         priced_length(&spans[i]) > priced_length(&spans[longest]))
@@ -222,10 +223,11 @@ static bool find_block(const Priced *p, const PricedClass *class, Name block,
     work /= p->c->plan->microbatches;
   *begin = spans[longest].begin, *end = spans[longest].end;
   for (int i = longest; i >= 0 && *begin - spans[i].end <= work; i--)
-    if (is_work_of(p, &spans[i], block, index, is_forward))
+    if (is_work_of(p, class, &spans[i], block, index, is_forward))
       *begin = spans[i].begin;
   for (int i = longest; i < n && spans[i].begin - *end <= work; i++)
-    if (is_work_of(p, &spans[i], block, index, is_forward)) *end = spans[i].end;
+    if (is_work_of(p, class, &spans[i], block, index, is_forward))
+      *end = spans[i].end;
   return true;
 }
 
@@ -246,6 +248,9 @@ Timeline *timelines_of(Arena *arena, const Priced *p, int *out_n) {
     const char *title =
         p->n_classes == 1
             ? arena_printf(arena, "A step of all %d ranks", p->c->ranks)
+        : p->n_programs > 1
+            ? arena_printf(arena, "A step of %d ranks from rank %lld on",
+                           class->ranks, (long long)class->first_rank)
             : arena_printf(arena, "A step of the %d ranks of %s (%s)",
                            class->ranks, class->group->name,
                            class->group->device->name);
@@ -321,8 +326,9 @@ MemoryMoment *memory_over_time(Arena *arena, const Priced *p, int *out_n) {
   int last = p->stage->graph->nodes.n;
   for (int i = 0; i < class->stream.n; i++) {
     const StreamSpan *span = &class->stream.data[i];
-    int node = p->nodes[span->instruction].outer;
-    if (span->is_wait || node < 0) continue;
+    const PricedNode *of = &class->nodes[span->instruction];
+    int node = of->outer;
+    if (span->is_wait || node < 0 || of->stage != p->stage) continue;
     MemoryMoment moment = {.time = span->begin - begin};
     memcpy(moment.bytes, live[fullest_node(live, last, node)].bytes,
            sizeof moment.bytes);

@@ -39,19 +39,24 @@ static void add_track(Text *out, int class, int track, const char *name) {
               class, track, name);
 }
 
+static const char *path_of(const PricedNode *at) {
+  const char *path = at->edge ? at->edge->path : at->node->path;
+  return path ? path : "";
+}
+
 static void add_stream(Text *out, const Priced *p, int class) {
   const PricedClass *of = &p->classes[class];
   for (int i = 0; i < of->stream.n; i++) {
     const StreamSpan *span = &of->stream.data[i];
-    const Node *node = p->nodes[span->instruction].node;
-    const char *path = node->path ? node->path : "";
+    const PricedNode *at = &of->nodes[span->instruction];
+    const char *path = path_of(at);
     add_event(out, class, 0,
               span->is_wait ? arena_printf(out->arena, "wait: %s", path) : path,
               span->begin, span->end);
     text_printf(out,
                 ",\"args\":{\"phase\":\"%s\",\"operator\":\"%s\","
                 "\"part\":\"%s\"",
-                phase_words(node->phase), op_info(node->op)->name,
+                phase_words(priced_node_phase(at)), priced_node_name(at),
                 cost_term_info(span->part)->name);
     if (span->taken > 0) {
       text_add(out, ",\"interference_us\":");
@@ -65,30 +70,36 @@ static void add_queues(Text *out, const Priced *p, int class) {
   const PricedClass *of = &p->classes[class];
   for (int i = 0; i < of->queues.n; i++) {
     const QueueSpan *span = &of->queues.data[i];
-    const PricedNode *at = &p->nodes[span->instruction];
-    add_event(out, class, span->queue + 1, at->node->path ? at->node->path : "",
-              span->begin, span->end);
+    const PricedNode *at = &of->nodes[span->instruction];
+    add_event(out, class, span->queue + 1, path_of(at), span->begin, span->end);
     text_printf(out,
                 ",\"args\":{\"phase\":\"%s\",\"operator\":\"%s\","
                 "\"bytes_sent\":%lld}}",
-                phase_words(at->node->phase), op_info(at->node->op)->name,
-                (long long)node_sent_bytes(at->graph, at->id));
+                phase_words(priced_node_phase(at)), priced_node_name(at),
+                (long long)priced_node_sent(at));
   }
+}
+
+/* "a100_80g", with several programs "a100_80g from rank 4 on". */
+static const char *words_of_class(const Text *out, const Priced *p, int class) {
+  const PriceClass *of = &p->price.classes[class];
+  const char *device = of->group->device->name;
+  return p->n_programs == 1 ? device
+                            : arena_printf(out->arena, "%s from rank %lld on",
+                                           device, (long long)of->first_rank);
 }
 
 Status trace_step(Arena *arena, const Priced *p, const char *path) {
   Text out = text_create(arena);
-  const InstructionList *list = p->stage->instructions;
   for (int class = 0; class < p->n_classes; class ++) {
     text_printf(&out,
                 "%s\n{\"ph\":\"M\",\"pid\":%d,\"name\":\"process_name\","
                 "\"args\":{\"name\":\"%d ranks of %s (simulated)\"}}",
                 class ? "," : "{\"traceEvents\":[", class,
-                p->price.classes[class].ranks,
-                p->price.classes[class].group->device->name);
+                p->price.classes[class].ranks, words_of_class(&out, p, class));
     add_track(&out, class, 0, "stream");
-    for (int q = 0; q < list->queues.n; q++)
-      add_track(&out, class, q + 1, priced_queue_name(arena, p, q));
+    for (int q = 0; q < priced_queues(p, class); q++)
+      add_track(&out, class, q + 1, priced_queue_name(arena, p, class, q));
     add_stream(&out, p, class);
     add_queues(&out, p, class);
   }
