@@ -40,6 +40,26 @@ bool segment_is_of_microbatch(const ProgramSegment *segment) {
   return segment->n_registers > REGISTER_microbatch;
 }
 
+bool segment_reads_edge(const ProgramStage *stage,
+                        const ProgramSegment *segment,
+                        const ProgramEdge *edge) {
+  if (edge->to != stage->number) return false;
+  if (edge->to_kind == segment->kind && edge->to_part == segment->part)
+    return true;
+  for (int s = 0; s < stage->segments.n; s++)
+    if (stage->segments.data[s].kind == edge->to_kind &&
+        stage->segments.data[s].part == edge->to_part)
+      return false;
+  return true;
+}
+
+bool segment_writes_edge(const ProgramStage *stage,
+                         const ProgramSegment *segment,
+                         const ProgramEdge *edge) {
+  return edge->from == stage->number && edge->from_kind == segment->kind &&
+         edge->from_part == segment->part;
+}
+
 /* The place of the next loop of micro-batches, or the end of the list. */
 static int next_loop(const InstructionList *list, int from) {
   const Instruction *in = list->instructions.data;

@@ -232,6 +232,15 @@ ProgramSegments graph_segments(Arena *arena, const Graph *ordered);
 bool segment_is_of_microbatch(const ProgramSegment *segment);
 /* Returns how often a timeline calls the segment of a stage. */
 int segment_calls(const ProgramStage *stage, const ProgramSegment *segment);
+/* Returns whether a segment of a stage is the first to read what an edge
+ * brings: where nothing but the edge would be in the segment that reads it the
+ * stage has none, and each one may be. */
+bool segment_reads_edge(const ProgramStage *stage,
+                        const ProgramSegment *segment, const ProgramEdge *edge);
+/* Returns whether it makes the value of an edge. */
+bool segment_writes_edge(const ProgramStage *stage,
+                         const ProgramSegment *segment,
+                         const ProgramEdge *edge);
 /* Returns an entry point of one stage on all ranks of the list's mesh.  Its
  * timeline calls what runs once, and the micro-batches in their order where the
  * list has their loop.  The assignment is still to be made. */

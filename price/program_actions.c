@@ -246,32 +246,11 @@ static void add_message_wait(Timeline *t, int edge, LinkDirection direction,
   state->numbers[slot] = 0;
 }
 
-/* Where nothing but the edge would be in the segment that reads it, the stage
- * has none: what follows reads it. */
-static bool reads_edge(const ProgramStage *stage, const ProgramSegment *segment,
-                       const ProgramEdge *edge) {
-  if (edge->to != stage->number) return false;
-  if (edge->to_kind == segment->kind && edge->to_part == segment->part)
-    return true;
-  for (int s = 0; s < stage->segments.n; s++)
-    if (stage->segments.data[s].kind == edge->to_kind &&
-        stage->segments.data[s].part == edge->to_part)
-      return false;
-  return true;
-}
-
-static bool writes_edge(const ProgramStage *stage,
-                        const ProgramSegment *segment,
-                        const ProgramEdge *edge) {
-  return edge->from == stage->number && edge->from_kind == segment->kind &&
-         edge->from_part == segment->part;
-}
-
 static bool has_edges(const EntryPoint *entry, const ProgramStage *stage,
                       const ProgramSegment *segment) {
   for (int e = 0; e < entry->edges.n; e++)
-    if (reads_edge(stage, segment, &entry->edges.data[e]) ||
-        writes_edge(stage, segment, &entry->edges.data[e]))
+    if (segment_reads_edge(stage, segment, &entry->edges.data[e]) ||
+        segment_writes_edge(stage, segment, &entry->edges.data[e]))
       return true;
   return false;
 }
@@ -284,9 +263,10 @@ static void add_waits_of_call(Timeline *t, const ProgramCall *call) {
   int microbatch = call->registers[REGISTER_microbatch];
   for (int e = 0; e < entry->edges.n; e++) {
     const ProgramEdge *edge = &entry->edges.data[e];
-    if (reads_edge(stage, segment, edge))
+    if (segment_reads_edge(stage, segment, edge))
       add_message_wait(t, e, LINK_in, edge->is_of_step ? 0 : microbatch);
-    if (writes_edge(stage, segment, edge)) add_message_wait(t, e, LINK_out, 0);
+    if (segment_writes_edge(stage, segment, edge))
+      add_message_wait(t, e, LINK_out, 0);
   }
 }
 

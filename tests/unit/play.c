@@ -261,7 +261,7 @@ Test(play, ranks_with_equal_numbers_are_one_class) {
   cr_expect(groups->n == 2 && groups->first[1] == 1 &&
             groups->of_rank[4] == groups->of_rank[1]);
   /* Ranks 0 to 2 hold the first half. */
-  ShardView view = play_read(player, &player->frame, (Value){1, 0});
+  ShardView view = play_read(player, player->frame, (Value){1, 0});
   cr_expect_eq(view.shards->classes, a);
   play_release(player, view);
 }

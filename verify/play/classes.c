@@ -37,7 +37,7 @@ static PlayGroups *make_groups(const Player *player, AxisSet axes) {
   for (int rank = 0; rank < ranks; rank++) {
     int g = program->n_ranks == 1
                 ? rank
-                : (int)group_number(&program->places[rank], axes);
+                : (int)group_number(&player->stage->places[rank], axes);
     groups->of_rank[rank] = g;
     n_members[g]++;
     if (g >= groups->n) groups->n = g + 1;
@@ -128,7 +128,8 @@ const RankClasses *classes_of_axes(Player *player, AxisSet axes) {
   Arena *scratch = arena_beside(player->arena);
   uint64_t *keys = ARENA_ARRAY(scratch, uint64_t, ranks);
   for (int rank = 0; rank < ranks && program->n_ranks > 1; rank++)
-    keys[rank] = (uint64_t)group_number(&program->places[rank], (AxisSet)~axes);
+    keys[rank] =
+        (uint64_t)group_number(&player->stage->places[rank], (AxisSet)~axes);
   *known = classes_of_keys(player, keys);
   arena_destroy(scratch);
   return *known;

@@ -233,7 +233,7 @@ static Exchange begin_exchange(Player *player, const Frame *frame, int id,
                     .from = graph_type(frame->graph, node->inputs[part]),
                     .to = node->types[part],
                     .local = graph_type(frame->local, node->inputs[part]),
-                    .axes = axes_of(&player->program->graph->mesh, node),
+                    .axes = axes_of(&player->stage->graph->mesh, node),
                     .kind = reduction_of(node)};
 }
 
@@ -328,7 +328,7 @@ void play_check_messages(Player *player, const Frame *frame, int id) {
                      op_info(node->op)->name, node->path);
   if (members == 1 || !player->options.messages) return;
   PlayMessage message = {.node = node,
-                         .mesh = &player->program->graph->mesh,
+                         .mesh = &player->stage->graph->mesh,
                          .bytes = message_bytes(frame, id)};
   vec_push(player->options.messages->arena, &player->options.messages->list,
            message);

@@ -47,24 +47,31 @@ typedef struct Extent {
   int64_t first; /* the element at `begin` */
 } Extent;
 
-struct PlayProgram {
-  EntryPoint entry;   /* whose timeline says which nodes run, and when */
-  const Graph *graph; /* that of its stage */
-  const Graph *local; /* the same nodes with the types of type_local */
+typedef struct PlayStage {
+  const Graph *graph;
+  const Graph *local; /* nodes of it with the types of type_local */
   const PlayLayout *layout;
   const MeshPlace *places; /* [microbatch * n_ranks + rank] */
-  int n_ranks;
+} PlayStage;
+
+struct PlayProgram {
+  EntryPoint entry; /* whose timeline says which nodes run, and when */
+  int n_stages, n_ranks;
+  PlayStage *stages;
+  int64_t persistent_bytes, arena_bytes;
 };
 
 /* A graph that is being played: of a program, or the body of a scan in it. */
 typedef struct Frame {
   const Graph *graph, *local;
   const PlayLayout *layout;
-  /* Indexed by value: the number of the write that made the value.  Its bytes
-   * are stamped with this number.  A read that finds another one reads bytes
-   * that were overwritten. */
+  const int *registers; /* those of the player */
+  int n_values, n_copies;
+  /* Indexed by copy and value: the number of the write that made the value. Its
+   * bytes are stamped with this number.  A read that finds another one reads
+   * bytes that were overwritten. */
   int *stamp;
-  int *waiting; /* the collective to wait for, plus 1, by value; 0 means none */
+  int *waiting; /* likewise: collective to wait for, plus 1; 0 means none */
   const struct Frame *enclosing;
   int scan; /* its node in the enclosing graph */
   int64_t iteration;
@@ -75,6 +82,7 @@ typedef struct Pending {
   const Frame *frame;
   int id;
   bool is_done;
+  int registers[N_REGISTERS];
 } Pending;
 
 enum { SHARD_CAPACITIES = 168 };
@@ -96,7 +104,10 @@ struct Player {
   /* Groups by set of axes of the program.  NULL means not made yet. */
   PlayGroups **groups;
   const RankClasses **of_axes;
-  Frame frame;
+  const PlayStage *stage; /* that of the call at hand */
+  Frame *frames;          /* by stage */
+  Frame *frame;           /* of `stage` */
+  int registers[N_REGISTERS];
   int microbatch;
   bool is_first; /* the call at hand is the first of its segment */
   VEC(Pending) pending;
@@ -143,6 +154,8 @@ void extents_clear(Player *player, int64_t begin);
 /* ---- memory.c: values in arenas ---- */
 
 int play_value(const Frame *frame, Value value);
+/* Returns the index of a value in `stamp` and `waiting` of its frame. */
+int play_copy_of(const Frame *frame, Value value);
 /* Returns the value whose bytes a view shows. */
 Value play_viewed(const Frame *frame, Value value);
 int64_t play_address(const Player *player, const Frame *frame, Value value);
@@ -168,6 +181,17 @@ void play_poison_value(Player *player, const Frame *frame, Value value);
 /* Writes poison, or NaN, into the padding of a shard. */
 void play_poison_padding(Player *player, const MeshPlace *place,
                          const Type *type, Tensor *local);
+
+/* ---- play.c: calls ---- */
+
+/* Makes a stage and registers those of what follows. */
+void play_set_registers(Player *player, int stage, const int *registers);
+/* Plays the nodes of a segment. */
+void play_segment(Player *player, const ProgramCall *call);
+/* Waits for the collective that makes a value. */
+void play_wait_for(Player *player, const Frame *frame, Value value);
+/* Ends a step. */
+void play_end(Player *player);
 
 /* ---- collectives.c ---- */
 

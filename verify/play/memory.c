@@ -53,13 +53,46 @@ static bool enclosing_value(const Frame *frame, Value value, Value *out,
   return true;
 }
 
-/* The inputs of a graph hold all micro-batches, one after the other. */
+/* The value's copy of the micro-batch at hand, and the bytes before it. */
+static int copy_number(const Frame *frame, Value value, int64_t *out_bytes) {
+  const PlayLayout *layout = frame->layout;
+  *out_bytes = 0;
+  if (!layout->frame_bytes || frame->enclosing) return 0;
+  int v = play_value(frame, play_viewed(frame, value));
+  int64_t by_frame = layout->frame_bytes[v], by_slot = layout->slot_bytes[v];
+  int number = by_frame  ? frame->registers[REGISTER_frame]
+               : by_slot ? frame->registers[REGISTER_slot]
+                         : 0;
+  *out_bytes = number * (by_frame ? by_frame : by_slot);
+  return number;
+}
+
+int play_copy_of(const Frame *frame, Value value) {
+  int64_t bytes;
+  return copy_number(frame, value, &bytes) * frame->n_values +
+         play_value(frame, value);
+}
+
+static int64_t copy_offset(const Frame *frame, Value value) {
+  int64_t bytes;
+  copy_number(frame, value, &bytes);
+  return bytes;
+}
+
+static bool is_received(const Frame *frame, Value value) {
+  int index = (int)node_int(graph_node(frame->graph, value), ATTR_index, 0);
+  return frame->graph->inputs.data[index].role == ROLE_receive;
+}
+
+/* The inputs of a graph hold all micro-batches, one after the other, but for
+ * those that are received. */
 static int64_t microbatch_offset(const Player *player, const Frame *frame,
                                  Value value) {
   Value from = play_viewed(frame, value);
-  AxisSet time = mesh_sequential(&player->program->graph->mesh);
+  AxisSet time = mesh_sequential(&player->stage->graph->mesh);
   if (graph_node(frame->graph, from)->op != OP_input ||
-      !type_uses_axes(graph_type(frame->graph, value), time))
+      !type_uses_axes(graph_type(frame->graph, value), time) ||
+      is_received(frame, from))
     return 0;
   return player->microbatch * local_bytes(frame, value);
 }
@@ -69,7 +102,8 @@ int64_t play_address(const Player *player, const Frame *frame, Value value) {
   Value outer;
   bool is_part;
   if (!frame->enclosing)
-    return offset + microbatch_offset(player, frame, value);
+    return offset + microbatch_offset(player, frame, value) +
+           copy_offset(frame, value);
   if (!enclosing_value(frame, value, &outer, &is_part))
     return workspace_address(frame) + offset;
   const Node *scan = frame->enclosing->graph->nodes.data[frame->scan];
@@ -80,9 +114,8 @@ int64_t play_address(const Player *player, const Frame *frame, Value value) {
 }
 
 const MeshPlace *play_place(const Player *player, int rank) {
-  const PlayProgram *program = player->program;
-  int n = program->n_ranks;
-  return &program->places[player->microbatch * n + rank % n];
+  int n = player->program->n_ranks;
+  return &player->stage->places[player->microbatch * n + rank % n];
 }
 
 /* ---- stamps ---- */
@@ -105,13 +138,13 @@ static int new_stamp(Player *player, const Frame *frame, Value value) {
   bool is_part;
   if (frame->enclosing && enclosing_value(frame, value, &outer, &is_part) &&
       is_part)
-    return frame->enclosing->stamp[play_value(frame->enclosing, outer)];
+    return frame->enclosing->stamp[play_copy_of(frame->enclosing, outer)];
   return ++player->last_stamp;
 }
 
 void play_stamp(Player *player, const Frame *frame, Value value) {
   int stamp = new_stamp(player, frame, value);
-  frame->stamp[play_value(frame, value)] = stamp;
+  frame->stamp[play_copy_of(frame, value)] = stamp;
   play_stamp_bytes(player, play_address(player, frame, value),
                    local_bytes(frame, value), stamp);
 }
@@ -120,7 +153,7 @@ void play_check(Player *player, const Frame *frame, Value value,
                 const char *reader) {
   int64_t at = play_address(player, frame, value);
   int64_t n = local_bytes(frame, value);
-  int stamp = frame->stamp[play_value(frame, value)];
+  int stamp = frame->stamp[play_copy_of(frame, value)];
   if (player->memory_fault) return;
   bool is_inside = at >= 0 && at + n <= player->options.arena_bytes;
   for (int64_t b = at; is_inside && b < at + n; b++)

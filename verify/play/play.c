@@ -31,22 +31,43 @@ static const Graph *local_graph(Arena *arena, const Graph *graph,
   return local;
 }
 
-PlayProgram *play_program(Arena *arena, const EntryPoint *entry,
-                          const PlayLayout *layout) {
-  PlayProgram *program = ARENA_NEW(arena, PlayProgram);
-  const Graph *graph = entry_point_stage(entry)->graph;
+static PlayStage make_stage(Arena *arena, const Graph *graph,
+                            const PlayLayout *layout) {
   const Mesh *mesh = &graph->mesh;
-  *program = (PlayProgram){.entry = *entry,
-                           .graph = graph,
-                           .local = local_graph(arena, graph, mesh),
-                           .layout = layout,
-                           .n_ranks = mesh_ranks(mesh)};
-  int n = program->n_ranks * mesh_microbatches(mesh);
+  int n_ranks = mesh_ranks(mesh), n = n_ranks * mesh_microbatches(mesh);
   MeshPlace *places = ARENA_ARRAY(arena, MeshPlace, n);
   for (int i = 0; i < n; i++)
-    places[i] = mesh_place(mesh, i % program->n_ranks, i / program->n_ranks);
-  program->places = places;
+    places[i] = mesh_place(mesh, i % n_ranks, i / n_ranks);
+  return (PlayStage){.graph = graph,
+                     .local = local_graph(arena, graph, mesh),
+                     .layout = layout,
+                     .places = places};
+}
+
+PlayProgram *play_program_of_stages(Arena *arena, const EntryPoint *entry,
+                                    const PlayLayout *const *layouts) {
+  PlayProgram *program = ARENA_NEW(arena, PlayProgram);
+  int n = entry->stages.n;
+  *program =
+      (PlayProgram){.entry = *entry,
+                    .n_stages = n,
+                    .n_ranks = mesh_ranks(&entry->stages.data[0].graph->mesh),
+                    .stages = ARENA_ARRAY(arena, PlayStage, n),
+                    .persistent_bytes = INT64_MAX};
+  for (int s = 0; s < n; s++) {
+    const PlayLayout *layout = layouts[s];
+    program->stages[s] = make_stage(arena, entry->stages.data[s].graph, layout);
+    if (layout->persistent_bytes < program->persistent_bytes)
+      program->persistent_bytes = layout->persistent_bytes;
+    if (layout->arena_bytes > program->arena_bytes)
+      program->arena_bytes = layout->arena_bytes;
+  }
   return program;
+}
+
+PlayProgram *play_program(Arena *arena, const EntryPoint *entry,
+                          const PlayLayout *layout) {
+  return play_program_of_stages(arena, entry, &layout);
 }
 
 /* ---- frames ---- */
@@ -61,19 +82,22 @@ static int count_values(const Graph *graph) {
 static Frame make_frame(Arena *arena, const Graph *graph, const Graph *local,
                         const PlayLayout *layout) {
   int n = count_values(graph);
+  int n_copies = layout->n_copies > 1 ? layout->n_copies : 1;
   return (Frame){.graph = graph,
                  .local = local,
                  .layout = layout,
-                 .stamp = ARENA_ARRAY(arena, int, n),
-                 .waiting = ARENA_ARRAY(arena, int, n)};
+                 .n_values = n,
+                 .n_copies = n_copies,
+                 .stamp = ARENA_ARRAY(arena, int, n *n_copies),
+                 .waiting = ARENA_ARRAY(arena, int, n *n_copies)};
 }
 
 static int stamp_of(const Frame *frame, Value value) {
-  return frame->stamp[play_value(frame, value)];
+  return frame->stamp[play_copy_of(frame, value)];
 }
 
 static void set_stamp(const Frame *frame, Value value, int stamp) {
-  frame->stamp[play_value(frame, value)] = stamp;
+  frame->stamp[play_copy_of(frame, value)] = stamp;
 }
 
 /* ---- the player ---- */
@@ -95,31 +119,75 @@ static void forget_from(Player *player, int64_t begin) {
     player->stamps[b] = 0;
 }
 
-/* The bytes of the inputs are in use. */
-static void stamp_inputs(Player *player) {
-  const PlayLayout *layout = player->program->layout;
-  const Graph *graph = player->program->graph;
+/* The stamp of a buffer of several stages, by the first of them; 0: it has none
+ * yet. */
+static int stamp_of_input(const Player *player, const GraphInput *input,
+                          int64_t offset) {
+  for (const Frame *frame = player->frames; frame < player->frame; frame++) {
+    const GraphInput *like =
+        graph_find_input(frame->graph, input->role, input->path);
+    if (like && frame->layout->offset[play_value(frame, like->value)] == offset)
+      return stamp_of(frame, like->value);
+  }
+  return 0;
+}
+
+/* The bytes of the inputs are in use, but for those that are received. */
+static void stamp_inputs_of_stage(Player *player) {
+  const PlayLayout *layout = player->stage->layout;
+  const Graph *graph = player->stage->graph;
   for (int i = 0; i < graph->inputs.n; i++) {
-    Value value = graph->inputs.data[i].value;
-    int v = play_value(&player->frame, value), stamp = ++player->last_stamp;
-    set_stamp(&player->frame, value, stamp);
+    const GraphInput *input = &graph->inputs.data[i];
+    int v = play_value(player->frame, input->value);
+    if (input->role == ROLE_receive) continue;
+    int stamp = stamp_of_input(player, input, layout->offset[v]);
+    if (!stamp) stamp = ++player->last_stamp;
+    set_stamp(player->frame, input->value, stamp);
     play_stamp_bytes(player, layout->offset[v], layout->bytes[v], stamp);
   }
 }
 
+static void stamp_inputs(Player *player) {
+  for (int s = 0; s < player->program->n_stages; s++) {
+    player_select(player, s);
+    stamp_inputs_of_stage(player);
+  }
+  player_select(player, 0);
+}
+
+void player_select(Player *player, int stage) {
+  static const int none[N_REGISTERS];
+  play_set_registers(player, stage, none);
+}
+
+int player_stages(const Player *player) {
+  return player->program->n_stages;
+}
+
+void play_set_registers(Player *player, int stage, const int *registers) {
+  player->stage = &player->program->stages[stage];
+  player->frame = &player->frames[stage];
+  memcpy(player->registers, registers, sizeof player->registers);
+  player->microbatch = registers[REGISTER_microbatch];
+}
+
 void player_begin(Player *player, const PlayProgram *program) {
   ASSERT(program->n_ranks == 1 || program->n_ranks == player->options.ranks);
-  ASSERT(program->layout->arena_bytes <= player->options.arena_bytes);
+  ASSERT(program->arena_bytes <= player->options.arena_bytes);
   player->program = program;
   player->groups = ARENA_ARRAY(player->arena, PlayGroups *, 1 << MAX_AXES);
   player->of_axes =
       ARENA_ARRAY(player->arena, const RankClasses *, 1 << MAX_AXES);
   player->grouped = map_create(player->arena);
-  player->microbatch = 0;
   player->pending.n = 0;
-  player->frame = make_frame(player->arena, program->graph, program->local,
-                             program->layout);
-  forget_from(player, program->layout->persistent_bytes);
+  player->frames = ARENA_ARRAY(player->arena, Frame, program->n_stages);
+  for (int s = 0; s < program->n_stages; s++) {
+    const PlayStage *stage = &program->stages[s];
+    player->frames[s] =
+        make_frame(player->arena, stage->graph, stage->local, stage->layout);
+    player->frames[s].registers = player->registers;
+  }
+  forget_from(player, program->persistent_bytes);
   stamp_inputs(player);
 }
 
@@ -137,19 +205,29 @@ static void place_operand(Player *player, const Frame *frame, Value from,
   play_stamp(player, frame, to);
 }
 
+static void use_registers(Player *player, const int *registers) {
+  memcpy(player->registers, registers, sizeof player->registers);
+  player->microbatch = registers[REGISTER_microbatch];
+}
+
+/* Its values lie where they lay at its start. */
 static void finish_collective(Player *player, Pending *pending) {
   const Frame *frame = pending->frame;
+  int registers[N_REGISTERS];
+  memcpy(registers, player->registers, sizeof registers);
+  use_registers(player, pending->registers);
   const Node *node = frame->graph->nodes.data[pending->id];
   for (int r = 0; r < node->n_results; r++) {
     Value value = {pending->id, r};
     play_check(player, frame, value, "the collective itself");
-    frame->waiting[play_value(frame, value)] = 0;
+    frame->waiting[play_copy_of(frame, value)] = 0;
   }
   bool is_in_place = op_has(node->op, OP_FLAG_in_place);
   for (int i = 0; i < node->n_inputs && !is_in_place; i++)
     play_check(player, frame, node->inputs[i], "the collective itself");
   if (!pending->is_done) play_exchange(player, frame, pending->id, is_in_place);
   pending->is_done = true;
+  use_registers(player, registers);
 }
 
 /* In place the operands are brought to the bytes of the results.  The bytes of
@@ -159,6 +237,7 @@ static void start_collective(Player *player, const Frame *frame, int id) {
   uint64_t key = hash_bytes(&player->n_collectives,
                             sizeof player->n_collectives, player->options.seed);
   Pending pending = {.frame = frame, .id = id, .is_done = key & 1};
+  memcpy(pending.registers, player->registers, sizeof pending.registers);
   bool is_in_place = op_has(node->op, OP_FLAG_in_place);
   for (int i = 0; i < node->n_inputs; i++) {
     if (is_in_place)
@@ -169,20 +248,23 @@ static void start_collective(Player *player, const Frame *frame, int id) {
   if (pending.is_done) play_exchange(player, frame, id, is_in_place);
   vec_push(player->arena, &player->pending, pending);
   for (int r = 0; r < node->n_results; r++)
-    frame->waiting[play_value(frame, (Value){id, r})] = player->pending.n;
+    frame->waiting[play_copy_of(frame, (Value){id, r})] = player->pending.n;
+}
+
+void play_wait_for(Player *player, const Frame *frame, Value value) {
+  Value from = play_viewed(frame, value);
+  int pending = frame->waiting[play_copy_of(frame, from)];
+  if (pending) finish_collective(player, &player->pending.data[pending - 1]);
 }
 
 static void wait_for_inputs(Player *player, const Frame *frame,
                             const Node *node) {
-  for (int i = 0; i < node->n_inputs; i++) {
-    Value from = play_viewed(frame, node->inputs[i]);
-    int pending = frame->waiting[play_value(frame, from)];
-    if (pending) finish_collective(player, &player->pending.data[pending - 1]);
-  }
+  for (int i = 0; i < node->n_inputs; i++)
+    play_wait_for(player, frame, node->inputs[i]);
 }
 
 static void wait_for_rest(Player *player, const Frame *frame) {
-  int n = count_values(frame->graph);
+  int n = frame->n_values * frame->n_copies;
   for (int v = 0; v < n; v++)
     if (frame->waiting[v])
       finish_collective(player, &player->pending.data[frame->waiting[v] - 1]);
@@ -411,7 +493,7 @@ static void play_scan(Player *player, const Frame *frame, int id) {
 
 /* The first micro-batch writes, the others add or write beside it. */
 static void begin_joins(Player *player, const ProgramSegment *segment) {
-  const Frame *frame = &player->frame;
+  const Frame *frame = player->frame;
   for (int id = segment->first_node; id < segment->end_node; id++) {
     const Node *node = frame->graph->nodes.data[id];
     if (!node_joins_microbatches(node)) continue;
@@ -422,23 +504,24 @@ static void begin_joins(Player *player, const ProgramSegment *segment) {
   }
 }
 
-static void play_call(Player *player, const ProgramCall *call) {
+void play_segment(Player *player, const ProgramCall *call) {
   const ProgramSegment *segment =
       entry_point_segment(&player->program->entry, call);
-  player->microbatch = call->registers[REGISTER_microbatch];
+  play_set_registers(player, call->stage, call->registers);
   player->is_first = call->is_first;
   if (call->is_first && segment->n_registers > REGISTER_microbatch)
     begin_joins(player, segment);
   for (int id = segment->first_node; id < segment->end_node; id++)
-    play_node(player, &player->frame, id);
+    play_node(player, player->frame, id);
 }
 
 /* A persistent buffer without a new value has still the old one. */
 static void check_kept(Player *player) {
-  const Graph *graph = player->program->graph;
-  const Frame *frame = &player->frame;
+  const Graph *graph = player->stage->graph;
+  const Frame *frame = player->frame;
   for (int i = 0; i < graph->outputs.n; i++)
-    play_check(player, frame, graph->outputs.data[i].value, "the next step");
+    if (graph->outputs.data[i].role != ROLE_send)
+      play_check(player, frame, graph->outputs.data[i].value, "the next step");
   for (int i = 0; i < graph->inputs.n; i++) {
     const GraphInput *input = &graph->inputs.data[i];
     int64_t offset = frame->layout->offset[play_value(frame, input->value)];
@@ -448,13 +531,16 @@ static void check_kept(Player *player) {
   }
 }
 
-void player_run(Player *player) {
-  const EntryPoint *entry = &player->program->entry;
-  for (int i = 0; i < entry->timeline.n; i++)
-    play_call(player, &entry->timeline.data[i]);
-  player->microbatch = 0;
-  wait_for_rest(player, &player->frame);
-  check_kept(player);
+void play_end(Player *player) {
+  for (int s = 0; s < player->program->n_stages; s++) {
+    player_select(player, s);
+    wait_for_rest(player, player->frame);
+  }
+  for (int s = 0; s < player->program->n_stages; s++) {
+    player_select(player, s);
+    check_kept(player);
+  }
+  player_select(player, 0);
 }
 
 /* ---- answers ---- */

@@ -32,11 +32,19 @@ typedef struct PlayLayout {
   const int *outside;
   /* Layouts of bodies, by node; NULL means no scan. */
   const struct PlayLayout *const *bodies;
+  /* By value: bytes by which its address advances with the frame, or with the
+   * slot, of a call, which are below n_copies.  NULL: no address does. */
+  const int64_t *frame_bytes, *slot_bytes;
+  int n_copies;
   int64_t persistent_bytes, arena_bytes;
 } PlayLayout;
 
-/* An entry point of one stage, prepared to be played; in the arena. */
+/* An entry point, prepared to be played; in the arena. */
 typedef struct PlayProgram PlayProgram;
+/* Takes the layout of each stage. */
+PlayProgram *play_program_of_stages(Arena *arena, const EntryPoint *entry,
+                                    const PlayLayout *const *layouts);
+/* Does so for an entry point of one stage. */
 PlayProgram *play_program(Arena *arena, const EntryPoint *entry,
                           const PlayLayout *layout);
 
@@ -66,6 +74,11 @@ typedef struct PlayOptions {
 } PlayOptions;
 Player *player_create(Arena *arena, const PlayOptions *options);
 
+/* The stage of the program whose inputs and outputs the functions below mean;
+ * at first that with index 0. */
+void player_select(Player *player, int stage);
+int player_stages(const Player *player);
+
 /* Poisons all but the persistent buffers.  Then the inputs are written, the
  * program runs, and its outputs are read before the next one begins. */
 void player_begin(Player *player, const PlayProgram *program);
@@ -77,6 +90,10 @@ void player_forget(Player *player);
 /* Gives each rank its shards of a logical tensor. */
 void player_write(Player *player, int input, const Tensor *logical);
 void player_run(Player *player);
+/* Runs programs that exchange messages, each on ranks of its own, in an order
+ * that the seed of the first one chooses of those that messages allow.  They
+ * have one list of edges. */
+void players_run(Player *const *players, int n);
 /* Returns the shard of an output that a rank has: of local sizes, in `arena`.
  */
 Tensor player_read(Player *player, int output, int rank, Arena *arena);

@@ -35,7 +35,7 @@ static AxisSet axes_of_type(const Type *type) {
 
 static void write_shards(Player *player, Value value, const Type *type,
                          const Tensor *logical) {
-  const Type *local = graph_type(player->frame.local, value);
+  const Type *local = graph_type(player->frame->local, value);
   const RankClasses *classes = classes_of_axes(player, axes_of_type(type));
   Shards *shards =
       shards_create(player, classes, type->dtype, type_elements(local));
@@ -47,14 +47,14 @@ static void write_shards(Player *player, Value value, const Type *type,
   /* Padding is where the coordinates of a rank say. */
   if (!type_is_uneven(type, play_place(player, 0)->mesh))
     shards = shards_merged(player, shards);
-  play_put(player, &player->frame, value, shards);
+  play_put(player, player->frame, value, shards);
   shards_release(player, shards);
 }
 
 void player_write(Player *player, int input, const Tensor *logical) {
-  Value value = player->program->graph->inputs.data[input].value;
-  const Type *type = graph_type(player->program->graph, value);
-  const Mesh *mesh = &player->program->graph->mesh;
+  Value value = player->stage->graph->inputs.data[input].value;
+  const Type *type = graph_type(player->stage->graph, value);
+  const Mesh *mesh = &player->stage->graph->mesh;
   bool is_timed = type_uses_axes(type, mesh_sequential(mesh));
   int times = is_timed ? mesh_microbatches(mesh) : 1;
   ASSERT(type_elements(type) == type_elements(logical->type));
@@ -67,11 +67,11 @@ void player_write(Player *player, int input, const Tensor *logical) {
 
 Tensor player_save(Player *player, int input, Arena *arena) {
   const Numbers *numbers = player->options.numbers;
-  Value value = player->program->graph->inputs.data[input].value;
-  const Type *type = graph_type(player->program->graph, value);
-  const Type *local = graph_type(player->frame.local, value);
+  Value value = player->stage->graph->inputs.data[input].value;
+  const Type *type = graph_type(player->stage->graph, value);
+  const Type *local = graph_type(player->frame->local, value);
   Tensor logical = numbers_create(numbers, arena, type_logical(arena, type));
-  ShardView view = play_read(player, &player->frame, value);
+  ShardView view = play_read(player, player->frame, value);
   const RankClasses *classes =
       classes_join(player, classes_of_axes(player, axes_of_type(type)),
                    view.shards->classes);
@@ -93,10 +93,10 @@ Tensor player_save(Player *player, int input, Arena *arena) {
 
 Tensor player_read(Player *player, int output, int rank, Arena *arena) {
   const Numbers *numbers = player->options.numbers;
-  Value value = player->program->graph->outputs.data[output].value;
-  const Type *local = graph_type(player->frame.local, value);
+  Value value = player->stage->graph->outputs.data[output].value;
+  const Type *local = graph_type(player->frame->local, value);
   Tensor copy = numbers_create(numbers, arena, local);
-  ShardView view = play_read(player, &player->frame, value);
+  ShardView view = play_read(player, player->frame, value);
   Tensor shard = play_tensor(player, view, rank, local);
   numbers_copy(numbers, local->dtype, tensor_array(&copy), tensor_array(&shard),
                type_elements(local));
@@ -138,9 +138,9 @@ static void compare_shard(Comparison *comparison, int rank,
 
 PlayDifference player_compare(Player *player, int output, const Tensor *wanted,
                               double limit) {
-  Value value = player->program->graph->outputs.data[output].value;
-  const Type *type = graph_type(player->program->graph, value);
-  const Type *local = graph_type(player->frame.local, value);
+  Value value = player->stage->graph->outputs.data[output].value;
+  const Type *type = graph_type(player->stage->graph, value);
+  const Type *local = graph_type(player->frame->local, value);
   ASSERT(type_elements(type) == type_elements(wanted->type));
   Comparison comparison = {
       .player = player,
@@ -151,7 +151,7 @@ PlayDifference player_compare(Player *player, int output, const Tensor *wanted,
                                  type_elements(wanted->type), LEAST_MAGNITUDE),
       .limit = limit,
       .most = {.rank = -1, .element = -1}};
-  ShardView view = play_read(player, &player->frame, value);
+  ShardView view = play_read(player, player->frame, value);
   const RankClasses *classes =
       classes_join(player, view.shards->classes,
                    classes_of_axes(player, axes_of_type(type)));

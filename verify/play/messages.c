@@ -1,0 +1,336 @@
+/*
+ * messages.c -- runs the programs of several classes of ranks, each on a player
+ * of its own, and carries their messages.
+ *
+ *     ranks 0..1  F0 send y  F1 send y  ...       a mailbox for each edge: the
+ *     ranks 2..3  receive y  F0 send z  ...       first that is sent is the
+ *                                                 first that is received
+ *
+ * A message can move from when both sides have come to it until one of them
+ * waits for it.  When it does is chosen by the seed, and so is when its bytes
+ * are read: so a place that is used again too early gives wrong values.  A call
+ * waits for what it reads, and before it writes a value again for the last
+ * message of it.  Which class goes on is chosen by the seed, too.
+ */
+#include "verify/play/internal.h"
+
+#include <string.h>
+
+/* One side of a message. */
+typedef struct MessageEnd {
+  Player *player; /* NULL means that it has not come yet */
+  int stage;
+  int registers[N_REGISTERS];
+  Value value;
+} MessageEnd;
+
+typedef struct Message {
+  MessageEnd from, to;
+  bool is_read, has_moved;
+  /* The numbers: an array for each class of ranks. */
+  int n_classes;
+  const int *of_rank;
+  unsigned char *data;
+} Message;
+
+typedef struct Mailbox {
+  VEC(Message *) messages; /* in the order in which they are sent */
+  int n_sent, n_received;
+} Mailbox;
+
+/* A class and where it is in its timeline. */
+typedef struct Runner {
+  Player *player;
+  const EntryPoint *entry;
+  int at;
+} Runner;
+
+typedef struct PlayRun {
+  Arena *arena;
+  int n;
+  Runner *runners;
+  Mailbox *boxes; /* by edge */
+  uint64_t seed, n_choices;
+} PlayRun;
+
+static uint64_t choose(PlayRun *run) {
+  run->n_choices++;
+  return hash_bytes(&run->n_choices, sizeof run->n_choices, run->seed) >> 8;
+}
+
+static const ProgramEdge *edge_at(const PlayRun *run, int edge) {
+  return &run->runners[0].entry->edges.data[edge];
+}
+
+static void note_fault(Player *player, const char *format, const char *path,
+                       const char *rest) {
+  if (!player->message_fault)
+    player->message_fault = arena_printf(player->arena, format, path, rest);
+}
+
+/* ---- one message ---- */
+
+static Message *message_at(PlayRun *run, int edge, int number) {
+  Mailbox *box = &run->boxes[edge];
+  while (box->messages.n <= number)
+    vec_push(run->arena, &box->messages, ARENA_NEW(run->arena, Message));
+  return box->messages.data[number];
+}
+
+/* Goes to an end; its values lie where they lay when it was come to. */
+static void go_to(const MessageEnd *end) {
+  play_set_registers(end->player, end->stage, end->registers);
+}
+
+static const Type *type_of(const MessageEnd *end) {
+  const PlayStage *stage = &end->player->program->stages[end->stage];
+  return graph_type(stage->local, end->value);
+}
+
+static void read_message(PlayRun *run, Message *message) {
+  Player *player = message->from.player;
+  if (message->is_read) return;
+  go_to(&message->from);
+  play_wait_for(player, player->frame, message->from.value);
+  play_check(player, player->frame, message->from.value, "a message");
+  ShardView view = play_read(player, player->frame, message->from.value);
+  int64_t n = type_elements(type_of(&message->from));
+  size_t bytes = (size_t)n * view.shards->size_bytes;
+  const RankClasses *classes = view.shards->classes;
+  message->is_read = true;
+  message->n_classes = classes->n;
+  message->of_rank = arena_copy(run->arena, classes->of_rank,
+                                (size_t)player->options.ranks * sizeof(int));
+  message->data = arena_alloc(run->arena, bytes * (size_t)classes->n);
+  for (int c = 0; c < classes->n; c++)
+    memcpy(message->data + bytes * (size_t)c,
+           (const unsigned char *)shards_of_class(view.shards, c) +
+               (size_t)view.first * view.shards->size_bytes,
+           bytes);
+  play_release(player, view);
+}
+
+static bool is_alike(const PlayRun *run, const Message *message, int edge) {
+  const Type *from = type_of(&message->from), *to = type_of(&message->to);
+  Player *player = message->to.player;
+  bool is_alike = from->dtype == to->dtype &&
+                  type_elements(from) == type_elements(to) &&
+                  message->from.player->options.ranks == player->options.ranks;
+  if (!is_alike)
+    note_fault(player,
+               "'%s' is sent with %s bytes or dtype than it is received",
+               edge_at(run, edge)->path, "other");
+  return is_alike;
+}
+
+static void move_message(PlayRun *run, int edge, Message *message) {
+  Player *to = message->to.player;
+  if (message->has_moved) return;
+  message->has_moved = true;
+  if (!is_alike(run, message, edge)) return;
+  read_message(run, message);
+  go_to(&message->to);
+  const Type *type = type_of(&message->to);
+  Arena *scratch = arena_beside(run->arena);
+  uint64_t *keys = ARENA_ARRAY(scratch, uint64_t, to->options.ranks);
+  for (int rank = 0; rank < to->options.ranks; rank++)
+    keys[rank] = (uint64_t)message->of_rank[rank];
+  const RankClasses *classes = classes_of_keys(to, keys);
+  Shards *shards = shards_create(to, classes, type->dtype, type_elements(type));
+  size_t bytes = (size_t)shards->n * shards->size_bytes;
+  for (int c = 0; c < classes->n; c++)
+    memcpy(shards_of_class(shards, c),
+           message->data + bytes * (size_t)message->of_rank[classes->first[c]],
+           bytes);
+  play_check(to, to->frame, message->to.value, "the message itself");
+  play_put(to, to->frame, message->to.value, shards);
+  shards_release(to, shards);
+  arena_destroy(scratch);
+}
+
+/* ---- calls ---- */
+
+/* False: the stage has no such value. */
+static bool find_sent(const Graph *graph, Name path, Value *out) {
+  for (int i = 0; i < graph->outputs.n; i++)
+    if (graph->outputs.data[i].role == ROLE_send &&
+        graph->outputs.data[i].path == path) {
+      *out = graph->outputs.data[i].value;
+      return true;
+    }
+  return false;
+}
+
+static bool find_received(const Graph *graph, Name path, Value *out) {
+  const GraphInput *input = graph_find_input(graph, ROLE_receive, path);
+  if (input) *out = input->value;
+  return input != NULL;
+}
+
+static MessageEnd end_of_call(const PlayRun *run, const Runner *runner,
+                              const ProgramCall *call, int stage, bool sends) {
+  MessageEnd end = {.player = runner->player, .stage = stage};
+  memcpy(end.registers, call->registers, sizeof end.registers);
+  go_to(&end);
+  const Graph *graph = runner->player->stage->graph;
+  Name path = edge_at(run, call->edge)->path;
+  bool is_there = sends ? find_sent(graph, path, &end.value)
+                        : find_received(graph, path, &end.value);
+  ASSERT(is_there);
+  return end;
+}
+
+/* Both have come: it moves at once, or when somebody waits for it. */
+static void meet(PlayRun *run, int edge, Message *message) {
+  if (message->from.player && message->to.player && choose(run) & 1)
+    move_message(run, edge, message);
+}
+
+static void send(PlayRun *run, const Runner *runner, const ProgramCall *call) {
+  Message *message =
+      message_at(run, call->edge, run->boxes[call->edge].n_sent++);
+  message->from = end_of_call(run, runner, call, call->stage, true);
+  if (choose(run) & 1) read_message(run, message);
+  meet(run, call->edge, message);
+}
+
+/* Its bytes belong to the message from here on. */
+static void receive(PlayRun *run, const Runner *runner,
+                    const ProgramCall *call) {
+  Message *message =
+      message_at(run, call->edge, run->boxes[call->edge].n_received++);
+  message->to = end_of_call(run, runner, call, call->stage, false);
+  play_stamp(runner->player, runner->player->frame, message->to.value);
+  play_poison_value(runner->player, runner->player->frame, message->to.value);
+  meet(run, call->edge, message);
+}
+
+/* The rank has both stages. */
+static void pass(PlayRun *run, const Runner *runner, const ProgramCall *call) {
+  int to = 0;
+  while (runner->entry->stages.data[to].number != edge_at(run, call->edge)->to)
+    to++;
+  Message message = {.from = end_of_call(run, runner, call, call->stage, true),
+                     .to = end_of_call(run, runner, call, to, false)};
+  read_message(run, &message);
+  go_to(&message.to);
+  play_stamp(runner->player, runner->player->frame, message.to.value);
+  move_message(run, call->edge, &message);
+}
+
+/* ---- waits ---- */
+
+/* Calls `next` for each message that a call waits for: false, if one of them
+ * can not move yet. */
+static bool for_each_wait(PlayRun *run, const Runner *runner,
+                          const ProgramCall *call,
+                          bool (*next)(PlayRun *, int edge, Message *)) {
+  const EntryPoint *entry = runner->entry;
+  const ProgramStage *stage = &entry->stages.data[call->stage];
+  const ProgramSegment *segment = entry_point_segment(entry, call);
+  for (int e = 0; e < entry->edges.n; e++) {
+    const ProgramEdge *edge = &entry->edges.data[e];
+    bool reads = segment_reads_edge(stage, segment, edge);
+    bool writes = segment_writes_edge(stage, segment, edge);
+    for (int i = 0; i < run->boxes[e].messages.n && (reads || writes); i++) {
+      Message *message = run->boxes[e].messages.data[i];
+      bool is_read =
+          reads && message->to.player == runner->player &&
+          (edge->is_of_step || message->to.registers[REGISTER_microbatch] ==
+                                   call->registers[REGISTER_microbatch]);
+      bool is_written = writes && message->from.player == runner->player;
+      if ((is_read || is_written) && !next(run, e, message)) return false;
+    }
+  }
+  return true;
+}
+
+static bool can_move(PlayRun *run, int edge, Message *message) {
+  (void)run, (void)edge;
+  return message->has_moved || (message->from.player && message->to.player);
+}
+
+static bool wait_for(PlayRun *run, int edge, Message *message) {
+  if (!message->has_moved) move_message(run, edge, message);
+  return true;
+}
+
+/* All that a class has sent and received has met its other side. */
+static bool can_end(const PlayRun *run, const Runner *runner) {
+  for (int e = 0; e < runner->entry->edges.n; e++)
+    for (int i = 0; i < run->boxes[e].messages.n; i++) {
+      const Message *message = run->boxes[e].messages.data[i];
+      bool is_own = message->from.player == runner->player ||
+                    message->to.player == runner->player;
+      if (is_own && !(message->from.player && message->to.player)) return false;
+    }
+  return true;
+}
+
+/* ---- the run ---- */
+
+static bool can_go_on(PlayRun *run, const Runner *runner) {
+  if (runner->at == runner->entry->timeline.n) return false;
+  const ProgramCall *call = &runner->entry->timeline.data[runner->at];
+  return call->kind != CALL_segment ||
+         for_each_wait(run, runner, call, can_move);
+}
+
+static void go_on(PlayRun *run, Runner *runner) {
+  const ProgramCall *call = &runner->entry->timeline.data[runner->at++];
+  switch (call->kind) {
+  case CALL_send: send(run, runner, call); break;
+  case CALL_receive: receive(run, runner, call); break;
+  case CALL_pass: pass(run, runner, call); break;
+  case CALL_segment:
+    for_each_wait(run, runner, call, wait_for);
+    play_segment(runner->player, call);
+    break;
+  }
+}
+
+/* Returns a class that can go on.  Returns NULL if there is none. */
+static Runner *choose_runner(PlayRun *run) {
+  int first = (int)(choose(run) % (uint64_t)run->n);
+  for (int i = 0; i < run->n; i++) {
+    Runner *runner = &run->runners[(first + i) % run->n];
+    if (can_go_on(run, runner)) return runner;
+  }
+  return NULL;
+}
+
+static void end_run(PlayRun *run) {
+  for (int e = 0; e < run->runners[0].entry->edges.n; e++)
+    for (int i = 0; i < run->boxes[e].messages.n; i++) {
+      Message *message = run->boxes[e].messages.data[i];
+      if (message->from.player && message->to.player)
+        move_message(run, e, message);
+    }
+  for (int r = 0; r < run->n; r++) {
+    Runner *runner = &run->runners[r];
+    bool has_ended = runner->at == runner->entry->timeline.n;
+    if (!has_ended || !can_end(run, runner))
+      note_fault(runner->player, "%s waits for ever%s",
+                 arena_printf(run->arena, "class %d", r), "");
+    play_end(runner->player);
+  }
+}
+
+void players_run(Player *const *players, int n) {
+  Arena *arena = arena_beside(players[0]->arena);
+  PlayRun run = {.arena = arena,
+                 .n = n,
+                 .runners = ARENA_ARRAY(arena, Runner, n),
+                 .seed = players[0]->options.seed + 2};
+  for (int i = 0; i < n; i++)
+    run.runners[i] =
+        (Runner){.player = players[i], .entry = &players[i]->program->entry};
+  run.boxes = ARENA_ARRAY(arena, Mailbox, run.runners[0].entry->edges.n);
+  for (Runner *runner; (runner = choose_runner(&run));) go_on(&run, runner);
+  end_run(&run);
+  arena_destroy(arena);
+}
+
+void player_run(Player *player) {
+  players_run(&player, 1);
+}
