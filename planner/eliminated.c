@@ -25,7 +25,11 @@ typedef struct Judging {
   EliminatedPlans plans;
   VEC(Correction) corrections;
   Map *taken; /* numbers of plans + 1 */
-  Ps worth;   /* settings that are estimated to be slower are left out */
+  /* Data parallelism does not fit.  Then estimates of steps are corrected and
+   * each form is priced once; else errors of a form differ more by its
+   * weighting, and the lowest estimates are priced. */
+  bool binds;
+  Ps worth; /* settings that are estimated to be slower are left out */
   int n_fit;
 } Judging;
 
@@ -48,7 +52,7 @@ static EliminatedPlan corrected(const Judging *j, int at) {
   EliminatedPlan plan = j->plans.list.data[at];
   const Correction *of = correction_of(j, plan.form);
   if (!of) of = correction_of(j, plan.kind);
-  if (of) plan.step = (Ps)((double)plan.step * of->step);
+  if (of && j->binds) plan.step = (Ps)((double)plan.step * of->step);
   if (!of) of = correction_of(j, plan.setting);
   if (of) plan.peak = (Bytes)((double)plan.peak * of->peak);
   return plan;
@@ -77,15 +81,25 @@ static Ps worth_of(const Pricing *p) {
   return p->best->price.step + p->best->price.step / SURE;
 }
 
+/* Plans of two forms may be one program. */
+static bool is_priced(const Judging *j, int at) {
+  const EliminatedPlan *plans = j->plans.list.data;
+  for (int i = 0; i < j->plans.list.n; i++)
+    if (map_has(j->taken, key_of(i)) && plans[i].step == plans[at].step &&
+        plans[i].peak == plans[at].peak)
+      return true;
+  return false;
+}
+
 /* The fastest one that may fit, new forms first. */
 static Choice next_plan(const Judging *j) {
   Ps worth = worth_of(j->p);
   Choice best = {-1, 0, false};
   for (int i = 0; i < j->plans.list.n; i++) {
-    if (map_has(j->taken, key_of(i)) || !j->plans.list.data[i].fits) continue;
+    if (!j->plans.list.data[i].fits || is_priced(j, i)) continue;
     EliminatedPlan plan = corrected(j, i);
     Choice one = {i, plan.step,
-                  plan.step < worth && !has_fitting(j, plan.form)};
+                  j->binds && plan.step < worth && !has_fitting(j, plan.form)};
     if (plan.peak > j->p->input->memory) continue;
     if (best.at < 0 || is_before(&one, &best)) best = one;
   }
@@ -154,6 +168,7 @@ bool price_eliminated(Pricing *p, const Candidates *starts,
   const Scored *plain = starts->n > 0 ? pricing_one(p, &starts->data[0]) : NULL;
   if (plain && plain->price.is_legal && price_missing(&plain->price) > 0) {
     price_lean_start(p);
+    j.binds = true;
     j.worth = worth_of(p);
   }
   for (int i = 0; i < MOST_ROUNDS_OF_MEMORY && !fits && !pricing_is_over(p);
