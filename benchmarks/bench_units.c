@@ -11,8 +11,8 @@
  * those whose products and attention are exact, the mean distance of what
  * kernels take, how often live bytes are above the packed arena, and how often
  * a mean of loads is above the simulated step: then a bound may be wrong.
- * Exit status 1: attention differs, a mean of loads is above a step, or
- * partition refuses half of the plans.
+ * Exit status 1: attention differs, live bytes are above an arena, a mean of
+ * loads is above a step, or partition refuses half of the plans.
  */
 #include <math.h>
 #include <stdio.h>
@@ -158,7 +158,7 @@ static bool holds(const Totals *totals) {
     n += totals[i].n;
     legal += totals[i].legal;
     exact += totals[i].exact_attention;
-    above += totals[i].mean_above;
+    above += totals[i].mean_above + totals[i].live_above;
   }
   return exact == legal && above == 0 && 2 * legal > n;
 }

@@ -44,11 +44,12 @@ typedef struct Aim {
   BoundWeights weights;
 } Aim;
 
-/* Bytes that a plan has at some time: what is kept for the backward pass at its
- * begin; with several micro-batches, gradients beside it. */
+/* The least bytes that a plan has at some time: what is kept for the backward
+ * pass at its begin; with several micro-batches, gradients beside it. */
 static Bytes bytes_of(const Load *load, const BoundSetting *s) {
   const ZeroLoad *zero = &load->zero[s->zero];
-  return zero->state + (s->recomputes ? load->left : load->saved) +
+  return zero->least_state +
+         (s->recomputes ? load->least_left : load->least_saved) +
          (s->microbatches > 1 ? zero->gradient : 0);
 }
 

@@ -354,6 +354,11 @@ static void add_param(Loads *l, const PlanUnit *u, const UnitParam *param,
     if (cast > 0 && !u->kernels.data[param->cast].is_light)
       to->less_cast += cast - cast / copies;
     to->state += param->state / shards;
+    to->least_state += param->state / shards;
+    /* A parameter that is gathered once stays until its last reader. */
+    if ((zero == 1 || zero == 2) && place.copied &&
+        (param->passes > 1 || l->r.microbatches > 1))
+      to->least_state += place.elements * dtype_size_bytes(param->read_as);
     if (zero == 1 || zero == 2) to->state += whole - whole / copies;
     to->gradient += place.elements * 4 / (zero >= 2 ? copies : 1);
   }
@@ -429,6 +434,31 @@ static Bytes saved_bytes(const Loads *l, const PlanUnit *u,
   return n * dtype_size_bytes(saved->type->dtype);
 }
 
+/* A plan may store shards of a value that its maker has whole, over all axes,
+ * and gather or cast a parameter for each pass. */
+static Bytes least_saved_bytes(const Loads *l, const PlanUnit *u,
+                               const UnitSaved *saved) {
+  AxisSet every = (AxisSet)((1u << l->r.mesh->n_axes) - 1);
+  int64_t parts = group_size(l->r.mesh, every), in_batch = 0;
+  for (int d = 0; d < saved->type->rank; d++)
+    in_batch |= saved->dims.at[d] >= 0 && u->batch >> saved->dims.at[d] & 1;
+  if (in_batch) parts *= l->r.microbatches;
+  if (saved->of_params) return 0;
+  return type_elements(saved->type) / parts *
+         dtype_size_bytes(saved->type->dtype);
+}
+
+static void add_saved(const Loads *l, const PlanUnit *u, const UnitSaved *saved,
+                      Assignment assignment, Load *out) {
+  Bytes bytes = saved_bytes(l, u, saved, assignment);
+  Bytes least = least_saved_bytes(l, u, saved);
+  out->saved += bytes;
+  out->least_saved += least;
+  if (u->block >= 0 && !saved->leaves_block) return;
+  out->left += bytes;
+  out->least_left += least;
+}
+
 Load loads_of_unit(Loads *l, int unit, Assignment assignment) {
   const Units *units = l->r.units;
   const PlanUnit *u = units->units.data[unit];
@@ -437,11 +467,8 @@ Load loads_of_unit(Loads *l, int unit, Assignment assignment) {
     add_kernel(l, u, &u->kernels.data[i], assignment, &load);
   for (int i = 0; i < u->sums.n; i++)
     add_sum(l, u, &u->sums.data[i], assignment, &load);
-  for (int i = 0; i < u->saved.n; i++) {
-    Bytes bytes = saved_bytes(l, u, &u->saved.data[i], assignment);
-    load.saved += bytes;
-    if (u->block < 0 || u->saved.data[i].leaves_block) load.left += bytes;
-  }
+  for (int i = 0; i < u->saved.n; i++)
+    add_saved(l, u, &u->saved.data[i], assignment, &load);
   for (int i = 0; i < units->params.n; i++)
     if (units->params.data[i].unit == unit)
       add_param(l, u, &units->params.data[i], assignment, &load);

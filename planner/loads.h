@@ -25,6 +25,7 @@ typedef struct ZeroLoad {
   Ps less_cast; /* `forward` has casts of whole parameters: at most so much
                    less if ranks cast their shards */
   Bytes state, gradient; /* gradient: at the end of the backward pass */
+  Bytes least_state;     /* no plan has less of it */
 } ZeroLoad;
 
 /* In a step, with all its micro-batches. */
@@ -38,6 +39,7 @@ typedef struct Load {
   ZeroLoad zero[N_ZERO_LEVELS];
   /* In one micro-batch; where blocks are computed again, what blocks leave. */
   Bytes saved, left;
+  Bytes least_saved, least_left; /* no plan has less of these */
   Bytes transient; /* the largest kernel: its operands and results */
 } Load;
 

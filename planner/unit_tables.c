@@ -50,7 +50,8 @@ static uint64_t hash_unit(const TableRequest *r, int unit) {
   for (int i = 0; i < u->saved.n; i++) {
     const UnitSaved *saved = &u->saved.data[i];
     bool stays = u->block < 0 || saved->leaves_block;
-    hash = hash_mix(hash, type_hash(saved->type) * 2 + stays);
+    hash = hash_mix(hash, type_hash(saved->type) * 4 +
+                              (uint64_t)saved->of_params * 2 + stays);
     for (int d = 0; d < saved->type->rank; d++)
       hash = hash_mix(hash, (uint64_t)saved->dims.at[d]);
   }
@@ -120,6 +121,8 @@ static void multiply(Load *load, int64_t times) {
   multiply_links(&load->links[1], times);
   load->saved *= times;
   load->left *= times;
+  load->least_saved *= times;
+  load->least_left *= times;
   for (int zero = 0; zero < N_ZERO_LEVELS; zero++) {
     load->zero[zero].bulk *= times;
     load->zero[zero].summed *= times;
@@ -128,6 +131,7 @@ static void multiply(Load *load, int64_t times) {
     load->zero[zero].update *= times;
     load->zero[zero].less_cast *= times;
     load->zero[zero].state *= times;
+    load->zero[zero].least_state *= times;
     load->zero[zero].gradient *= times;
   }
 }

@@ -301,7 +301,6 @@ static void add_param(Costs *c, const PlanUnit *unit, const UnitParam *param,
   int64_t n = shard_elements(c, param->type, &param->dims, assignment);
   int64_t copies = ranks_along(c->mesh, copied);
   int64_t piece = part_of(n, copies); /* of a copy, with ZeRO */
-  Bytes width = dtype_size_bytes(param->type->dtype);
   double m = (double)c->microbatches, cast = 0;
   const UnitKernel *k =
       param->cast < 0 ? NULL : &unit->kernels.data[param->cast];
@@ -333,15 +332,32 @@ static void add_param(Costs *c, const PlanUnit *unit, const UnitParam *param,
     if (zero > 0 && k && !k->is_light)
       to->whole_casts += cast * (1 - 1 / (double)copies);
     to->state += (double)param->state / owners;
-    /* Levels 1 and 2 keep the whole parameter, of which the state has a
-     * piece. */
-    if (zero == 1 || zero == 2)
-      to->state += (double)(n * width) * (1 - 1 / (double)copies);
+    /* Levels 1 and 2 gather once, for all micro-batches and both passes. */
+    bool stays = param->passes > 1 || c->microbatches > 1;
+    if (zero > 0 && zero < 3 && copied && stays)
+      to->state += (double)(n * dtype_size_bytes(param->read_as));
     to->gradients += (double)n * 4 / (double)(zero >= 2 ? copies : 1);
   }
 }
 
 /* ---- units ---- */
+
+/* A value of the forward pass may lie in shards over all ranks, wherever its
+ * unit has it; a cast of a parameter may be made for each pass. */
+static void add_saved(const Costs *c, const PlanUnit *unit,
+                      const UnitSaved *saved, UnitCost *out) {
+  bool is_left = unit->block < 0 || saved->leaves_block;
+  double bytes = (double)(type_elements(saved->type) *
+                          dtype_size_bytes(saved->type->dtype));
+  out->runs_again |= !is_left;
+  if (saved->of_params) return;
+  if (has_batch(unit, &saved->dims, saved->type->rank))
+    bytes /= (double)c->microbatches;
+  for (int a = 0; a < c->mesh->n_axes; a++)
+    bytes /= (double)c->mesh->axes[a].size;
+  out->saved += bytes;
+  if (is_left) out->left += bytes;
+}
 
 UnitCost cost_of_unit(Costs *c, int at, Assignment assignment) {
   const Units *units = c->r->units;
@@ -351,16 +367,8 @@ UnitCost cost_of_unit(Costs *c, int at, Assignment assignment) {
     add_kernel(c, unit, &unit->kernels.data[i], assignment, &out);
   for (int i = 0; i < unit->sums.n; i++)
     add_sum(c, unit, &unit->sums.data[i], assignment, &out);
-  for (int i = 0; i < unit->saved.n; i++) {
-    const UnitSaved *saved = &unit->saved.data[i];
-    int64_t n = 1;
-    for (int d = 0; d < saved->type->rank; d++)
-      n *= part_of(saved->type->dims[d].size,
-                   parts(c, unit, assignment, saved->dims.at[d]));
-    double bytes = (double)(n * dtype_size_bytes(saved->type->dtype));
-    out.saved += bytes;
-    if (unit->block < 0 || saved->leaves_block) out.left += bytes;
-  }
+  for (int i = 0; i < unit->saved.n; i++)
+    add_saved(c, unit, &unit->saved.data[i], &out);
   for (int i = 0; i < units->params.n; i++)
     if (units->params.data[i].unit == at)
       add_param(c, unit, &units->params.data[i], assignment, &out);

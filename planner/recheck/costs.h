@@ -36,8 +36,9 @@ typedef struct UnitCost {
                                      backward */
   Busy links[2];
   StateCost zero[N_ZERO_LEVELS];
-  double saved, left; /* bytes of a micro-batch; left: by blocks that are
+  double saved, left; /* least bytes of a micro-batch; left: by blocks that are
                          computed again */
+  bool runs_again;    /* if its block is computed again */
 } UnitCost;
 
 typedef struct EdgeCost {

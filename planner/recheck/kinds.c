@@ -103,6 +103,7 @@ static Row row_of_unit(KindFinder *f, int unit) {
   for (int i = 0; i < u->saved.n; i++) {
     const UnitSaved *saved = &u->saved.data[i];
     add_type(f, &row, saved->type, &saved->dims);
+    add(f, &row, saved->of_params);
     add(f, &row, saved->leaves_block);
   }
   for (int i = 0; i < f->units->params.n; i++)

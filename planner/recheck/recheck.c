@@ -187,8 +187,7 @@ static double backward_stream(const Recheck *k, const BoundQuestion *q,
     case SIDE_both: return cost->chain - cost->light[1];
     }
   /* A block is computed again up to what it leaves. */
-  bool runs_again = q->setting->recomputes && cost->saved > cost->left &&
-                    k->r->units->units.data[unit]->block >= 0;
+  bool runs_again = q->setting->recomputes && cost->runs_again;
   return stream + (runs_again ? cost->forward - cost->casts : 0);
 }
 

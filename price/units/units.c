@@ -471,9 +471,10 @@ static void find_saved(UnitFinder *f) {
       if (f->unit[v.node] != u || node->op == OP_input ||
           node->phase != PHASE_forward || !readers[v.node][v.result].backward)
         continue;
-      vec_push(f->arena, &unit->saved,
-               ((UnitSaved){graph_type(graph, v), value->dims,
-                            readers[v.node][v.result].elsewhere}));
+      vec_push(
+          f->arena, &unit->saved,
+          ((UnitSaved){graph_type(graph, v), value->dims, f->of_params[v.node],
+                       readers[v.node][v.result].elsewhere}));
     }
   }
 }

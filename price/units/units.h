@@ -47,6 +47,7 @@ typedef struct UnitSum {
 typedef struct UnitSaved {
   const Type *type;
   DimMap dims;
+  bool of_params;    /* it depends on parameters alone */
   bool leaves_block; /* another block reads it, too */
 } UnitSaved;
 

@@ -74,8 +74,8 @@ Bytes assigned_live_bytes(const Program *program, const Drawn *d) {
   Bytes sum = 0;
   for (int u = 0; u < program->units->units.n; u++) {
     const Load *load = assigned_load_of(d, u);
-    sum += load->zero[p->zero].state +
-           (p->recomputes ? load->left : load->saved) +
+    sum += load->zero[p->zero].least_state +
+           (p->recomputes ? load->least_left : load->least_saved) +
            (p->microbatches > 1 ? load->zero[p->zero].gradient : 0);
   }
   return sum;
