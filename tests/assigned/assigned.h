@@ -57,7 +57,7 @@ typedef struct Drawn {
   const char *text; /* of its plan */
 } Drawn;
 
-/* Returns false if the sizes allow no plan. */
+/* Returns false if the sizes allow no plan, or no space has the assignment. */
 bool assigned_draw(const Program *program, Arena *arena, uint64_t seed,
                    Drawn *out);
 /* Returns the load of a unit under its assignment. */

@@ -4,6 +4,7 @@
  */
 #include <string.h>
 
+#include "planner/eliminate.h"
 #include "planner/proposal_text.h"
 #include "tests/assigned/assigned.h"
 
@@ -92,6 +93,18 @@ static void draw_values(const Program *program, Arena *arena, Choices *choices,
   d->values = values;
 }
 
+/* No space has an assignment whose shards do not nest: a chain of collectives
+ * cannot bring a value where its reader wants it. */
+static bool has_chains(const Program *program, const Drawn *d) {
+  for (int i = 0; i < program->units->edges.n; i++) {
+    const UnitEdge *edge = &program->units->edges.data[i];
+    if (assigned_edge_of(program, d, i)->wait >=
+        ELIMINATE_MOST / BOUND_ONE / edge->readers)
+      return false;
+  }
+  return true;
+}
+
 /* ---- the plan ---- */
 
 static const char *text_of(const Program *program, Arena *arena,
@@ -147,6 +160,7 @@ bool assigned_draw(const Program *program, Arena *arena, uint64_t seed,
   *request = tables.loads;
   out->loads = loads_create(arena, request);
   draw_values(program, arena, choices, &tables, out);
+  if (!has_chains(program, out)) return false;
   out->text = text_of(program, arena, p);
   return true;
 }
