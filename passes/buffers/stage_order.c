@@ -13,25 +13,6 @@
 #include "passes/buffers/list_schedule.h"
 #include "passes/stages/stages.h"
 
-#include "ir/place/mesh_place.h"
-
-/* By node: the level of the last message that it follows from. */
-static int *find_levels(const PassContext *ctx, const Graph *graph) {
-  int *levels = ARENA_ARRAY(ctx->scratch, int, graph->nodes.n);
-  for (int id = 0; id < graph->nodes.n; id++) {
-    const Node *node = graph->nodes.data[id];
-    const StageEdge *edge = NULL;
-    if (node->op == OP_input)
-      edge = stage_edge_received(
-          ctx->cut, &graph->inputs.data[node_int(node, ATTR_index, 0)]);
-    if (edge) levels[id] = edge->level;
-    for (int i = 0; i < node->n_inputs; i++)
-      if (levels[node->inputs[i].node] > levels[id])
-        levels[id] = levels[node->inputs[i].node];
-  }
-  return levels;
-}
-
 /* Gives the segments that there are the numbers from 0 on. */
 static void number_segments(Arena *scratch, int n_segments, int *segment,
                             int n) {
@@ -43,7 +24,7 @@ static void number_segments(Arena *scratch, int n_segments, int *segment,
 }
 
 void divide_segments(const PassContext *ctx, const Graph *graph, int *segment) {
-  const int *levels = find_levels(ctx, graph);
+  const int *levels = stage_node_levels(ctx->scratch, ctx->cut, graph);
   int n_levels = 1;
   for (int id = 0; id < graph->nodes.n; id++)
     if (levels[id] >= n_levels) n_levels = levels[id] + 1;

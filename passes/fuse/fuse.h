@@ -15,7 +15,7 @@ typedef struct Group {
   int64_t position;   /* ascends along the list of groups: see fuse_order.c */
   int previous, next; /* neighbours in that list; -1 means none */
   bool is_fusable;    /* the nodes of the group may stand in a body */
-  int merge_class;    /* groups merge only within: phase, micro-batch */
+  int merge_class;    /* groups merge only within: phase, micro-batch, part */
   /* For a group without reductions and lookups, a type whose dims are its
    * loops; else NULL. */
   const Type *plain;

@@ -3,9 +3,13 @@
  * the contract of fuse.c allows it.
  */
 #include "passes/fuse/fuse.h"
+#include "passes/stages/stages.h"
 
 #define DEFAULT_MAX_NODES  96
 #define DEFAULT_MAX_INPUTS 24
+
+/* Number of classes of phases and places before, in and after micro-batches. */
+enum { N_CLASSES = 12 };
 
 static int phase_class(Phase phase) {
   switch (phase) {
@@ -93,6 +97,7 @@ Fusion *fusion_create(PassContext *ctx, const Graph *graph, bool *is_clone) {
    * for nodes that run after all of them. All its operands run before the loop
    * too, so kernels of such nodes alone wait for nothing. */
   const bool *is_before = nodes_before_microbatches(graph, arena);
+  const int *parts = stage_node_parts(arena, ctx->cut, graph);
   int *own = ARENA_ARRAY(arena, int, n);
   for (int id = 0; id < n; id++) {
     const Node *node = graph->nodes.data[id];
@@ -104,10 +109,11 @@ Fusion *fusion_create(PassContext *ctx, const Graph *graph, bool *is_clone) {
     if (is_stored) fusion_order_append(fusion, id);
     Group *group = &fusion->groups[id];
     group->is_fusable = op_has(node->op, OP_FLAG_fuses) && !fusion->is_free[id];
-    group->merge_class =
-        phase_class(node->phase) + (node_is_per_microbatch(graph, id) ? 4
-                                    : is_before[id]                   ? 8
-                                                                      : 0);
+    group->merge_class = phase_class(node->phase) +
+                         (node_is_per_microbatch(graph, id) ? 4
+                          : is_before[id]                   ? 8
+                                                            : 0) +
+                         N_CLASSES * parts[id];
     own[id] = id;
     group->members.data = &own[id];
     group->members.n = group->members.capacity = 1;

@@ -32,6 +32,7 @@
  * breaks: the order of nodes, within dependencies
  * cost: O((nodes + edges) log nodes)
  */
+#include "passes/stages/stages.h"
 #include "passes/topological.h"
 
 #include <stdlib.h>
@@ -53,6 +54,7 @@ typedef struct Part {
   int64_t bytes;
   bool is_bulk, is_scalar, is_update;
   bool is_before; /* micro-batches read it */
+  int stage_part; /* see stage_node_parts */
 } Part;
 
 typedef struct Joined {
@@ -197,6 +199,7 @@ static void collect_parts(Bucketing *b) {
   int *depth = ARENA_ARRAY(b->arena, int, graph->nodes.n);
   int *level = ARENA_ARRAY(b->arena, int, graph->nodes.n);
   const bool *is_before = nodes_before_microbatches(graph, b->arena);
+  const int *parts = stage_node_parts(b->arena, b->rewrite.ctx->cut, graph);
   for (int id = 0; id < graph->nodes.n; id++) {
     const Node *node = graph->nodes.data[id];
     for (int i = 0; i < node->n_inputs; i++) {
@@ -219,7 +222,8 @@ static void collect_parts(Bucketing *b) {
                .is_bulk = bulk,
                .is_scalar = node->types[0]->rank == 0,
                .is_update = node->phase == PHASE_update,
-               .is_before = is_before[id]});
+               .is_before = is_before[id],
+               .stage_part = parts[id]});
   }
 }
 
@@ -230,10 +234,11 @@ static Name part_kind(const Bucketing *b, const Part *part) {
   const Name *axes = node_names(node, ATTR_axes, &n);
   Name reduce = node_name(node, ATTR_reduce);
   Text text = text_create(b->arena);
-  text_printf(&text, "%s %d %d %d %d %d %s %d", op_info(node->op)->name,
+  text_printf(&text, "%s %d %d %d %d %d %d %s %d", op_info(node->op)->name,
               part->is_bulk, part->is_bulk || part->is_update ? part->depth : 0,
-              part->is_before, node_is_per_microbatch(b->graph, part->id),
-              part->is_update, reduce ? reduce : "", node->types[0]->dtype);
+              part->stage_part, part->is_before,
+              node_is_per_microbatch(b->graph, part->id), part->is_update,
+              reduce ? reduce : "", node->types[0]->dtype);
   for (int i = 0; i < n; i++) text_printf(&text, " %s", axes[i]);
   return name_intern(b->graph->module->names, text_string(&text));
 }

@@ -47,4 +47,14 @@ const StageEdge *stage_edge_received(const StageCut *cut,
 const StageEdge *stage_edge_sent(const StageCut *cut,
                                  const GraphOutput *output);
 
+/* ---- node_levels.c ---- */
+
+/* Returns, by node and in `arena`, the greatest level of the messages of the
+ * step that it follows from. */
+int *stage_node_levels(Arena *arena, const StageCut *cut, const Graph *graph);
+/* Returns numbers by node: passes join no nodes of different ones, because what
+ * one makes may be sent before another stage can send what the other one needs.
+ * Where `cut` is NULL all are 0. */
+int *stage_node_parts(Arena *arena, const StageCut *cut, const Graph *graph);
+
 #endif

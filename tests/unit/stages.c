@@ -131,7 +131,8 @@ static bool same_bits(const Tensor *a, const Tensor *b) {
 /* ---- stages in turns ---- */
 
 typedef struct Turns {
-  const StageCut *cut;
+  int n_stages;
+  Graph *const *graphs;
   const Graph *joint;
   const Tensor *inputs; /* of the joint graph */
   Map *sent;            /* path -> Tensor */
@@ -148,55 +149,75 @@ static const Tensor *value_of(const Turns *turns, const GraphInput *input) {
   return &turns->inputs[whole - turns->joint->inputs.data];
 }
 
-static int end_of_turn(const Turns *turns, const Graph *graph) {
-  for (int i = 0; i < graph->inputs.n; i++)
-    if (!value_of(turns, &graph->inputs.data[i]))
-      return graph->inputs.data[i].value.node;
-  return graph->nodes.n;
+/* By node: the values that it follows from have been sent. */
+static bool *find_ready(const Turns *turns, const Graph *graph, int *out_n) {
+  bool *ready = ARENA_ARRAY(graph->module->arena, bool, graph->nodes.n);
+  *out_n = 0;
+  for (int id = 0; id < graph->nodes.n; id++) {
+    const Node *node = graph->nodes.data[id];
+    ready[id] =
+        node->op != OP_input ||
+        value_of(turns, &graph->inputs.data[node_int(node, ATTR_index, 0)]) !=
+            NULL;
+    for (int i = 0; i < node->n_inputs; i++)
+      ready[id] &= ready[node->inputs[i].node];
+    *out_n += ready[id];
+  }
+  return ready;
 }
 
-/* The first nodes, with the outputs that they make. */
-static Graph *first_nodes(const Graph *graph, int end) {
-  Graph *first = graph_like(graph);
-  for (int id = 0; id < end; id++)
-    graph_copy_node(first, graph, id, graph->nodes.data[id]->inputs, false);
+/* The nodes that can run, with the outputs that they make. */
+static Graph *ready_nodes(const Graph *graph, const bool *ready) {
+  Arena *arena = graph->module->arena;
+  Graph *part = graph_like(graph);
+  int *now = ARENA_ARRAY(arena, int, graph->nodes.n);
+  for (int id = 0; id < graph->nodes.n; id++) {
+    const Node *node = graph->nodes.data[id];
+    Value *inputs = ARENA_ARRAY(arena, Value, node->n_inputs + 1);
+    for (int i = 0; i < node->n_inputs; i++)
+      inputs[i] = (Value){now[node->inputs[i].node], node->inputs[i].result};
+    if (ready[id])
+      now[id] = graph_copy_node(part, graph, id, inputs, false).node;
+  }
   for (int i = 0; i < graph->outputs.n; i++) {
     const GraphOutput *output = &graph->outputs.data[i];
-    if (output->value.node < end)
-      graph_output(first, output->role, output->path, output->value);
+    if (ready[output->value.node])
+      graph_output(part, output->role, output->path,
+                   (Value){now[output->value.node], output->value.result});
   }
-  return first;
+  return part;
 }
 
 /* Runs a stage as far as it goes; true if that is further than before. */
 static bool take_turn(Turns *turns, int stage) {
-  const Graph *graph = turns->cut->graphs.data[stage];
+  const Graph *graph = turns->graphs[stage];
   Arena *arena = graph->module->arena;
-  int end = end_of_turn(turns, graph);
-  if (end == turns->n_run[stage]) return false;
-  turns->n_run[stage] = end;
-  const Graph *first = first_nodes(graph, end);
-  Tensor *inputs = ARENA_ARRAY(arena, Tensor, first->inputs.n + 1);
-  for (int i = 0; i < first->inputs.n; i++)
-    inputs[i] = *value_of(turns, &first->inputs.data[i]);
+  int n_ready;
+  const bool *ready = find_ready(turns, graph, &n_ready);
+  if (n_ready == turns->n_run[stage]) return false;
+  turns->n_run[stage] = n_ready;
+  const Graph *part = ready_nodes(graph, ready);
+  Tensor *inputs = ARENA_ARRAY(arena, Tensor, part->inputs.n + 1);
+  for (int i = 0; i < part->inputs.n; i++)
+    inputs[i] = *value_of(turns, &part->inputs.data[i]);
   Tensor *outputs = turns->outputs[stage] =
-      ARENA_ARRAY(arena, Tensor, first->outputs.n + 1);
-  interp_run(first, INTERP_f32, arena, inputs, outputs, NULL);
-  for (int i = 0; i < first->outputs.n; i++)
-    if (first->outputs.data[i].role == ROLE_send)
-      map_put(turns->sent, first->outputs.data[i].path, &outputs[i]);
+      ARENA_ARRAY(arena, Tensor, part->outputs.n + 1);
+  interp_run(part, INTERP_f32, arena, inputs, outputs, NULL);
+  for (int i = 0; i < part->outputs.n; i++)
+    if (part->outputs.data[i].role == ROLE_send)
+      map_put(turns->sent, part->outputs.data[i].path, &outputs[i]);
   return true;
 }
 
 static void run_in_turns(Turns *turns) {
-  int n_stages = turns->cut->graphs.n;
+  int n_stages = turns->n_stages;
   for (bool any = true; any;) {
     any = false;
     for (int s = 0; s < n_stages; s++) any |= take_turn(turns, s);
   }
   for (int s = 0; s < n_stages; s++)
-    cr_assert_eq(turns->n_run[s], turns->cut->graphs.data[s]->nodes.n,
-                 "stage %d waits", s);
+    cr_assert_eq(turns->n_run[s], turns->graphs[s]->nodes.n, "stage %d waits",
+                 s);
 }
 
 /* ---- checks ---- */
@@ -240,8 +261,8 @@ static void check_outputs(const Loaded *loaded, const Turns *turns,
   for (int i = 0; i < loaded->joint->outputs.n; i++) {
     const GraphOutput *output = &loaded->joint->outputs.data[i];
     int n = 0;
-    for (int s = 0; s < loaded->cut.graphs.n; s++) {
-      const Graph *graph = loaded->cut.graphs.data[s];
+    for (int s = 0; s < turns->n_stages; s++) {
+      const Graph *graph = turns->graphs[s];
       const GraphOutput *own =
           graph_find_output(graph, output->role, output->path);
       if (!own) continue;
@@ -250,25 +271,26 @@ static void check_outputs(const Loaded *loaded, const Turns *turns,
           same_bits(&turns->outputs[s][own - graph->outputs.data], &wanted[i]),
           "stage %d, %s", s, output->path);
     }
-    cr_expect_eq(n, is_of_all(output->role) ? loaded->cut.graphs.n : 1, "%s",
+    cr_expect_eq(n, is_of_all(output->role) ? turns->n_stages : 1, "%s",
                  output->path);
   }
 }
 
-/* Returns the norm of the joint graph. */
-static double check_same(const Loaded *loaded) {
+/* Compares the graphs of the stages with the joint one, and returns its norm.
+ */
+static double check_same(const Loaded *loaded, Graph *const *graphs) {
   Arena *arena = loaded->ctx.module->arena;
   const Graph *joint = loaded->joint;
   Text errors = text_create(arena);
   for (int s = 0; s < loaded->cut.graphs.n; s++)
-    cr_assert(graph_verify(loaded->cut.graphs.data[s], &errors), "%s",
-              text_string(&errors));
+    cr_assert(graph_verify(graphs[s], &errors), "%s", text_string(&errors));
   Tensor *inputs = ARENA_ARRAY(arena, Tensor, joint->inputs.n + 1);
   Tensor *wanted = ARENA_ARRAY(arena, Tensor, joint->outputs.n + 1);
   for (int i = 0; i < joint->inputs.n; i++) inputs[i] = joint_input(joint, i);
   interp_run(joint, INTERP_f32, arena, inputs, wanted, NULL);
   int n = loaded->cut.graphs.n;
-  Turns turns = {.cut = &loaded->cut,
+  Turns turns = {.n_stages = n,
+                 .graphs = graphs,
                  .joint = joint,
                  .inputs = inputs,
                  .sent = map_create(arena),
@@ -287,7 +309,7 @@ static Loaded check_case(const StageCase *one, double *out_norm) {
   cut_graph(&loaded, loaded.model->train, true);
   cr_assert_eq(loaded.cut.graphs.n, one->n_stages);
   check_edges(&loaded);
-  *out_norm = check_same(&loaded);
+  *out_norm = check_same(&loaded, loaded.cut.graphs.data);
   return loaded;
 }
 
@@ -400,7 +422,7 @@ Test(stages, cut_forward_graphs) {
   Loaded loaded = load_case(&(StageCase){UNET, LEVELS, 3});
   cut_graph(&loaded, loaded.model->eval, false);
   check_edges(&loaded);
-  check_same(&loaded);
+  check_same(&loaded, loaded.cut.graphs.data);
   cr_expect_str_eq(
       edge_lines(&loaded),
       "0 -> 1 level.twice[0].unit[1].relu f32[Y:8, N:2, X:8, C:2]\n"
@@ -468,6 +490,25 @@ Test(stages, place_both_ends_of_an_edge_alike) {
                    "[B:2@time, T:4@seq, C:8]");
 }
 
+/* On one rank with one micro-batch nothing has a placement, and the interpreter
+ * runs what all passes make. */
+Test(stages, equal_the_joint_graph_after_all_passes) {
+  const StageCase cases[] = {
+      {GPT2, "mesh { pipe = 3 }" TWO_CUTS "}", 3},
+      {UNET, LEVELS, 3},
+      {"charlstm.dnn", "B=2 T=4 V=8 E=4 C=4",
+       "mesh { pipe = 2 } plan { cut after lstm }", 2},
+      {"charmoe.dnn", "B=2 T=4 V=8 C=8 H=2 F=8 L=2",
+       "mesh { pipe = 2 } plan { cut after moe_block[0] }", 2}};
+  for (int i = 0; i < ARRAY_LENGTH(cases); i++) {
+    Loaded loaded = load_case(&cases[i]);
+    cut_graph(&loaded, loaded.model->train, true);
+    Graph *graphs[3];
+    cr_assert(partition_stages(&loaded, graphs));
+    check_same(&loaded, graphs);
+  }
+}
+
 /* One micro-batch has no axis, so nodes say that they run for it. */
 Test(stages, mark_the_work_of_one_microbatch) {
   Loaded loaded = load_case(&(StageCase){GPT2, "mesh { pipe = 2 }" CUT "}", 2});
@@ -528,17 +569,20 @@ static void check_order(const Loaded *loaded, const Graph *graph) {
   cr_expect_eq(part, 3);
 }
 
-/* Messages that are sent before the micro-batches are made before them. */
+/* Messages that are sent before the micro-batches are made before them, and no
+ * pass lets a message wait for one of its own level. */
 static void check_sends(const Loaded *loaded, const Graph *graph) {
+  const int *levels =
+      stage_node_levels(graph->module->arena, &loaded->cut, graph);
   bool is_after = false;
   for (int id = 0; id < graph->nodes.n; id++) {
     int part = part_of_node(graph, id, &is_after);
     for (int i = 0; i < graph->outputs.n; i++) {
       const GraphOutput *output = &graph->outputs.data[i];
       const StageEdge *edge = stage_edge_sent(&loaded->cut, output);
-      if (edge && edge->is_of_step && !edge->is_after &&
-          output->value.node == id)
-        cr_expect_eq(part, 0, "%s", edge->path);
+      if (!edge || !edge->is_of_step || output->value.node != id) continue;
+      if (!edge->is_after) cr_expect_eq(part, 0, "%s", edge->path);
+      cr_expect_lt(levels[id], edge->level, "%s", edge->path);
     }
   }
 }

@@ -1,0 +1,55 @@
+/*
+ * node_levels.c -- finds the nodes of a stage that must stay apart.
+ *
+ *     %3 = sum %2                     its part of the norm, which is sent
+ *     %4 = input receive "norm"       the norm, which follows from %3
+ *     %5 = mul %2, %4                 may be in no kernel with %3
+ *
+ * No path in the graph of the stage leads from %3 to %4, so that passes that
+ * join nodes cannot see it.  They ask for numbers: what runs once a step has
+ * the level of the messages that it needs, and what is sent before the
+ * micro-batches stays apart from what comes after them.
+ */
+#include "passes/stages/stages.h"
+
+#include "ir/place/mesh_place.h"
+
+int *stage_node_levels(Arena *arena, const StageCut *cut, const Graph *graph) {
+  int *levels = ARENA_ARRAY(arena, int, graph->nodes.n);
+  for (int id = 0; id < graph->nodes.n; id++) {
+    const Node *node = graph->nodes.data[id];
+    const StageEdge *edge = NULL;
+    if (node->op == OP_input)
+      edge = stage_edge_received(
+          cut, &graph->inputs.data[node_int(node, ATTR_index, 0)]);
+    if (edge) levels[id] = edge->level;
+    for (int i = 0; i < node->n_inputs; i++)
+      if (levels[node->inputs[i].node] > levels[id])
+        levels[id] = levels[node->inputs[i].node];
+  }
+  return levels;
+}
+
+/* By node: something that is sent before the micro-batches follows from it. */
+static bool *find_early(Arena *arena, const StageCut *cut, const Graph *graph) {
+  bool *is_early = ARENA_ARRAY(arena, bool, graph->nodes.n);
+  for (int i = 0; i < graph->outputs.n; i++) {
+    const StageEdge *edge = stage_edge_sent(cut, &graph->outputs.data[i]);
+    if (edge && edge->is_of_step && !edge->is_after)
+      is_early[graph->outputs.data[i].value.node] = true;
+  }
+  for (int id = graph->nodes.n - 1; id >= 0; id--)
+    for (int i = 0; i < graph->nodes.data[id]->n_inputs && is_early[id]; i++)
+      is_early[graph->nodes.data[id]->inputs[i].node] = true;
+  return is_early;
+}
+
+int *stage_node_parts(Arena *arena, const StageCut *cut, const Graph *graph) {
+  if (!cut) return ARENA_ARRAY(arena, int, graph->nodes.n);
+  int *parts = stage_node_levels(arena, cut, graph);
+  const bool *is_early = find_early(arena, cut, graph);
+  for (int id = 0; id < graph->nodes.n; id++)
+    parts[id] =
+        node_is_per_microbatch(graph, id) ? 0 : 2 * parts[id] + is_early[id];
+  return parts;
+}
