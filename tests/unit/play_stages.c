@@ -163,7 +163,7 @@ typedef struct Shape {
   bool has_skip, has_shared;
 } Shape;
 
-/* What changes the programs before they are played, or NULL. */
+/* A change of the programs before they are played, or NULL. */
 typedef void Change(StageChain *chain, Classes *classes);
 
 /* The new parameters of all stages, and the first fault. */

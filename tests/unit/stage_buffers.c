@@ -125,7 +125,7 @@ static void play_call(StageMemory *m, const ProgramCall *call) {
                 call->registers);
 }
 
-/* What the step begins with. */
+/* Data, parameters and state, as the step finds them. */
 static void fill_inputs(StageMemory *m) {
   static const int zero[N_REGISTERS];
   for (int s = 0; s < m->entry->stages.n; s++) {
