@@ -38,11 +38,21 @@ static void wait_for_message(MessageWalk *walk, const Launch *launch) {
   walk->is_open[id] = false;
 }
 
+/* The proof of the timeline is about messages between stages. */
+static bool is_between_stages(const LaunchList *launches,
+                              const Launch *launch) {
+  if (launch->op == DNN_OP_WAIT)
+    return launch->numbers.data[0] < launches->n_message_ids;
+  return launch->op == DNN_OP_COLLECTIVE &&
+         launch->collective.id < launches->n_message_ids;
+}
+
 static void walk_launches(MessageWalk *walk, int begin, int end) {
   for (int i = begin; i < end; i++) {
     const Launch *launch = walk->launches->data[i];
     if (launch->when == (walk->call->is_first ? DNN_LATER : DNN_FIRST))
       continue;
+    if (is_between_stages(walk->launches, launch)) continue;
     if (launch->op == DNN_OP_COLLECTIVE) start_message(walk, launch);
     if (launch->op == DNN_OP_WAIT) wait_for_message(walk, launch);
     if (launch->op != DNN_OP_LOOP) continue;

@@ -9,6 +9,8 @@
  */
 #include "codegen/select.h"
 
+#include <string.h>
+
 static int mesh_rank_stride(const Mesh *mesh, int axis) {
   int stride = 1;
   for (int i = axis + 1; i < mesh->n_axes; i++)
@@ -65,4 +67,25 @@ Status mesh_check_placements(const Graph *graph) {
                              graph_path(graph, id));
   }
   return STATUS_OK;
+}
+
+/* ---- what collectives do ---- */
+
+/* Kinds of the collectives that travel, plus 1. */
+static const uint8_t message_kinds[N_OPS] = {
+#define MESSAGE(op, kind, elements) [OP_##op] = DNN_##kind + 1,
+#include "ir/ops.def"
+};
+
+int codegen_message_kind(Op op) {
+  return message_kinds[op];
+}
+
+ReduceKind collective_reduction(const Node *node) {
+  const char *name =
+      node_has(node, ATTR_reduce) ? node_name(node, ATTR_reduce) : "sum";
+  for (int kind = 0; kind < N_REDUCTIONS; kind++)
+    if (strcmp(name, reduce_name((ReduceKind)kind)) == 0)
+      return (ReduceKind)kind;
+  UNREACHABLE();
 }

@@ -27,11 +27,13 @@
  * their bytes.  A run that does something else in the first call, as a matmul
  * that adds to its result in later ones, is written twice, for either.  A wait
  * for what was started before the segment is for the first call alone.
+ *
+ * Several stages: the segments of one follow those of the one before it, then
+ * come those of messages (select_messages.c).  Values of a micro-batch that
+ * outlive their segment advance with its frame or slot.
  */
 #include "codegen/select.h"
 #include "ir/work.h"
-
-#include <string.h>
 
 typedef struct Select {
   KernelSet *set;
@@ -42,8 +44,9 @@ typedef struct Select {
   Arena *arena;
   LaunchList *out;
   const ProgramSegment *segment; /* segment at hand */
-  DnnWhen when;                  /* calls that launches are for */
-  int n_collectives;             /* started so far: their ids */
+  MessageWaits *waits;
+  DnnWhen when;      /* calls that launches are for */
+  int n_collectives; /* started so far: their ids */
   int *pending; /* by node: its id, plus 1, from its start to the wait for it */
   ValueTable *values; /* of the plain program; else NULL */
   const Pacer *pacer; /* or NULL */
@@ -112,21 +115,45 @@ static int64_t iteration_bytes(const Select *select, Value value) {
   return has_parts ? local_bytes(select, value) : 0;
 }
 
+/* An input, of which another stage does not send each micro-batch apart. */
+static bool holds_microbatches(const Graph *graph, Value value) {
+  const Node *node = graph_node(graph, value);
+  return node->op == OP_input &&
+         graph->inputs.data[node_int(node, ATTR_index, 0)].role != ROLE_receive;
+}
+
 /* Bytes from the part of one micro-batch to that of the next; 0 for a value
  * that reuses its bytes. */
 static int64_t microbatch_bytes(const Select *select, Value value) {
   Value from = viewed_value(select, value);
   bool is_moved =
-      graph_node(select->graph, from)->op == OP_input &&
+      holds_microbatches(select->graph, from) &&
       type_is_per_microbatch(select->graph, graph_type(select->graph, value));
   return is_moved ? local_bytes(select, value) : 0;
 }
 
-/* Bytes by which the loop `out` levels outwards moves a value each time.  The
- * micro-batch is outside of all scans. */
+/* Bytes by which one more in a register moves a value. */
+static int64_t register_bytes(const Select *select, Value value,
+                              ProgramRegister number) {
+  const BufferAssignment *assignment = select->assignment;
+  int at = value_index(select, value);
+  switch (number) {
+  case REGISTER_microbatch: return microbatch_bytes(select, value);
+  case REGISTER_frame: return assignment->frame_bytes[at];
+  case REGISTER_slot: return assignment->slot_bytes[at];
+  case N_REGISTERS: break;
+  }
+  UNREACHABLE();
+}
+
+/* Bytes by which the loop `out` levels outwards moves a value each time.
+ * Registers are outside of all scans. */
 static int64_t loop_advance(const Select *select, Value value, int out) {
   Value outer;
-  if (!select->enclosing) return microbatch_bytes(select, value);
+  if (!select->enclosing)
+    return register_bytes(
+        select, value,
+        (ProgramRegister)(select->segment->n_registers - 1 - out));
   if (out > 0)
     return enclosing_value(select, value, &outer)
                ? loop_advance(select->enclosing, outer, out - 1)
@@ -426,11 +453,6 @@ static Status select_kernel(Select *select, int id) {
   return STATUS_OK;
 }
 
-static bool has_unit_strides(const DnnGemm *gemm) {
-  return (gemm->a_i == 1 || gemm->a_k == 1) &&
-         (gemm->b_k == 1 || gemm->b_j == 1);
-}
-
 static void add_zero(Select *select, int id, Value value) {
   Launch launch = begin_launch(select, id, DNN_OP_ZERO);
   add_buffer(select, &launch, value);
@@ -498,29 +520,10 @@ static void add_copy(Select *select, int id, Value from, Value to) {
   push_launch(select, launch);
 }
 
-static ReduceKind collective_reduction(const Node *node) {
-  const char *name =
-      node_has(node, ATTR_reduce) ? node_name(node, ATTR_reduce) : "sum";
-  for (int kind = 0; kind < N_REDUCTIONS; kind++)
-    if (strcmp(name, reduce_name((ReduceKind)kind)) == 0)
-      return (ReduceKind)kind;
-  UNREACHABLE();
-}
-
 _Static_assert((int)QUEUE_blocking == DNN_QUEUE_BLOCKING &&
                    (int)QUEUE_bulk == DNN_QUEUE_BULK &&
                    (int)N_QUEUE_KINDS == DNN_N_QUEUES,
                "program.h and instructions.def have the same queues");
-
-/* Kinds of the collectives that travel, plus 1. */
-static const uint8_t message_kinds[N_OPS] = {
-#define MESSAGE(op, kind, elements) [OP_##op] = DNN_##kind + 1,
-#include "ir/ops.def"
-};
-
-int codegen_message_kind(Op op) {
-  return message_kinds[op];
-}
 
 /* The bytes of input and result that one part of a collective works on; in
  * place they are the same. */
@@ -720,6 +723,8 @@ static Status select_instructions(Select *select, int begin, int end) {
   for (int at = begin; at < end; at++) {
     const Instruction *instruction = &select->list->instructions.data[at];
     int close;
+    if (!select->enclosing && instruction->kind != INSTRUCTION_wait)
+      message_waits_add(select->waits, instruction->node, select->out);
     switch (instruction->kind) {
     case INSTRUCTION_run: TRY(select_run(select, instruction->node)); break;
     case INSTRUCTION_start: TRY(select_collective(select, instruction)); break;
@@ -740,6 +745,7 @@ static Status select_instructions(Select *select, int begin, int end) {
 static Status select_segment(Select *select, const ProgramSegment *segment) {
   int first = select->out->n;
   select->segment = segment;
+  message_waits_begin(select->waits, segment);
   TRY(select_instructions(select, segment->begin, segment->end));
   vec_push(select->arena, &select->out->segments,
            (DnnSegment){.begin = first,
@@ -748,46 +754,45 @@ static Status select_segment(Select *select, const ProgramSegment *segment) {
   return STATUS_OK;
 }
 
-_Static_assert((int)N_REGISTERS == DNN_N_REGISTERS &&
-                   (int)REGISTER_microbatch == DNN_REGISTER_MICROBATCH &&
-                   (int)REGISTER_frame == DNN_REGISTER_FRAME &&
-                   (int)REGISTER_slot == DNN_REGISTER_SLOT,
-               "program.h of ir and of runtime have the same registers");
-
-static void add_calls(Arena *arena, const EntryPoint *entry, LaunchList *out) {
-  for (int i = 0; i < entry->timeline.n; i++) {
-    const ProgramCall *from = &entry->timeline.data[i];
-    DnnCall call = {.segment = from->segment, .is_first = from->is_first};
-    for (int r = 0; r < N_REGISTERS; r++)
-      call.registers[r] = from->registers[r];
-    vec_push(arena, &out->calls, call);
-  }
-}
-
 /* ---- entry points ---- */
+
+static Status select_stage(Select *select, const ProgramStage *stage,
+                           MessageWaits *waits) {
+  ASSERT(stage->instructions->graph == stage->graph &&
+         instructions_check(stage->instructions, NULL));
+  waits->stage = stage;
+  select->waits = waits;
+  select->graph = stage->graph;
+  select->first_rank = stage->first_rank;
+  select->assignment = stage->assignment;
+  select->list = stage->instructions;
+  select->pending = ARENA_ARRAY(select->arena, int, stage->graph->nodes.n);
+  TRY(select_check(stage));
+  if (select->values) add_value_rows(select);
+  for (int s = 0; s < stage->segments.n; s++)
+    TRY(select_segment(select, &stage->segments.data[s]));
+  return STATUS_OK;
+}
 
 Status select_entry_point(KernelSet *set, const EntryPoint *entry_point,
                           ValueTable *values, const Pacer *pacer,
                           LaunchList *out) {
-  const ProgramStage *stage = entry_point_stage(entry_point);
-  const Graph *graph = stage->graph;
-  const InstructionList *list = stage->instructions;
-  ASSERT(list->graph == graph && instructions_check(list, NULL));
   ASSERT(entry_point_check(entry_point, NULL));
+  Arena *arena = set->module->arena;
+  MessageIds *ids = message_ids(arena, entry_point);
   Select select = {.set = set,
-                   .graph = graph,
-                   .first_rank = stage->first_rank,
-                   .assignment = stage->assignment,
-                   .list = list,
-                   .arena = set->module->arena,
+                   .arena = arena,
                    .values = values,
                    .pacer = pacer,
+                   .n_collectives = ids->n,
                    .out = out};
-  select.pending = ARENA_ARRAY(select.arena, int, graph->nodes.n);
-  TRY(select_check(stage));
-  if (values) add_value_rows(&select);
-  for (int s = 0; s < stage->segments.n; s++)
-    TRY(select_segment(&select, &stage->segments.data[s]));
-  add_calls(select.arena, entry_point, out);
+  MessageWaits waits = {.arena = arena, .entry = entry_point, .ids = ids};
+  int *first_segment = ARENA_ARRAY(arena, int, entry_point->stages.n);
+  out->n_message_ids = ids->n;
+  for (int s = 0; s < entry_point->stages.n; s++) {
+    first_segment[s] = out->segments.n;
+    TRY(select_stage(&select, &entry_point->stages.data[s], &waits));
+  }
+  select_calls(arena, entry_point, ids, first_segment, out);
   return STATUS_OK;
 }

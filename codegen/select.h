@@ -38,6 +38,7 @@ typedef struct LaunchList {
   VEC(Launch *);
   VEC(DnnSegment) segments;
   VEC(DnnCall) calls;
+  int n_message_ids; /* ids below are those of messages between stages */
 } LaunchList;
 
 /* The kernels of all entry points of a program; equal ones are one. */
@@ -81,6 +82,31 @@ typedef struct ValueTable ValueTable;
 Status select_entry_point(KernelSet *set, const EntryPoint *entry_point,
                           ValueTable *values, const Pacer *pacer,
                           LaunchList *out);
+
+/* ---- select_messages.c ---- */
+
+/* Ids of the messages of an entry point: an edge has one for each slot. */
+typedef struct MessageIds {
+  int n, *first; /* by edge */
+} MessageIds;
+MessageIds *message_ids(Arena *arena, const EntryPoint *entry);
+/* The waits for messages in the segments of a stage. */
+typedef struct MessageWaits {
+  Arena *arena;
+  const EntryPoint *entry;
+  const ProgramStage *stage;
+  const MessageIds *ids;
+  const ProgramSegment *segment; /* segment at hand */
+  bool *is_waited;               /* by edge, in that segment */
+} MessageWaits;
+void message_waits_begin(MessageWaits *waits, const ProgramSegment *segment);
+/* Adds waits for the messages whose bytes a node uses: a received value that it
+ * reads, a sent one that it writes. */
+void message_waits_add(MessageWaits *waits, int id, LaunchList *out);
+/* Adds the segments of messages, and the calls of the timeline.
+ * `first_segment` of each stage is its place in the list. */
+void select_calls(Arena *arena, const EntryPoint *entry, const MessageIds *ids,
+                  const int *first_segment, LaunchList *out);
 
 /* ---- select_check.c ---- */
 
@@ -129,6 +155,8 @@ typedef struct GemmCalls {
  * library cannot take its strides or dtypes, so that a loop nest must. */
 bool select_gemm(const Graph *graph, int id, GemmCalls *out);
 bool select_conv(const Graph *graph, int id, DnnConv *out);
+/* Returns whether one stride of each operand is 1. */
+bool has_unit_strides(const DnnGemm *gemm);
 /* Returns the elements between neighbours along the dim in a rank's
  * part.  Returns 0 if the part has no such dim. */
 int64_t local_stride(const Type *type, const Mesh *mesh, Name name);
@@ -146,6 +174,8 @@ bool mesh_group(const Mesh *mesh, int first_rank, AxisList list, DnnGroup *out);
 /* Finds the same groups with their members in the order of ranks. */
 bool mesh_group_ascending(const Mesh *mesh, int first_rank, AxisList list,
                           DnnGroup *out);
+/* Returns how a collective, or a sum over micro-batches, reduces. */
+ReduceKind collective_reduction(const Node *node);
 /* Fails where mesh_group would, for any dim of any value. */
 Status mesh_check_placements(const Graph *graph);
 

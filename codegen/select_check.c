@@ -31,6 +31,7 @@ static bool is_sequential_split(const Graph *graph, AxisList list) {
 static Status check_microbatched_inputs(const Graph *graph) {
   for (int i = 0; i < graph->inputs.n; i++) {
     const Type *type = graph_type(graph, graph->inputs.data[i].value);
+    if (graph->inputs.data[i].role == ROLE_receive) continue;
     for (int d = 1; d < type->rank; d++)
       if (is_sequential_split(graph, type->dims[d].split) &&
           type_local_size(type, &graph->mesh, d - 1) > 1)
@@ -43,14 +44,16 @@ static Status check_microbatched_inputs(const Graph *graph) {
 }
 
 Status select_check(const ProgramStage *stage) {
-  int n_loops = 0;
+  bool has_loop = false;
   TRY(mesh_check_placements(stage->graph));
   TRY(check_microbatched_inputs(stage->graph));
   for (int s = 0; s < stage->segments.n; s++) {
     const ProgramSegment *segment = &stage->segments.data[s];
-    n_loops += segment->n_registers > REGISTER_microbatch;
-    if (n_loops > 1)
+    if (!segment_is_of_microbatch(segment)) continue;
+    bool follows = s > 0 && segment_is_of_microbatch(segment - 1);
+    if (has_loop && !follows)
       return second_loop_status(stage->graph, segment->first_node);
+    has_loop = true;
   }
   return STATUS_OK;
 }

@@ -369,3 +369,8 @@ int64_t select_workspace_bytes(const Target *target, const Graph *graph,
   return select_conv(graph, id, &conv) ? target->conv_scratch(target, &conv)
                                        : 0;
 }
+
+bool has_unit_strides(const DnnGemm *gemm) {
+  return (gemm->a_i == 1 || gemm->a_k == 1) &&
+         (gemm->b_k == 1 || gemm->b_j == 1);
+}

@@ -92,11 +92,14 @@ static bool role_is_enclosing(Role role) {
   return role == ROLE_carry || role == ROLE_slice || role == ROLE_arg;
 }
 
-/* Bytes of a rank's shard. That of an input holds all micro-batches. */
+/* Bytes of a rank's shard.  That of an input holds all micro-batches, unless
+ * another stage sends each of them. */
 static int64_t value_bytes(const Graph *graph, Value value) {
   const Type *type = graph_type(graph, value);
   int64_t n = type_local_elements(type, &graph->mesh);
-  if (graph_node(graph, value)->op == OP_input) {
+  const Node *node = graph_node(graph, value);
+  if (node->op == OP_input &&
+      graph->inputs.data[node_int(node, ATTR_index, 0)].role != ROLE_receive) {
     AxisSet sequential = mesh_sequential(&graph->mesh);
     for (int d = 0; d < type->rank; d++)
       for (int i = 0; i < axis_list_length(type->dims[d].split); i++) {

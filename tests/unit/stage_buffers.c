@@ -53,7 +53,8 @@ static int64_t address_of(const ProgramStage *stage, Value value,
          a->slot_bytes[v] * registers[REGISTER_slot];
 }
 
-static void write_value(StageMemory *m, int s, Value value, const int *registers) {
+static void write_value(StageMemory *m, int s, Value value,
+                        const int *registers) {
   const ProgramStage *stage = &m->entry->stages.data[s];
   int64_t at = address_of(stage, value, registers);
   int64_t bytes =
@@ -65,7 +66,8 @@ static void write_value(StageMemory *m, int s, Value value, const int *registers
   if (at + bytes > m->highest) m->highest = at + bytes;
 }
 
-static void read_value(StageMemory *m, int s, Value value, const int *registers) {
+static void read_value(StageMemory *m, int s, Value value,
+                       const int *registers) {
   const ProgramStage *stage = &m->entry->stages.data[s];
   value = shown(stage->graph, value);
   int64_t at = address_of(stage, value, registers);
@@ -125,7 +127,7 @@ static void play_call(StageMemory *m, const ProgramCall *call) {
                 call->registers);
 }
 
-/* Data, parameters and state, as the step finds them. */
+/* Writes the values that are there when the step begins. */
 static void fill_inputs(StageMemory *m) {
   static const int zero[N_REGISTERS];
   for (int s = 0; s < m->entry->stages.n; s++) {

@@ -1,0 +1,255 @@
+/*
+ * select_messages.c -- makes the calls of an entry point, and the launches of
+ * messages between its stages: a small segment for each edge, which sends,
+ * receives or copies its value, and the waits of the segments that make and
+ * read it.
+ *
+ *     send 0            segment  COLLECTIVE send, edge 0, id 0
+ *     receive 1         segment  COLLECTIVE receive, edge 1, id 1 + slot
+ *     pass 2            segment  COPY
+ *     run %5 dot        WAIT id 1 + slot     before the first reader of edge 1
+ *                       WAIT id 0            before what writes edge 0 again
+ *
+ * A message starts where its call stands and goes on beside what follows.  A
+ * receive has an id for each slot, so that several may be under way; a send has
+ * one, since its value has bytes for one micro-batch, or is in a frame.
+ */
+#include "codegen/select.h"
+
+MessageIds *message_ids(Arena *arena, const EntryPoint *entry) {
+  MessageIds *ids = ARENA_NEW(arena, MessageIds);
+  ids->first = ARENA_ARRAY(arena, int, entry->edges.n);
+  for (int e = 0; e < entry->edges.n; e++) {
+    ids->first[e] = ids->n;
+    ids->n += entry->edges.data[e].n_slots;
+  }
+  return ids;
+}
+
+static Value output_of(const Graph *graph, Name path) {
+  for (int i = 0; i < graph->outputs.n; i++)
+    if (graph->outputs.data[i].role == ROLE_send &&
+        graph->outputs.data[i].path == path)
+      return graph->outputs.data[i].value;
+  UNREACHABLE();
+}
+
+static Value input_of(const Graph *graph, Name path) {
+  for (int i = 0; i < graph->inputs.n; i++)
+    if (graph->inputs.data[i].role == ROLE_receive &&
+        graph->inputs.data[i].path == path)
+      return graph->inputs.data[i].value;
+  UNREACHABLE();
+}
+
+static const ProgramStage *find_stage(const EntryPoint *entry, int number) {
+  for (int s = 0; s < entry->stages.n; s++)
+    if (entry->stages.data[s].number == number) return &entry->stages.data[s];
+  return NULL;
+}
+
+static int value_at(const ProgramStage *stage, Value value) {
+  return stage->assignment->first_value[value.node] + value.result;
+}
+
+/* ---- waits ---- */
+
+/* Bytes of the arena, of the first frame or slot. */
+typedef struct Bytes {
+  int64_t begin, end;
+} Bytes;
+
+static Bytes bytes_of(const ProgramStage *stage, Value value) {
+  int at = value_at(stage, value);
+  int64_t begin = stage->assignment->offset[at];
+  return (Bytes){begin, begin + stage->assignment->bytes[at]};
+}
+
+static bool bytes_meet(Bytes a, Bytes b) {
+  return a.begin < b.end && b.begin < a.end;
+}
+
+static bool reads_bytes(const ProgramStage *stage, int id, Bytes bytes) {
+  const Node *node = stage->graph->nodes.data[id];
+  for (int i = 0; i < node->n_inputs; i++)
+    if (bytes_meet(bytes_of(stage, node->inputs[i]), bytes)) return true;
+  return false;
+}
+
+static bool writes_bytes(const ProgramStage *stage, int id, Bytes bytes) {
+  for (int r = 0; r < stage->graph->nodes.data[id]->n_results; r++)
+    if (bytes_meet(bytes_of(stage, (Value){id, r}), bytes)) return true;
+  return false;
+}
+
+static void add_wait(MessageWaits *w, int e, int n_ids, LaunchList *out) {
+  Launch *launch = ARENA_NEW(w->arena, Launch);
+  *launch = (Launch){.op = DNN_OP_WAIT,
+                     .phase = 4,
+                     .kernel = -1,
+                     .n_loops = w->segment->n_registers,
+                     .path = w->entry->edges.data[e].path};
+  vec_push(w->arena, &launch->numbers, w->ids->first[e]);
+  for (int r = 0; r < launch->n_loops; r++)
+    vec_push(w->arena, &launch->number_advances,
+             r == REGISTER_slot && n_ids > 1);
+  vec_push(w->arena, out, launch);
+  w->is_waited[e] = true;
+}
+
+void message_waits_begin(MessageWaits *waits, const ProgramSegment *segment) {
+  waits->segment = segment;
+  waits->is_waited = ARENA_ARRAY(waits->arena, bool, waits->entry->edges.n);
+}
+
+void message_waits_add(MessageWaits *w, int id, LaunchList *out) {
+  for (int e = 0; e < w->entry->edges.n; e++) {
+    const ProgramEdge *edge = &w->entry->edges.data[e];
+    const ProgramStage *from = find_stage(w->entry, edge->from),
+                       *to = find_stage(w->entry, edge->to);
+    if ((from && to) || w->is_waited[e]) continue;
+    if (to == w->stage) {
+      Bytes bytes = bytes_of(to, input_of(to->graph, edge->path));
+      bool uses = reads_bytes(to, id, bytes) || writes_bytes(to, id, bytes);
+      if (uses) add_wait(w, e, edge->n_slots, out);
+    } else if (from == w->stage) {
+      Bytes bytes = bytes_of(from, output_of(from->graph, edge->path));
+      if (writes_bytes(from, id, bytes)) add_wait(w, e, 1, out);
+    }
+  }
+}
+
+/* ---- messages ---- */
+
+static int registers_of(const ProgramEdge *edge) {
+  return edge->is_of_step ? 0 : N_REGISTERS;
+}
+
+/* In a pass the slot is that of the reader, so what it copies has none. */
+static void add_buffer(Arena *arena, Launch *launch, const ProgramStage *stage,
+                       Value value) {
+  const BufferAssignment *assignment = stage->assignment;
+  int at = value_at(stage, value);
+  vec_push(arena, &launch->buffers, assignment->offset[at]);
+  for (int r = 0; r < launch->n_loops; r++)
+    vec_push(arena, &launch->advances,
+             r == REGISTER_frame  ? assignment->frame_bytes[at]
+             : r == REGISTER_slot ? assignment->slot_bytes[at]
+                                  : 0);
+}
+
+static Launch begin_message(const ProgramEdge *edge, DnnOpcode op) {
+  return (Launch){.op = op,
+                  .phase = 4,
+                  .kernel = -1,
+                  .n_loops = registers_of(edge),
+                  .path = edge->path};
+}
+
+static Launch make_copy(Arena *arena, const EntryPoint *entry,
+                        const ProgramEdge *edge) {
+  const ProgramStage *from = find_stage(entry, edge->from),
+                     *to = find_stage(entry, edge->to);
+  Launch launch = begin_message(edge, DNN_OP_COPY);
+  Value sent = output_of(from->graph, edge->path);
+  ASSERT(from->assignment->slot_bytes[value_at(from, sent)] == 0);
+  add_buffer(arena, &launch, from, sent);
+  add_buffer(arena, &launch, to, input_of(to->graph, edge->path));
+  vec_push(arena, &launch.numbers, edge->bytes);
+  launch.bytes_moved = 2 * (double)edge->bytes;
+  return launch;
+}
+
+static Launch make_message(Arena *arena, const EntryPoint *entry,
+                           const ProgramCall *call, const MessageIds *ids) {
+  const ProgramEdge *edge = &entry->edges.data[call->edge];
+  const ProgramStage *stage = &entry->stages.data[call->stage];
+  bool is_send = call->kind == CALL_send;
+  Launch launch = begin_message(edge, DNN_OP_COLLECTIVE);
+  add_buffer(arena, &launch, stage,
+             is_send ? output_of(stage->graph, edge->path)
+                     : input_of(stage->graph, edge->path));
+  int64_t elements = type_local_elements(edge->type, &stage->graph->mesh);
+  vec_push(arena, &launch.counts, elements);
+  vec_push(arena, &launch.numbers, ids->first[call->edge]);
+  for (int r = 0; r < launch.n_loops; r++)
+    vec_push(arena, &launch.number_advances,
+             r == REGISTER_slot && !is_send && edge->n_slots > 1);
+  launch.bytes_moved = (double)edge->bytes;
+  launch.collective = (DnnCollective){.kind = is_send ? DNN_SEND : DNN_RECV,
+                                      .dtype = (DnnDtype)edge->dtype,
+                                      .queue = DNN_QUEUE_BLOCKING,
+                                      .id = ids->first[call->edge],
+                                      .peer = call->peer,
+                                      .edge = call->edge,
+                                      .n_parts = 1};
+  return launch;
+}
+
+static void select_message(Arena *arena, const EntryPoint *entry,
+                           const ProgramCall *call, const MessageIds *ids,
+                           LaunchList *out) {
+  const ProgramEdge *edge = &entry->edges.data[call->edge];
+  Launch launch = call->kind == CALL_pass
+                      ? make_copy(arena, entry, edge)
+                      : make_message(arena, entry, call, ids);
+  vec_push(
+      arena, &out->segments,
+      (DnnSegment){.begin = out->n, .n = 1, .n_registers = launch.n_loops});
+  vec_push(arena, out, arena_copy(arena, &launch, sizeof launch));
+}
+
+/* ---- calls ---- */
+
+_Static_assert((int)N_REGISTERS == DNN_N_REGISTERS &&
+                   (int)REGISTER_microbatch == DNN_REGISTER_MICROBATCH &&
+                   (int)REGISTER_frame == DNN_REGISTER_FRAME &&
+                   (int)REGISTER_slot == DNN_REGISTER_SLOT,
+               "program.h of ir and of runtime have the same registers");
+
+/* Where the segments of an entry point are in its launches. */
+typedef struct SegmentPlaces {
+  const int *of_stage; /* [n_stages]: the first one */
+  int *of_message;     /* [3 * n_edges], by kind of call and edge, plus 1 */
+} SegmentPlaces;
+
+static int place_of_call(const EntryPoint *entry, const ProgramCall *call,
+                         const SegmentPlaces *places) {
+  if (call->kind == CALL_segment)
+    return places->of_stage[call->stage] + call->segment;
+  int row = (int)call->kind - (int)CALL_send;
+  return places->of_message[row * entry->edges.n + call->edge] - 1;
+}
+
+static void add_messages(Arena *arena, const EntryPoint *entry,
+                         const MessageIds *ids, SegmentPlaces *places,
+                         LaunchList *out) {
+  for (int i = 0; i < entry->timeline.n; i++) {
+    const ProgramCall *call = &entry->timeline.data[i];
+    if (call->kind == CALL_segment || place_of_call(entry, call, places) >= 0)
+      continue;
+    select_message(arena, entry, call, ids, out);
+    int row = (int)call->kind - (int)CALL_send;
+    places->of_message[row * entry->edges.n + call->edge] = out->segments.n;
+  }
+}
+
+static void add_calls(Arena *arena, const EntryPoint *entry,
+                      const SegmentPlaces *places, LaunchList *out) {
+  for (int i = 0; i < entry->timeline.n; i++) {
+    const ProgramCall *from = &entry->timeline.data[i];
+    DnnCall call = {.segment = place_of_call(entry, from, places),
+                    .is_first = from->is_first};
+    for (int r = 0; r < N_REGISTERS; r++)
+      call.registers[r] = from->registers[r];
+    vec_push(arena, &out->calls, call);
+  }
+}
+
+void select_calls(Arena *arena, const EntryPoint *entry, const MessageIds *ids,
+                  const int *first_segment, LaunchList *out) {
+  SegmentPlaces places = {first_segment,
+                          ARENA_ARRAY(arena, int, 3 * entry->edges.n)};
+  add_messages(arena, entry, ids, &places, out);
+  add_calls(arena, entry, &places, out);
+}
