@@ -23,11 +23,10 @@ static void add_stages(PersistentBuffers *persistent, Arena *arena,
 
 /* Decode caches come last: see PersistentBuffers.  A bundle that reads a
  * checkpoint has all buffers that training has, used or not. */
-static void add_persistent(Compilation *c) {
+static void add_persistent(Compilation *c, RankProgram *program) {
   Arena *arena = c->module->arena;
   const Target *target = &c->target.backend->target;
   bool reads_checkpoint = c->options->purpose != PURPOSE_train;
-  RankProgram *program = driver_program(c);
   PersistentBuffers *persistent = &program->persistent;
   for (int i = 0; i < program->n_entry_points; i++)
     add_stages(persistent, arena, &program->entry_points[i], target,
@@ -41,18 +40,28 @@ static void add_persistent(Compilation *c) {
 
 static void assign_stages(const Compilation *c, EntryPoint *entry,
                           const PersistentBuffers *persistent) {
+  if (entry->stages.n > 1 || entry->edges.n > 0) {
+    PassContext ctx = driver_pass_context(c, c->plan);
+    buffer_assign_stages(&ctx, entry, persistent);
+    arena_destroy(ctx.scratch);
+    return;
+  }
   for (int s = 0; s < entry->stages.n; s++) {
     ProgramStage *stage = &entry->stages.data[s];
     stage->assignment = assign(c, c->plan, stage, persistent);
   }
 }
 
-void driver_assign_buffers(Compilation *c) {
-  add_persistent(c);
-  RankProgram *program = driver_program(c);
+static void assign_program(Compilation *c, RankProgram *program) {
+  add_persistent(c, program);
   for (int i = 0; i < program->n_entry_points; i++)
     assign_stages(c, &program->entry_points[i], &program->persistent);
   assign_stages(c, &program->plain, &program->persistent);
+}
+
+void driver_assign_buffers(Compilation *c) {
+  for (int i = 0; i < c->classes.n; i++)
+    assign_program(c, &c->classes.data[i].program);
 }
 
 const BufferAssignment *

@@ -97,12 +97,15 @@ static bool add_entry_points(Compilation *c) {
 
 static void hash_model(Compilation *c) {
   Text text = text_create(c->module->arena);
-  const RankProgram *program = driver_only_program(c);
-  for (int i = 0; i < program->n_entry_points; i++) {
-    const EntryPoint *entry = &program->entry_points[i];
-    for (int s = 0; s < entry->stages.n; s++)
-      text_printf(&text, "%016llx\n",
-                  (unsigned long long)graph_hash(entry->stages.data[s].graph));
+  for (int k = 0; k < c->classes.n; k++) {
+    const RankProgram *program = &c->classes.data[k].program;
+    for (int i = 0; i < program->n_entry_points; i++) {
+      const EntryPoint *entry = &program->entry_points[i];
+      for (int s = 0; s < entry->stages.n; s++)
+        text_printf(
+            &text, "%016llx\n",
+            (unsigned long long)graph_hash(entry->stages.data[s].graph));
+    }
   }
   hash_hex(text_string(&text), text.n, c->model_hash);
 }
@@ -141,6 +144,19 @@ Compilation driver_replan(const Compilation *c, Module *module,
   return out;
 }
 
+static RankPrograms programs_of(const Compilation *c) {
+  Arena *arena = c->module->arena;
+  int n = c->classes.n;
+  const RankProgram **programs = ARENA_ARRAY(arena, const RankProgram *, n);
+  DnnRankRow *rows = ARENA_ARRAY(arena, DnnRankRow, n);
+  for (int i = 0; i < n; i++) {
+    programs[i] = &c->classes.data[i].program;
+    rows[i] = (DnnRankRow){c->classes.data[i].first_rank, i};
+  }
+  return (RankPrograms){
+      .programs = programs, .n = n, .rows = rows, .n_rows = n};
+}
+
 Status driver_build(const Compilation *c, const BuildOptions *host,
                     BuildReport *out) {
   Text plan = text_create(c->module->arena);
@@ -156,7 +172,6 @@ Status driver_build(const Compilation *c, const BuildOptions *host,
   options.model_hash = c->model_hash;
   options.plan_hash = plan_hash;
   options.model_dir = c->model_folder;
-  RankPrograms programs =
-      rank_programs_of_one(c->module->arena, driver_only_program(c));
+  RankPrograms programs = programs_of(c);
   return codegen_build(c->module, c->model, &programs, &options, out);
 }
