@@ -57,8 +57,9 @@ static PeakKind largest_kind(const MemoryPeak *peak) {
 
 void driver_check_remat(const Compilation *c) {
   const PlanPin *line = first_remat(c->plan);
-  const EntryPoint *entry = driver_training_step(c);
-  const ProgramStage *step = entry ? entry_point_stage(entry) : NULL;
+  const EntryPoint *entry = c->classes.n <= 1 ? driver_training_step(c) : NULL;
+  const ProgramStage *step =
+      entry && entry->stages.n == 1 ? entry_point_stage(entry) : NULL;
   MemoryPeak without;
   if (!line || !step || !peak_without(c, &without)) return;
   MemoryPeak with =
