@@ -346,6 +346,14 @@ int64_t program_arena_bytes(const RankProgram *program) {
   return bytes;
 }
 
+/* The name that messages give to the ranks of the program. */
+static void add_stages(Text *out, const EntryPoint *entry) {
+  text_printf(out, "  .stages = \"stage%s ", entry->stages.n > 1 ? "s" : "");
+  for (int s = 0; s < entry->stages.n; s++)
+    text_printf(out, "%s%d", s ? ", " : "", entry->stages.data[s].number);
+  text_add(out, "\",\n");
+}
+
 void program_add_members(ProgramPrinter *printer, int i, Table persistent) {
   const ProgramInput *input = &printer->input->programs[i];
   const RankProgram *program = input->program;
@@ -356,4 +364,6 @@ void program_add_members(ProgramPrinter *printer, int i, Table persistent) {
               program_arena_bytes(program), program->persistent.bytes,
               persistent.n, persistent.at, program->n_entry_points, i);
   if (input->plain) text_printf(printer->out, "  .plain = &plain_%d,\n", i);
+  if (printer->input->ranks->n > 1)
+    add_stages(printer->out, &program->entry_points[0]);
 }

@@ -346,6 +346,8 @@ struct DnnProgram {
   /* Launches of `train` take the time of their pace and compute nothing. */
   uint8_t is_paced;
   const char *model, *model_dir, *target; /* "chargpt", folder, "cpu" */
+  /* The stages of its ranks, for messages, such as "stages 1, 3"; NULL: all. */
+  const char *stages;
   const char *model_hash, *plan_hash, *compiler;
   int32_t world;       /* ranks */
   int64_t arena_bytes; /* bytes of all entry points but `predict` */

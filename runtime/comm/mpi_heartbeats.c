@@ -72,7 +72,7 @@ static void describe_work(const Mpi *mpi, FixedText *text) {
       fixed_printf(text, "'%s' (instruction %d", work->job->path,
                    work->job->instr);
     if (work->job->path && work->job->microbatch > 0)
-      fixed_printf(text, ", micro-batch %d", work->job->microbatch);
+      fixed_printf(text, ", micro-batch %d", work->job->microbatch - 1);
     if (work->job->path)
       fixed_printf(text, ")");
     else

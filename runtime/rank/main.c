@@ -482,6 +482,7 @@ int rank_main(int argc, char **argv, const DnnBundle *bundle) {
                .signals = open_signals()};
   run->read_signals = run->signals;
   recorder_open(&run->recorder, place.rank, place.local_rank);
+  run->recorder.stages = program->stages;
   if (options.predict || options.eval || program->is_paced) stop_at_once(run);
   if (place.world > 1) signal(SIGPIPE, SIG_IGN); /* see report_flush */
   Status status = comm_create(arena, options.start_timeout, &run->comm);

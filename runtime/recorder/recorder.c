@@ -105,9 +105,10 @@ void recorder_note_microbatch(FlightRecorder *recorder, int32_t microbatch) {
 void recorder_describe(const FlightRecorder *recorder, FixedText *text) {
   int64_t since = atomic_load(&recorder->waits_since);
   int32_t microbatch = atomic_load(&recorder->microbatch);
-  fixed_printf(text, "rank %d %s at step %lld, instruction %d of %s",
-               recorder->rank, since ? "waits" : "is",
-               (long long)atomic_load(&recorder->step),
+  fixed_printf(text, "rank %d", recorder->rank);
+  if (recorder->stages) fixed_printf(text, " (%s)", recorder->stages);
+  fixed_printf(text, " %s at step %lld, instruction %d of %s",
+               since ? "waits" : "is", (long long)atomic_load(&recorder->step),
                atomic_load(&recorder->instr), atomic_load(&recorder->entry));
   if (microbatch > 0) fixed_printf(text, " in micro-batch %d", microbatch - 1);
   fixed_printf(text, ", '%s'", atomic_load(&recorder->path));

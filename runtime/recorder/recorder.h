@@ -20,6 +20,7 @@ typedef struct RecorderEntry {
  * can only spoil a message. */
 typedef struct FlightRecorder {
   int rank, local_rank;
+  const char *stages; /* of its program, such as "stage 1"; or NULL */
   /* Descriptor that ends when the launcher is gone; -1 means no launcher. */
   int alive_fd;
   int report_fd; /* descriptor of the pipe to the launcher; -1 means none */
