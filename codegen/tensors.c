@@ -62,15 +62,13 @@ static const PersistentBuffer *find_buffer(const RankProgram *program,
 }
 
 static void collect_of(ProgramPrinter *printer, Map **known,
-                       const RankProgram *program) {
+                       const RankProgram *program, int first, int end) {
   Arena *arena = printer->image->arena;
   for (int i = 0; i < program->persistent.buffers.n; i++) {
     const PersistentBuffer *buffer = &program->persistent.buffers.data[i];
     const ProgramStage *stage = stage_of(program, buffer);
     if (!known[buffer->role]) known[buffer->role] = map_create(arena);
     HeldTensor *held = map_get(known[buffer->role], buffer->path);
-    int first = stage->first_rank;
-    int end = first + mesh_ranks(&stage->graph->mesh);
     if (held) {
       ASSERT(is_of_run(buffer->role) || first <= held->end);
       if (end > held->end) held->end = end;
@@ -93,8 +91,13 @@ static void collect_of(ProgramPrinter *printer, Map **known,
 void program_collect_persistent(ProgramPrinter *printer) {
   const RankPrograms *ranks = printer->input->ranks;
   Map *known[N_ROLES] = {0};
-  for (int i = 0; i < ranks->n; i++)
-    collect_of(printer, known, ranks->programs[i]);
+  for (int i = 0; i < ranks->n_rows; i++) {
+    bool is_last = i + 1 == ranks->n_rows;
+    collect_of(printer, known, ranks->programs[ranks->rows[i].program],
+               ranks->rows[i].first,
+               is_last ? printer->input->options->ranks
+                       : ranks->rows[i + 1].first);
+  }
 }
 
 /* ---- rows ---- */
@@ -120,8 +123,6 @@ static DnnTensor *add_tensor(ProgramPrinter *printer, TensorRows *rows,
   tensor->dtype = (DnnDtype)type->dtype;
   tensor->rank = type->rank;
   for (int d = 0; d < type->rank; d++) tensor->size[d] = type->dims[d].size;
-  tensor->first = stage->first_rank;
-  tensor->ranks = mesh_ranks(&stage->graph->mesh);
   return tensor;
 }
 

@@ -430,8 +430,8 @@ Test(build, a_bundle_runs) {
   shell(site, "out/rank-0001 >log");
   /* 40 ones plus 40 ones from the bias: the matmul is not run here. */
   cr_expect_str_eq(text_of(site, below(site, "log")),
-                   "linear cpu 2 35 1\nw 0 6 ranks 0+1 at 0\n"
-                   "b 0 5 ranks 0+1 at 128\nloss 80\n");
+                   "linear cpu 2 35 1\nw 0 6 ranks 0+2 at 0\n"
+                   "b 0 5 ranks 0+2 at 128\nloss 80\n");
   struct stat a, b;
   cr_assert_eq(stat(below(site, "out/rank-0000"), &a), 0);
   cr_assert_eq(stat(below(site, "out/rank-0001"), &b), 0);
