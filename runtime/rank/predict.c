@@ -12,8 +12,9 @@
  *       0      0 ..  31    32 ..  63
  *       1     64 ..  95    96 ..  99 and 28 rows of zeros
  *
- * Where parameters are sharded, a rank cannot compute alone: all ranks compute
- * every batch together, and each has its results.
+ * Where parameters are sharded or in stages, a rank cannot compute alone: all
+ * ranks compute every batch together.  Rank 0 gets results that its own program
+ * does not have from the first rank that has them.
  *
  * States with the batch dim begin at their initial value in each batch, others
  * keep the values that were loaded: records do not depend on their order.  A
@@ -35,6 +36,7 @@ typedef struct Predict {
   int n_shares; /* batches in a round: one, or one for each rank */
   int n_results;
   const DnnTensor **results;
+  int *roots; /* of each result: the first rank that has it */
   ResultArray *arrays;
   ResultFile *file; /* on rank 0 */
   int64_t share;    /* bytes of `own` */
@@ -47,20 +49,39 @@ static int64_t row_elements(const DnnTensor *tensor) {
   return tensor_elements(tensor) / tensor->size[0];
 }
 
+static const DnnEntryPoint *entry_of_row(const Predict *p, int row) {
+  const DnnBundle *bundle = p->run->bundle;
+  const DnnProgram *program = &bundle->programs[bundle->rows[row].program];
+  return program_entry_point(program, ENTRY_predict);
+}
+
+static void add_result(Predict *p, const DnnTensor *tensor, int root) {
+  for (int i = 0; i < p->n_results; i++)
+    if (strcmp(p->results[i]->path, tensor->path) == 0) return;
+  ResultArray *array = &p->arrays[p->n_results];
+  p->roots[p->n_results] = root;
+  p->results[p->n_results++] = tensor;
+  *array = (ResultArray){
+      .name = tensor->path, .dtype = tensor->dtype, .rank = tensor->rank};
+  memcpy(array->size, tensor->size, sizeof array->size);
+  array->size[0] = p->n;
+}
+
+/* The results of all programs, in one order on all ranks. */
 static void find_results(Predict *p) {
+  const DnnBundle *bundle = p->run->bundle;
   Arena *arena = p->run->arena;
-  const DnnEntryPoint *entry = p->entry;
-  p->results = ARENA_ARRAY(arena, const DnnTensor *, entry->n_tensors);
-  p->arrays = ARENA_ARRAY(arena, ResultArray, entry->n_tensors);
-  for (int i = 0; i < entry->n_tensors; i++) {
-    const DnnTensor *tensor = &entry->tensors[i];
-    if (tensor->role != DNN_RESULT) continue;
-    ResultArray *array = &p->arrays[p->n_results];
-    p->results[p->n_results++] = tensor;
-    *array = (ResultArray){
-        .name = tensor->path, .dtype = tensor->dtype, .rank = tensor->rank};
-    memcpy(array->size, tensor->size, sizeof array->size);
-    array->size[0] = p->n;
+  int most = 0;
+  for (int i = 0; i < bundle->n_rows; i++)
+    most += entry_of_row(p, i)->n_tensors;
+  p->results = ARENA_ARRAY(arena, const DnnTensor *, most);
+  p->roots = ARENA_ARRAY(arena, int, most);
+  p->arrays = ARENA_ARRAY(arena, ResultArray, most);
+  for (int i = 0; i < bundle->n_rows; i++) {
+    const DnnEntryPoint *entry = entry_of_row(p, i);
+    for (int k = 0; k < entry->n_tensors; k++)
+      if (entry->tensors[k].role == DNN_RESULT)
+        add_result(p, &entry->tensors[k], bundle->rows[i].first);
   }
 }
 
@@ -76,19 +97,34 @@ static void make_buffers(Predict *p, bool is_table) {
     p->all = ARENA_ARRAY(arena, unsigned char, p->share * p->n_shares);
 }
 
-static bool is_computed_together(const DnnEntryPoint *entry) {
-  for (int32_t i = 0; i < entry->n_instrs; i++)
-    if (entry->instrs[i].op == DNN_OP_COLLECTIVE) return true;
-  return false;
+static bool is_computed_together(const Predict *p) {
+  for (int32_t i = 0; i < p->entry->n_instrs; i++)
+    if (p->entry->instrs[i].op == DNN_OP_COLLECTIVE) return true;
+  return p->run->bundle->n_programs > 1;
 }
 
-static Status prepare_prediction(Predict *p) {
+/* Ranks whose stages read no data know no number of records. */
+static Status count_records(Predict *p) {
   Run *run = p->run;
+  if (!program_tensor(run->program, p->entry, DNN_DATA)) return STATUS_OK;
   TRY(data_check_lengths(run->data, p->entry, true));
   p->n = data_samples(run->data, p->entry);
-  p->n_shares = is_computed_together(p->entry) ? 1 : run->comm->world;
-  if (p->n == 0)
-    return status_make(STATUS_invalid, "there are no records to predict");
+  if (p->n > 0) return STATUS_OK;
+  return status_make(STATUS_invalid, "there are no records to predict");
+}
+
+static Status share_count(Predict *p) {
+  Comm *comm = p->run->comm;
+  int64_t *all = ARENA_ARRAY(p->run->arena, int64_t, comm->world);
+  TRY(comm->gather(comm, &p->n, sizeof p->n, all));
+  for (int i = 0; i < comm->world; i++)
+    if (all[i] > p->n) p->n = all[i];
+  return STATUS_OK;
+}
+
+static Status open_results(Predict *p) {
+  Run *run = p->run;
+  p->n_shares = is_computed_together(p) ? 1 : run->comm->world;
   find_results(p);
   if (run->comm->rank != 0) return STATUS_OK;
   Status status = result_open(run->arena, run->options.output, p->arrays,
@@ -141,6 +177,19 @@ static Status write_shares(Predict *p, int64_t round, int index, int64_t at,
   return STATUS_OK;
 }
 
+/* Bytes [at, at + n) of a result that this rank computed, or that rank 0 gets
+ * from the one that did. */
+static Status read_result(Predict *p, int index, int64_t at, int64_t n) {
+  Run *run = p->run;
+  Comm *comm = run->comm;
+  int root = p->roots[index];
+  if (p->n_shares > 1 || comm->rank == root)
+    TRY(run->device->read(run->device, p->results[index]->offset + at, p->own,
+                          n));
+  if (root == 0 || (comm->rank != 0 && comm->rank != root)) return STATUS_OK;
+  return comm->transfer(comm, p->own, n, root, 0);
+}
+
 /* `*out`: how writing went, which is no matter of the others yet. */
 static Status collect_round(Predict *p, int64_t round, int index, Status *out) {
   Run *run = p->run;
@@ -151,8 +200,7 @@ static Status collect_round(Predict *p, int64_t round, int index, Status *out) {
   int64_t total = rows * row_elements(tensor), most = p->share / item;
   for (int64_t at = 0; at < total; at += most) {
     int64_t n = total - at < most ? total - at : most;
-    TRY(run->device->read(run->device, tensor->offset + at * item, p->own,
-                          n * item));
+    TRY(read_result(p, index, at * item, n * item));
     if (p->n_shares > 1) TRY(comm->gather(comm, p->own, n * item, p->all));
     if (p->file && out->code == STATUS_ok)
       *out = write_shares(p, round, index, at, n);
@@ -244,7 +292,9 @@ int run_predict(Run *run) {
   Predict p = {.run = run,
                .entry = program_entry_point(run->program, ENTRY_predict)};
   int64_t begin = clock_ns();
-  int code = run_agree(run, prepare_prediction(&p));
+  int code = run_agree(run, count_records(&p));
+  if (!code) code = run_agree(run, share_count(&p));
+  if (!code) code = run_agree(run, open_results(&p));
   if (!code) code = run_agree(run, share_format(&p));
   if (!code) code = predict_all(&p);
   result_discard(p.file);
