@@ -163,8 +163,9 @@ typedef struct Shape {
   bool has_skip, has_shared;
 } Shape;
 
-/* A change of the programs before they are played, or NULL. */
-typedef void Change(StageChain *chain, Classes *classes);
+/* Changes the programs before they are played, at one of the places that there
+ * are.  Returns false if there is none. */
+typedef bool Change(StageChain *chain, Classes *classes, uint64_t choice);
 
 /* The new parameters of all stages, and the first fault. */
 typedef struct Played {
@@ -193,7 +194,9 @@ static void read_parameters(StageChain *chain, Classes *classes, Played *out) {
   }
 }
 
-static Played play(const Shape *shape, const Numbers *numbers, Change *change) {
+/* `change` may be NULL. */
+static Played play(const Shape *shape, const Numbers *numbers, Change *change,
+                   uint64_t choice, bool *out_is_changed) {
   StageChain *chain = calloc(1, sizeof *chain);
   *chain = (StageChain){.n = shape->n,
                         .n_microbatches = shape->m,
@@ -214,7 +217,7 @@ static Played play(const Shape *shape, const Numbers *numbers, Change *change) {
                           : shape->form == 1 ? 2
                                              : 1};
   cr_assert(program_timeline(chain->module->arena, &parts, classes.entries));
-  if (change) change(chain, &classes);
+  if (change) *out_is_changed = change(chain, &classes, choice);
   make_players(chain, numbers, &classes);
   write_inputs(chain, numbers, &classes);
   players_run(classes.players, classes.n);
@@ -244,14 +247,14 @@ static Played reference_of(const Shape *shape, const Numbers *numbers) {
   plain.schedule = "naive";
   plain.m = 1;
   plain.form = 2;
-  return play(&plain, numbers, NULL);
+  return play(&plain, numbers, NULL, 0, NULL);
 }
 
 static void try_shape(const Shape *shape) {
   for (uint64_t seed = 1; seed <= 3; seed++) {
     Numbers numbers = {.number = INTERP_exact, .seed = seed};
     Played wanted = reference_of(shape, &numbers);
-    Played played = play(shape, &numbers, NULL);
+    Played played = play(shape, &numbers, NULL, 0, NULL);
     cr_expect_null(played.memory_fault, "%s", played.memory_fault);
     cr_expect_null(played.message_fault, "%s", played.message_fault);
     cr_expect(are_equal(&numbers, &played, &wanted),
@@ -270,4 +273,367 @@ Test(play_stages, equal_one_stage_at_a_time) {
           for (int more = 0; more < 4; more++)
             try_shape(&(Shape){schedules[i], n, m, form, (more & 1) && n > 2,
                                more & 2});
+}
+
+/* ---- faults ---- */
+
+/* A call of a program. */
+typedef struct CallPlace {
+  int class, at;
+} CallPlace;
+
+typedef struct CallPlaces {
+  Arena *arena;
+  VEC(CallPlace) list;
+} CallPlaces;
+
+static ProgramCall *call_at(Classes *classes, CallPlace place) {
+  return &classes->entries[place.class].timeline.data[place.at];
+}
+
+static CallPlaces find_calls(StageChain *chain, Classes *classes,
+                             ProgramCallKind kind) {
+  CallPlaces places = {.arena = chain->module->arena};
+  for (int c = 0; c < classes->n; c++)
+    for (int i = 0; i < classes->entries[c].timeline.n; i++)
+      if (classes->entries[c].timeline.data[i].kind == kind)
+        vec_push(places.arena, &places.list, (CallPlace){c, i});
+  return places;
+}
+
+static CallPlaces find_segments(StageChain *chain, Classes *classes,
+                                TokenKind kind) {
+  CallPlaces all = find_calls(chain, classes, CALL_segment);
+  CallPlaces places = {.arena = all.arena};
+  for (int i = 0; i < all.list.n; i++)
+    if (entry_point_segment(&classes->entries[all.list.data[i].class],
+                            call_at(classes, all.list.data[i]))
+            ->kind == kind)
+      vec_push(places.arena, &places.list, all.list.data[i]);
+  return places;
+}
+
+static const ProgramEdge *edge_of(Classes *classes, const ProgramCall *call) {
+  return &classes->entries[0].edges.data[call->edge];
+}
+
+/* NULL: there is no call. */
+static ProgramCall *choose_call(Classes *classes, const CallPlaces *places,
+                                uint64_t choice, CallPlace *out) {
+  if (places->list.n == 0) return NULL;
+  *out = places->list.data[choice % (uint64_t)places->list.n];
+  return call_at(classes, *out);
+}
+
+static void remove_call(Classes *classes, CallPlace place) {
+  EntryPoint *entry = &classes->entries[place.class];
+  entry->timeline.n--;
+  for (int i = place.at; i < entry->timeline.n; i++)
+    entry->timeline.data[i] = entry->timeline.data[i + 1];
+}
+
+/* Both sides leave the message out. */
+static bool drop_message(StageChain *chain, Classes *classes, uint64_t choice) {
+  CallPlaces sends = find_calls(chain, classes, CALL_send), receives;
+  CallPlace at;
+  const ProgramCall *call = choose_call(classes, &sends, choice, &at);
+  if (!call) return false;
+  ProgramCall dropped = *call;
+  remove_call(classes, at);
+  receives = find_calls(chain, classes, CALL_receive);
+  for (int i = 0; i < receives.list.n; i++) {
+    call = call_at(classes, receives.list.data[i]);
+    if (call->edge != dropped.edge ||
+        call->registers[REGISTER_microbatch] !=
+            dropped.registers[REGISTER_microbatch])
+      continue;
+    remove_call(classes, receives.list.data[i]);
+    return true;
+  }
+  return false;
+}
+
+/* The message is sent again in the place of the next one. */
+static bool double_message(StageChain *chain, Classes *classes,
+                           uint64_t choice) {
+  CallPlaces sends = find_calls(chain, classes, CALL_send);
+  CallPlace at;
+  const ProgramCall *call = choose_call(classes, &sends, choice, &at);
+  if (!call || edge_of(classes, call)->is_of_step) return false;
+  EntryPoint *entry = &classes->entries[at.class];
+  ProgramCall again = *call;
+  vec_push(chain->module->arena, &entry->timeline, again);
+  for (int i = entry->timeline.n - 1; i > at.at; i--)
+    entry->timeline.data[i] = entry->timeline.data[i - 1];
+  return true;
+}
+
+/* Two messages of an edge are received in the places of each other. */
+static bool swap_microbatches(StageChain *chain, Classes *classes,
+                              uint64_t choice) {
+  CallPlaces calls = find_calls(chain, classes, CALL_receive);
+  for (int k = 0; k < calls.list.n; k++) {
+    CallPlace first, second;
+    ProgramCall *a = choose_call(classes, &calls, choice + (uint64_t)k, &first);
+    for (uint64_t i = 0; i < (uint64_t)calls.list.n; i++) {
+      ProgramCall *b = choose_call(classes, &calls, i, &second);
+      int slot = a->registers[REGISTER_slot];
+      if (first.class != second.class || a->edge != b->edge ||
+          edge_of(classes, a)->n_slots < 2 ||
+          b->registers[REGISTER_slot] == slot)
+        continue;
+      a->registers[REGISTER_slot] = b->registers[REGISTER_slot];
+      b->registers[REGISTER_slot] = slot;
+      return true;
+    }
+  }
+  return false;
+}
+
+/* The value of one edge goes to another one of this type. */
+static bool can_swap(const ProgramEdge *a, const ProgramEdge *b) {
+  return a != b && a->from == b->from && a->is_of_step == b->is_of_step &&
+         type_equal(a->type, b->type);
+}
+
+static GraphOutput *output_sent(Graph *graph, Name path) {
+  for (int i = 0; i < graph->outputs.n; i++)
+    if (graph->outputs.data[i].role == ROLE_send &&
+        graph->outputs.data[i].path == path)
+      return &graph->outputs.data[i];
+  return NULL;
+}
+
+static bool swap_edges(StageChain *chain, Classes *classes, uint64_t choice) {
+  const ProgramEdge *edges = classes->entries[0].edges.data;
+  int n = classes->entries[0].edges.n;
+  for (int k = 0; k < n * n; k++) {
+    const ProgramEdge *a = &edges[(choice + (uint64_t)k) % (uint64_t)n];
+    const ProgramEdge *b = &edges[k / n];
+    if (!can_swap(a, b)) continue;
+    Graph *graph = (Graph *)chain->stages[a->from].graph;
+    GraphOutput *first = output_sent(graph, a->path);
+    GraphOutput *second = output_sent(graph, b->path);
+    if (value_equal(first->value, second->value)) continue;
+    Value value = first->value;
+    first->value = second->value;
+    second->value = value;
+    return true;
+  }
+  return false;
+}
+
+/* The register that says where values of a micro-batch lie which a later call
+ * reads, and its bound: in the last stage what the forward pass leaves, in
+ * others what they receive.  Stage 0 has only data.  False: there is one place.
+ */
+static bool find_register(const StageChain *chain, const ProgramStage *stage,
+                          ProgramRegister *out, int *out_n) {
+  bool is_last = stage->number == chain->n - 1;
+  *out = is_last ? REGISTER_frame : REGISTER_slot;
+  *out_n = is_last ? stage->n_frames : stage->n_slots;
+  return stage->number > 0 && *out_n > 1;
+}
+
+/* A forward or a backward pass uses the next place. */
+static bool shift_place(StageChain *chain, Classes *classes, uint64_t choice) {
+  CallPlaces calls = find_segments(chain, classes,
+                                   choice & 1 ? TOKEN_forward : TOKEN_backward);
+  for (int k = 0; k < calls.list.n; k++) {
+    CallPlace at;
+    ProgramCall *call = choose_call(classes, &calls, choice + (uint64_t)k, &at);
+    const ProgramStage *stage =
+        &classes->entries[at.class].stages.data[call->stage];
+    ProgramRegister place;
+    int n;
+    if (!find_register(chain, stage, &place, &n)) continue;
+    call->registers[place] = (call->registers[place] + 1) % n;
+    return true;
+  }
+  return false;
+}
+
+/* One place less: two micro-batches share one. */
+static bool reuse_early(StageChain *chain, Classes *classes, uint64_t choice) {
+  for (int k = 0; k < classes->n; k++) {
+    EntryPoint *entry =
+        &classes->entries[(choice + (uint64_t)k) % (uint64_t)classes->n];
+    ProgramRegister place;
+    int n;
+    if (!find_register(chain, &entry->stages.data[0], &place, &n)) continue;
+    for (int i = 0; i < entry->timeline.n; i++)
+      entry->timeline.data[i].registers[place] %= n - 1;
+    return true;
+  }
+  return false;
+}
+
+/* The sums begin with the second micro-batch. */
+static bool lose_first(StageChain *chain, Classes *classes, uint64_t choice) {
+  CallPlaces calls = find_segments(chain, classes, TOKEN_backward);
+  CallPlace at;
+  const ProgramCall *chosen = choose_call(classes, &calls, choice, &at);
+  for (int i = 0; i < calls.list.n; i++) {
+    ProgramCall *call = call_at(classes, calls.list.data[i]);
+    if (calls.list.data[i].class != at.class || call->stage != chosen->stage ||
+        call->is_first)
+      continue;
+    call->is_first = true;
+    return true;
+  }
+  return false;
+}
+
+/* The last backward pass of a stage is not made, but for what it sends. */
+static bool lose_last(StageChain *chain, Classes *classes, uint64_t choice) {
+  CallPlaces calls = find_segments(chain, classes, TOKEN_backward);
+  CallPlace at, last;
+  const ProgramCall *call = choose_call(classes, &calls, choice, &at);
+  int stage = call->stage;
+  for (int i = 0; i < calls.list.n; i++)
+    if (calls.list.data[i].class == at.class &&
+        call_at(classes, calls.list.data[i])->stage == stage)
+      last = calls.list.data[i];
+  remove_call(classes, last);
+  return true;
+}
+
+static const GraphInput *input_called(const Graph *graph, const char *path) {
+  for (int i = 0; i < graph->inputs.n; i++)
+    if (strcmp(graph->inputs.data[i].path, path) == 0)
+      return &graph->inputs.data[i];
+  return NULL;
+}
+
+/* The owner does not add it. */
+static bool lose_share(StageChain *chain, Classes *classes, uint64_t choice) {
+  (void)choice, (void)classes;
+  Graph *graph = (Graph *)chain->stages[0].graph;
+  const GraphInput *share = input_called(graph, "share");
+  for (int id = 0; share && id < graph->nodes.n; id++) {
+    Node *node = graph->nodes.data[id];
+    if (node->n_inputs != 2 || !value_equal(node->inputs[1], share->value))
+      continue;
+    node->op = OP_copy;
+    node->n_inputs = 1;
+    return true;
+  }
+  return false;
+}
+
+/* The update comes before the last backward pass. */
+static bool update_early(StageChain *chain, Classes *classes, uint64_t choice) {
+  CallPlaces calls = find_segments(chain, classes, TOKEN_update);
+  CallPlace at;
+  const ProgramCall *call = choose_call(classes, &calls, choice, &at);
+  EntryPoint *entry = &classes->entries[at.class];
+  int stage = call->stage, backward = -1;
+  for (int i = 0; i < at.at; i++) {
+    const ProgramCall *before = &entry->timeline.data[i];
+    if (before->kind == CALL_segment && before->stage == stage &&
+        entry_point_segment(entry, before)->kind == TOKEN_backward)
+      backward = i;
+  }
+  if (backward < 0) return false;
+  ProgramCall moved = entry->timeline.data[backward];
+  for (int i = backward; i < at.at; i++)
+    entry->timeline.data[i] = entry->timeline.data[i + 1];
+  entry->timeline.data[at.at] = moved;
+  return true;
+}
+
+/* A norm goes on without that of its stage. */
+static bool change_norm(StageChain *chain, Classes *classes, uint64_t choice) {
+  (void)classes;
+  int s = (int)(choice % (uint64_t)(chain->n - 1)) + 1;
+  Graph *graph = (Graph *)chain->stages[s].graph;
+  for (int id = 0; id < graph->nodes.n; id++) {
+    Node *node = graph->nodes.data[id];
+    if (node->op != OP_add || node->types[0]->rank != 0) continue;
+    Value *inputs = ARENA_ARRAY(chain->module->arena, Value, 2);
+    inputs[0] = inputs[1] = node->inputs[choice & 1];
+    node->inputs = inputs;
+    return true;
+  }
+  return false;
+}
+
+/* A parameter of two stages is sent with its value of another step. */
+static bool send_other(StageChain *chain, Classes *classes, uint64_t choice) {
+  (void)choice, (void)classes;
+  Graph *graph = (Graph *)chain->stages[0].graph;
+  GraphOutput *sent = NULL;
+  const GraphOutput *updated = NULL;
+  for (int i = 0; i < graph->outputs.n; i++) {
+    GraphOutput *output = &graph->outputs.data[i];
+    if (strcmp(output->path, "shared") == 0) sent = output;
+    if (output->role == ROLE_param) updated = output;
+  }
+  if (!sent) return false;
+  sent->value = updated->value;
+  return true;
+}
+
+static const struct {
+  const char *name;
+  Change *change;
+} kinds[] = {
+    {"a message is dropped", drop_message},
+    {"a message is doubled", double_message},
+    {"a message is of another micro-batch", swap_microbatches},
+    {"a message is of another edge", swap_edges},
+    {"a slot or frame is one off", shift_place},
+    {"a slot or frame is used again early", reuse_early},
+    {"the first micro-batch is not added", lose_first},
+    {"the last micro-batch is not added", lose_last},
+    {"the share of a common parameter is lost", lose_share},
+    {"a received parameter is of another step", send_other},
+    {"the update comes before the last reader", update_early},
+    {"the norm is that of another stage", change_norm},
+};
+
+enum { FAULTS_OF_KIND = 25, MOST_TRIES = 400 };
+
+static Shape shape_of_choice(uint64_t choice) {
+  static const char *const schedules[] = {"fthenb", "1f1b"};
+  return (Shape){.schedule = schedules[choice & 1],
+                 .n = 2 + (int)(choice / 2 % 3),
+                 .m = 2 + (int)(choice / 6 % 5),
+                 .form = 0,
+                 .has_skip = choice / 2 % 3 > 0 && (choice / 30 & 1),
+                 .has_shared = choice / 60 & 1};
+}
+
+typedef struct FaultCount {
+  int n_tried, n_found;
+} FaultCount;
+
+static void try_fault(int kind, uint64_t seed, FaultCount *count) {
+  uint64_t choice = hash_bytes(&seed, sizeof seed, (uint64_t)kind) >> 8;
+  Shape shape = shape_of_choice(choice);
+  Numbers numbers = {.number = INTERP_exact, .seed = seed};
+  bool is_changed = false;
+  Played wanted = reference_of(&shape, &numbers);
+  Played played =
+      play(&shape, &numbers, kinds[kind].change, choice / 120, &is_changed);
+  bool is_found = played.memory_fault || played.message_fault ||
+                  !are_equal(&numbers, &played, &wanted);
+  count->n_tried += is_changed;
+  count->n_found += is_changed && is_found;
+  cr_expect(is_found || !is_changed,
+            "%s: not found: %s of %d stages, %d micro-batches, seed %d",
+            kinds[kind].name, shape.schedule, shape.n, shape.m, (int)seed);
+  modules_destroy();
+}
+
+Test(play_stages, faults_are_found) {
+  for (int k = 0; k < ARRAY_LENGTH(kinds); k++) {
+    FaultCount count = {0};
+    for (uint64_t seed = 1; seed < MOST_TRIES; seed++)
+      if (count.n_tried < FAULTS_OF_KIND) try_fault(k, seed, &count);
+    cr_expect_eq(count.n_tried, FAULTS_OF_KIND, "%s: %d", kinds[k].name,
+                 count.n_tried);
+    cr_expect_eq(count.n_found, count.n_tried, "%s: %d of %d", kinds[k].name,
+                 count.n_found, count.n_tried);
+  }
 }
