@@ -30,8 +30,26 @@ const PlayLayout *play_layout(Arena *arena, const Graph *graph,
                          .workspace_bytes = bytes,
                          .is_view = is_view,
                          .outside = assignment->outside,
+                         .frame_bytes = assignment->frame_bytes,
+                         .slot_bytes = assignment->slot_bytes,
                          .bodies = bodies,
                          .persistent_bytes = assignment->persistent_bytes,
                          .arena_bytes = assignment->arena_bytes};
   return layout;
+}
+
+const PlayLayout *const *play_layouts(Arena *arena, const EntryPoint *entry,
+                                      const Target *target) {
+  int n = entry->stages.n;
+  const PlayLayout **layouts = ARENA_ARRAY(arena, const PlayLayout *, n);
+  for (int s = 0; s < n; s++) {
+    const ProgramStage *stage = &entry->stages.data[s];
+    PlayLayout *layout = arena_copy(
+        arena, play_layout(arena, stage->graph, stage->assignment, target),
+        sizeof *layout);
+    layout->n_copies =
+        stage->n_frames > stage->n_slots ? stage->n_frames : stage->n_slots;
+    layouts[s] = layout;
+  }
+  return layouts;
 }

@@ -12,5 +12,8 @@
 const PlayLayout *play_layout(Arena *arena, const Graph *graph,
                               const BufferAssignment *assignment,
                               const Target *target);
+/* Returns the assignments of all stages of an entry point. */
+const PlayLayout *const *play_layouts(Arena *arena, const EntryPoint *entry,
+                                      const Target *target);
 
 #endif

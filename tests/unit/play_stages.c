@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "tests/unit/stage_graphs.h"
-#include "verify/play/play.h"
+#include "verify/play_layout.h"
 
 TestSuite(play_stages, .fini = modules_destroy);
 
@@ -106,19 +106,44 @@ static const PlayLayout *layout_of(Arena *arena, const EntryPoint *entry,
 
 typedef struct Classes {
   int n;
+  bool are_packed; /* in arenas as a rank has them */
   EntryPoint entries[MOST_STAGES];
   Player *players[MOST_STAGES];
 } Classes;
+
+static const PlayLayout *const *
+packed_layouts(StageChain *chain, EntryPoint *entry, int64_t *end) {
+  Arena *arena = chain->module->arena;
+  PersistentBuffers persistent = {0};
+  for (int s = 0; s < entry->stages.n; s++)
+    persistent_buffers_add(&persistent, arena, entry->stages.data[s].graph,
+                           NULL);
+  PassContext ctx = {.module = chain->module, .scratch = arena_beside(arena)};
+  buffer_assign_stages(&ctx, entry, &persistent);
+  arena_destroy(ctx.scratch);
+  *end = entry_point_arena_bytes(entry);
+  return play_layouts(arena, entry, NULL);
+}
+
+static const PlayLayout *const *
+loose_layouts(StageChain *chain, const EntryPoint *entry, int64_t *end) {
+  Arena *arena = chain->module->arena;
+  const PlayLayout **layouts =
+      ARENA_ARRAY(arena, const PlayLayout *, entry->stages.n);
+  for (int s = 0; s < entry->stages.n; s++)
+    layouts[s] = layout_of(arena, entry, s, end);
+  return layouts;
+}
 
 static void make_players(StageChain *chain, const Numbers *numbers,
                          Classes *classes) {
   Arena *arena = chain->module->arena;
   for (int c = 0; c < classes->n; c++) {
-    const EntryPoint *entry = &classes->entries[c];
-    const PlayLayout *layouts[MOST_STAGES];
+    EntryPoint *entry = &classes->entries[c];
     int64_t end = 0;
-    for (int s = 0; s < entry->stages.n; s++)
-      layouts[s] = layout_of(arena, entry, s, &end);
+    const PlayLayout *const *layouts = classes->are_packed
+                                           ? packed_layouts(chain, entry, &end)
+                                           : loose_layouts(chain, entry, &end);
     PlayOptions options = {.numbers = numbers,
                            .ranks = N_RANKS,
                            .arena_bytes = end,
@@ -160,7 +185,7 @@ typedef struct Shape {
   const char *schedule;
   int n, m;
   int form; /* stages on ranks of their own, on two groups in turn, on one */
-  bool has_skip, has_shared;
+  bool has_skip, has_shared, is_packed;
 } Shape;
 
 /* Changes the programs before they are played, at one of the places that there
@@ -190,6 +215,9 @@ static void read_parameters(StageChain *chain, Classes *classes, Played *out) {
       }
     }
     if (!out->memory_fault) out->memory_fault = player_memory_fault(player);
+    if (classes->are_packed)
+      cr_expect_eq(player_touched_bytes(player),
+                   entry_point_arena_bytes(&classes->entries[c]));
     if (!out->message_fault) out->message_fault = player_message_fault(player);
   }
 }
@@ -215,7 +243,8 @@ static Played play(const Shape *shape, const Numbers *numbers, Change *change,
                         .diags = chain->module->diags};
   Classes classes = {.n = shape->form == 0   ? chain->n
                           : shape->form == 1 ? 2
-                                             : 1};
+                                             : 1,
+                     .are_packed = shape->is_packed};
   cr_assert(program_timeline(chain->module->arena, &parts, classes.entries));
   if (change) *out_is_changed = change(chain, &classes, choice);
   make_players(chain, numbers, &classes);
@@ -247,6 +276,7 @@ static Played reference_of(const Shape *shape, const Numbers *numbers) {
   plain.schedule = "naive";
   plain.m = 1;
   plain.form = 2;
+  plain.is_packed = false;
   return play(&plain, numbers, NULL, 0, NULL);
 }
 
@@ -264,7 +294,7 @@ static void try_shape(const Shape *shape) {
   }
 }
 
-Test(play_stages, equal_one_stage_at_a_time) {
+static void try_shapes(bool is_packed) {
   static const char *const schedules[] = {"naive", "fthenb", "1f1b"};
   for (int i = 0; i < 3; i++)
     for (int n = 2; n <= 4; n++)
@@ -272,7 +302,16 @@ Test(play_stages, equal_one_stage_at_a_time) {
         for (int form = 0; form < 3; form++)
           for (int more = 0; more < 4; more++)
             try_shape(&(Shape){schedules[i], n, m, form, (more & 1) && n > 2,
-                               more & 2});
+                               more & 2, is_packed});
+}
+
+Test(play_stages, equal_one_stage_at_a_time) {
+  try_shapes(false);
+}
+
+/* Every byte of an arena is touched, and none too early. */
+Test(play_stages, packed_arenas_are_equal) {
+  try_shapes(true);
 }
 
 /* ---- faults ---- */
