@@ -105,6 +105,22 @@ static const char *stages_text(const Text *out, const EntryPoint *step) {
   return text_string(&text);
 }
 
+static void print_arena(Text *out, const ArenaParts *arena) {
+  const struct {
+    const char *name;
+    Bytes bytes;
+  } parts[] = {{"persistent", arena->persistent},
+               {"step", arena->step},
+               {"frames", arena->frames},
+               {"messages", arena->messages},
+               {"scratch", arena->scratch}};
+  text_add(out, "  arena of its step:");
+  for (int i = 0; i < ARRAY_LENGTH(parts); i++)
+    text_printf(out, "%s %s %s", i ? "," : "", parts[i].name,
+                text_quantity(out->arena, (double)parts[i].bytes, "B"));
+  text_add(out, "\n");
+}
+
 static void print_stages(Text *out, const Priced *s, const PriceClass *class) {
   text_printf(out, "ranks %lld", (long long)class->first_rank);
   if (class->ranks > 1)
@@ -114,6 +130,7 @@ static void print_stages(Text *out, const Priced *s, const PriceClass *class) {
               class->group->device->name, milliseconds(out, class->compute),
               milliseconds(out, class->exposed), 100 * bubble(class));
   print_memory(out, s, class);
+  print_arena(out, &s->programs[class->program].step->arena);
 }
 
 static void print_class(Text *out, const Priced *s, const PriceClass *class) {
@@ -181,6 +198,13 @@ static void print_json_stages(Text *out, const Priced *s,
     text_printf(out, "%s%d", i ? "," : "", step->stages.data[i].number);
   text_add(out, "],\"bubble\":");
   text_add_real(out, bubble(class));
+  const ArenaParts *arena = &step->arena;
+  text_printf(out,
+              ",\"arena\":{\"persistent\":%lld,\"step\":%lld,"
+              "\"frames\":%lld,\"messages\":%lld,\"scratch\":%lld}",
+              (long long)arena->persistent, (long long)arena->step,
+              (long long)arena->frames, (long long)arena->messages,
+              (long long)arena->scratch);
 }
 
 /* The values that pass between stages, with the bytes of a message of a rank.
