@@ -71,6 +71,8 @@ Graph *driver_model_graph(const Model *model, EntryPointId id);
 /* A model with graphs of its own, in this module; see TrialPlan. */
 const Model *driver_copy_model(Module *module, const Model *model, int blocks);
 /* The plan for this entry point; NULL: it is not partitioned. */
+/* Returns the samples in the batch of an entry point. */
+int64_t driver_entry_point_batch(const Model *model, EntryPointId id);
 const Plan *driver_entry_point_plan(const Compilation *c, EntryPointId id);
 /* All passes over a graph of this entry point, or its rows before `end`,
  * if that is not 0.

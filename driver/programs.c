@@ -1,0 +1,151 @@
+/*
+ * programs.c -- makes the programs of a compilation: one for each class of
+ * ranks that run the same stages, with the entry points of a model.
+ */
+#include "driver/internal.h"
+
+#include <string.h>
+
+/* Other entry points than training read averages where training stores them. */
+static Graph *with_averages(const Compilation *c, Graph *graph) {
+  if (!c->trained) return graph;
+  PassContext ctx = driver_pass_context(c, NULL);
+  Graph *result = ema_weights_read(&ctx, graph, c->trained);
+  arena_destroy(ctx.scratch);
+  return result;
+}
+
+RankProgram *driver_program(Compilation *c) {
+  if (c->classes.n == 0)
+    vec_push(c->module->arena, &c->classes,
+             (ProgramClass){.first_rank = 0, .n_ranks = c->ranks});
+  ASSERT(c->classes.n == 1);
+  return &c->classes.data[0].program;
+}
+
+const RankProgram *driver_only_program(const Compilation *c) {
+  static const RankProgram none;
+  ASSERT(c->classes.n <= 1);
+  return c->classes.n == 0 ? &none : &c->classes.data[0].program;
+}
+
+static bool has_stages(const Compilation *c) {
+  return c->plan && c->plan->stages.n > 1;
+}
+
+static ProgramParts parts_of(const Compilation *c, EntryPointId id,
+                             const StageGraphs *graphs) {
+  Arena *arena = c->module->arena;
+  int n = graphs->graphs.n;
+  ProgramStage *stages = ARENA_ARRAY(arena, ProgramStage, n);
+  ProgramParts parts = {.id = id,
+                        .batch = driver_entry_point_batch(c->model, id),
+                        .n_stages = n,
+                        .stages = stages,
+                        .target = &c->target.backend->target,
+                        .diags = c->module->diags,
+                        .span = c->plan->stages.data[0].span};
+  if (id == ENTRY_train)
+    parts.schedule = pipeline_schedule_find(c->plan->schedule);
+  for (int s = 0; s < n; s++)
+    stages[s] =
+        (ProgramStage){.graph = graphs->graphs.data[s],
+                       .first_rank = c->plan->stages.data[s].first_rank};
+  for (int e = 0; e < graphs->cut.edges.n; e++) {
+    const StageEdge *edge = &graphs->cut.edges.data[e];
+    vec_push(arena, &parts.edges,
+             (ProgramEdge){.from = edge->from,
+                           .to = edge->to,
+                           .path = edge->path,
+                           .is_of_step = edge->is_of_step,
+                           .is_after = edge->is_after,
+                           .level = edge->level});
+  }
+  return parts;
+}
+
+static void add_classes(Compilation *c, const ProgramParts *parts) {
+  Arena *arena = c->module->arena;
+  int *class_of = ARENA_ARRAY(arena, int, parts->n_stages);
+  const int *first_rank;
+  int n = program_classes(arena, parts->stages, parts->n_stages, class_of,
+                          &first_rank);
+  for (int i = 0; i < n && c->classes.n < n; i++)
+    vec_push(
+        arena, &c->classes,
+        (ProgramClass){.first_rank = first_rank[i],
+                       .n_ranks = mesh_ranks(&parts->stages[0].graph->mesh)});
+}
+
+/* Adds the entry point of each class of ranks. */
+static bool add_stage_graphs(Compilation *c, EntryPointId id, Graph *graph) {
+  Arena *arena = c->module->arena;
+  StageGraphs graphs;
+  if (!driver_compile_stages(c, id, graph, 0, &graphs)) return false;
+  ProgramParts parts = parts_of(c, id, &graphs);
+  EntryPoint *entries = ARENA_ARRAY(arena, EntryPoint, parts.n_stages);
+  if (!program_timeline(arena, &parts, entries)) return false;
+  add_classes(c, &parts);
+  for (int i = 0; i < c->classes.n; i++) {
+    RankProgram *program = &c->classes.data[i].program;
+    program->entry_points[program->n_entry_points++] = entries[i];
+  }
+  return true;
+}
+
+bool driver_add_graph(Compilation *c, EntryPointId id, Graph *graph,
+                      PassResult *out) {
+  PassResult result = {0};
+  if (!graph) return true;
+  if (has_stages(c)) return add_stage_graphs(c, id, graph);
+  if (!driver_compile_graph(c, id, with_averages(c, graph), 0, &result))
+    return false;
+  if (id == ENTRY_train) c->trained = result.graph;
+  RankProgram *program = driver_program(c);
+  program->entry_points[program->n_entry_points++] =
+      driver_entry_point(c, id, result.graph);
+  if (out) *out = result;
+  return true;
+}
+
+static bool serves(const Compilation *c, EntryPointId id) {
+  Purpose purpose = c->options->purpose;
+  return purpose == PURPOSE_train || entry_point_info(id)->purpose == purpose;
+}
+
+bool driver_add_entry_point(Compilation *c, EntryPointId id) {
+  return !serves(c, id) ||
+         driver_add_graph(c, id, driver_model_graph(c->model, id), NULL);
+}
+
+bool driver_compile_averages(Compilation *c) {
+  const Model *model = c->model;
+  PassResult result;
+  bool adds_training = serves(c, ENTRY_train);
+  if (adds_training || !model->has_train || model->settings.ema == 0)
+    return true;
+  bool is_good = driver_compile_graph(c, ENTRY_train, model->train, 0, &result);
+  c->trained = result.graph;
+  return is_good;
+}
+
+void driver_add_plain(Compilation *c) {
+  const Graph *train = c->model->train;
+  if (!train || !serves(c, ENTRY_train) || has_stages(c)) return;
+  /* Its mistakes are not the user's. */
+  Arena *arena = c->module->arena;
+  Module *module = module_apart(c->module, arena);
+  Graph *graph = arena_copy(arena, train, sizeof *train);
+  graph->module = module;
+  memset(&graph->outputs, 0, sizeof graph->outputs);
+  for (int i = 0; i < train->outputs.n; i++)
+    if (train->outputs.data[i].role == ROLE_loss)
+      vec_push(arena, &graph->outputs, train->outputs.data[i]);
+  PassRun run = {
+      .name = "plain", .plan = c->plan, .is_training = true, .is_plain = true};
+  PassResult result = driver_passes(c, module, &run, graph);
+  if (diags_errors(module->diags) > 0) return;
+  RankProgram *program = driver_program(c);
+  program->plain = driver_entry_point(c, ENTRY_train, result.graph);
+  program->plain.name = "plain";
+}
