@@ -11,8 +11,8 @@
 
 #include <string.h>
 
-static bool check_model(const Compilation *c) {
-  if (c->trained)
+static bool check_model(const Compilation *c, bool has_training) {
+  if (has_training)
     return driver_check_compiled_ranks(c) && driver_check_one_target(c);
   diag(c->module->diags, DIAG_no_train, SPAN_NONE, c->model->name);
   return false;
@@ -301,7 +301,7 @@ bool driver_price(const Compilation *c, const PriceRequest *request,
   out->model.profile = request->profile;
   out->model.without = request->without;
   out->model.curves = request->curves;
-  if (!check_model(c) || !find_programs(out)) return false;
+  if (!check_model(c, find_programs(out))) return false;
   out->slice =
       cluster_slice(module->arena, out->cluster, request->first_rank, c->ranks);
   if (!driver_cost_model(c, &out->slice, &out->model)) return false;

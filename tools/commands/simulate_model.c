@@ -122,7 +122,8 @@ static void print_arena(Text *out, const ArenaParts *arena) {
 }
 
 static void print_stages(Text *out, const Priced *s, const PriceClass *class) {
-  text_printf(out, "ranks %lld", (long long)class->first_rank);
+  text_printf(out, "rank%s %lld", class->ranks > 1 ? "s" : "",
+              (long long)class->first_rank);
   if (class->ranks > 1)
     text_printf(out, "..%lld", (long long)class->first_rank + class->ranks - 1);
   text_printf(out, ", %s (%s): compute %s, wait %s, bubble %.1f %%; ",

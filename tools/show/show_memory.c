@@ -41,7 +41,7 @@ static void add_entry_json(Text *out, const EntryPoint *entry,
   text_printf(out, "{\"name\":\"%s\",\"arena_bytes\":%lld", entry->name,
               (long long)entry_point_arena_bytes(entry));
   text_printf(out, ",\"microbatches\":%d,\"whole_batch_for\":",
-              mesh_microbatches(&entry_point_stage(entry)->graph->mesh));
+              mesh_microbatches(&entry->stages.data[0].graph->mesh));
   if (whole)
     text_add_json(out, whole);
   else
@@ -51,21 +51,27 @@ static void add_entry_json(Text *out, const EntryPoint *entry,
 
 static void add_entry_row(Text *out, const EntryPoint *entry,
                           const char *whole) {
-  int n = mesh_microbatches(&entry_point_stage(entry)->graph->mesh);
+  int n = mesh_microbatches(&entry->stages.data[0].graph->mesh);
   text_printf(out, "  %-20s %14lld  %d micro-batch%s", entry->name,
               (long long)entry_point_arena_bytes(entry), n, n == 1 ? "" : "es");
   if (whole) text_printf(out, ": %s needs the batch at once", whole);
   text_add(out, "\n");
 }
 
+/* Of each class of ranks, in their order. */
 void show_entry_points(Text *out, const Compilation *c, bool is_json) {
   text_add(out, is_json ? "\"entry_points\":[" : "arena by entry point\n");
-  const RankProgram *program = driver_only_program(c);
-  for (int i = 0; i < program->n_entry_points; i++) {
-    const EntryPoint *entry = &program->entry_points[i];
-    if (is_json && i) text_add(out, ",");
-    (is_json ? add_entry_json : add_entry_row)(out, entry,
-                                               driver_whole_batch(c, entry));
+  int n = 0;
+  for (int k = 0; k < c->classes.n; k++) {
+    const ProgramClass *class = &c->classes.data[k];
+    if (!is_json && c->classes.n > 1)
+      text_printf(out, " from rank %d on\n", class->first_rank);
+    for (int i = 0; i < class->program.n_entry_points; i++) {
+      const EntryPoint *entry = &class->program.entry_points[i];
+      if (is_json && n++) text_add(out, ",");
+      (is_json ? add_entry_json : add_entry_row)(out, entry,
+                                                 driver_whole_batch(c, entry));
+    }
   }
   if (is_json) text_add(out, "]");
 }
