@@ -77,8 +77,11 @@ static void print_kinds(Text *out, const Inspection *in) {
     text_printf(out, "  %-20s %14s %14s  of '%s', more than a training step\n",
                 "other entry points", bytes_text(out, in->others), "",
                 driver_largest(in->priced->c)->name);
-  text_printf(out, "  %-20s %14s %14s  of a rank\n", "arena",
-              bytes_text(out, in->priced->peak), "");
+  text_printf(
+      out, "  %-20s %14s %14s  of a rank\n", "arena",
+      bytes_text(out,
+                 priced_program(in->priced, in->priced->price.slowest)->peak),
+      "");
   text_add(out, "\n");
   show_entry_points(out, in->priced->c, false);
 }

@@ -58,7 +58,7 @@ static void add_entry_row(Text *out, const EntryPoint *entry,
   text_add(out, "\n");
 }
 
-/* Of each class of ranks, in their order. */
+/* Lists those of each class of ranks, in their order. */
 void show_entry_points(Text *out, const Compilation *c, bool is_json) {
   text_add(out, is_json ? "\"entry_points\":[" : "arena by entry point\n");
   int n = 0;
