@@ -39,6 +39,9 @@ bool driver_add_decoding(Compilation *c) {
   DecodeGraphs graphs;
   PassResult decode;
   if (!is_wanted || !c->model->prefill) return true;
+  bool has_stages = c->plan && c->plan->stages.n > 1;
+  if (has_stages && purpose == PURPOSE_train) return true;
+  if (!driver_has_one_stage(c, "sampling with several stages")) return false;
   if (c->options->has_whole_windows || !split_decode(c, &graphs))
     return driver_add_entry_point(c, ENTRY_prefill);
   if (!driver_add_graph(c, ENTRY_decode, graphs.step, &decode)) return false;

@@ -129,13 +129,10 @@ static bool stores_weights(const Compilation *c, EntryPointId id) {
   return id == ENTRY_decode && !(c->plan && plan_shards_parameters(c->plan));
 }
 
-/* The gate for all that cannot deal with a program of several stages yet. Their
- * joint graph is one graph. */
-static bool has_one_stage(const Compilation *c, int end) {
-  bool is_joint = end > 0 && end <= pass_phase(PASSES_partition);
-  if (!c->plan || c->plan->stages.n <= 1 || is_joint) return true;
+bool driver_has_one_stage(const Compilation *c, const char *what) {
+  if (!c->plan || c->plan->stages.n <= 1) return true;
   diag(c->module->diags, DIAG_not_supported, c->plan->stages.data[0].span,
-       "a program of several stages");
+       what);
   return false;
 }
 
@@ -149,7 +146,10 @@ PassRun driver_pass_run(const Compilation *c, EntryPointId id, int end) {
 
 bool driver_compile_graph(const Compilation *c, EntryPointId id, Graph *graph,
                           int end, PassResult *out) {
-  if (!has_one_stage(c, end)) return false;
+  bool is_joint = end > 0 && end <= pass_phase(PASSES_partition);
+  if (!is_joint &&
+      !driver_has_one_stage(c, "this for a plan of several stages"))
+    return false;
   PassRun run = driver_pass_run(c, id, end);
   *out = driver_passes(c, c->module, &run, graph);
   return diags_errors(c->module->diags) == 0;

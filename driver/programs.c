@@ -6,14 +6,35 @@
 
 #include <string.h>
 
-/* Other entry points than training read averages where training stores them. */
-static Graph *with_averages(const Compilation *c, Graph *graph) {
-  if (!c->trained) return graph;
+static bool has_stages(const Compilation *c) {
+  return c->plan && c->plan->stages.n > 1;
+}
+
+/* ---- averages of parameters ---- */
+
+static Graph *with_averages_of(const Compilation *c, Graph *graph,
+                               const Graph *trained) {
+  if (!trained) return graph;
   PassContext ctx = driver_pass_context(c, NULL);
-  Graph *result = ema_weights_read(&ctx, graph, c->trained);
+  Graph *result = ema_weights_read(&ctx, graph, trained);
   arena_destroy(ctx.scratch);
   return result;
 }
+
+/* Other entry points than training read averages where training stores them:
+ * each stage those of its own parameters. */
+static Graph *with_averages(const Compilation *c, Graph *graph) {
+  if (!has_stages(c)) return with_averages_of(c, graph, c->trained);
+  for (int i = 0; i < c->classes.n; i++) {
+    const EntryPoint *train =
+        rank_program_find(&c->classes.data[i].program, ENTRY_train);
+    for (int s = 0; train && s < train->stages.n; s++)
+      graph = with_averages_of(c, graph, train->stages.data[s].graph);
+  }
+  return graph;
+}
+
+/* ---- programs ---- */
 
 RankProgram *driver_program(Compilation *c) {
   if (c->classes.n == 0)
@@ -27,10 +48,6 @@ const RankProgram *driver_only_program(const Compilation *c) {
   static const RankProgram none;
   ASSERT(c->classes.n <= 1);
   return c->classes.n == 0 ? &none : &c->classes.data[0].program;
-}
-
-static bool has_stages(const Compilation *c) {
-  return c->plan && c->plan->stages.n > 1;
 }
 
 static ProgramParts parts_of(const Compilation *c, EntryPointId id,
@@ -97,7 +114,7 @@ bool driver_add_graph(Compilation *c, EntryPointId id, Graph *graph,
                       PassResult *out) {
   PassResult result = {0};
   if (!graph) return true;
-  if (has_stages(c)) return add_stage_graphs(c, id, graph);
+  if (has_stages(c)) return add_stage_graphs(c, id, with_averages(c, graph));
   if (!driver_compile_graph(c, id, with_averages(c, graph), 0, &result))
     return false;
   if (id == ENTRY_train) c->trained = result.graph;

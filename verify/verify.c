@@ -223,6 +223,8 @@ static void play_more_steps(Verify *v, int n_steps) {
 CompileResult driver_verify(Compilation *c, uint64_t seed, VerifyReport *out) {
   Arena *arena = c->module->arena;
   Module *module = module_apart(c->module, arena);
+  if (!driver_has_one_stage(c, "'dnnc verify' of several stages"))
+    return COMPILE_mistake;
   *out = (VerifyReport){.equal = ANSWER_yes,
                         .placement_ok = ANSWER_yes,
                         .hang_free = ANSWER_yes,

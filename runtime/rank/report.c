@@ -274,6 +274,13 @@ static void print_digests(const Last *all, int world) {
   printf("]");
 }
 
+/* Ranks of the own program may run a part of it. */
+static int64_t arena_bytes_of(const Run *run, int rank) {
+  const DnnProgram *program = bundle_program(run->bundle, rank);
+  bool is_own = program == bundle_program(run->bundle, run->comm->rank);
+  return is_own ? run->program->arena_bytes : program->arena_bytes;
+}
+
 static void print_json_end(const Run *run, const Last *all) {
   int world = run->comm->world;
   printf("{\"final\":true,\"steps\":%lld", (long long)run->done);
@@ -287,7 +294,7 @@ static void print_json_end(const Run *run, const Last *all) {
   if (!run->program->is_paced) print_digests(all, world);
   printf(",\"arena_bytes\":[");
   for (int i = 0; i < world; i++)
-    printf("%s%lld", i ? "," : "", (long long)run->program->arena_bytes);
+    printf("%s%lld", i ? "," : "", (long long)arena_bytes_of(run, i));
   printf("],\"peak_resident_bytes\":[");
   for (int i = 0; i < world; i++)
     printf("%s%lld", i ? "," : "", (long long)all[i].peak_bytes);

@@ -147,6 +147,8 @@ int show_compiled(Tool *tool) {
   const Options *options = &tool->options;
   int code = tool_compile(tool, &c);
   if (code != EXIT_done) return code;
+  if (!driver_has_one_stage(&c, "several stages without --cluster"))
+    return EXIT_user;
   Text out = text_create(tool->arena);
   if (options->json) text_add(&out, "{");
   if (options->collectives) show_collectives(&out, &c, options->json);
