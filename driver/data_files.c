@@ -117,7 +117,7 @@ static Status count_samples(const Compilation *c, const Model *model,
                             Arena *arena, const DnnProgram *program,
                             const InputSearch *search, int64_t *out_samples) {
   Data *data = NULL;
-  Status status = data_open(arena, program, search, 1, &data);
+  Status status = data_open(arena, program, NULL, search, 1, &data);
   int errors = diags_errors(c->module->diags);
   bool tells =
       status.code == STATUS_ok && c->options->data_files == DATA_FILES_checked;

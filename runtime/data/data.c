@@ -50,6 +50,7 @@ typedef struct Ahead {
 struct Data {
   Arena *arena;
   const DnnProgram *program;
+  const DnnBundle *bundle; /* or NULL */
   InputSearch search;
   Block *blocks;
   int64_t resident_bytes;
@@ -236,11 +237,13 @@ static void make_buffers(Arena *arena, Data *data) {
 }
 
 Status data_open(Arena *arena, const DnnProgram *program,
-                 const InputSearch *search, uint64_t seed, Data **out) {
+                 const DnnBundle *bundle, const InputSearch *search,
+                 uint64_t seed, Data **out) {
   Data *data = ARENA_NEW(arena, Data);
   data->arena = arena;
   data->search = *search;
   data->program = program;
+  data->bundle = bundle;
   data->blocks = ARENA_ARRAY(arena, Block, program->n_data);
   int n_fields = 0;
   for (int i = 0; i < program->n_data; i++)
@@ -366,11 +369,11 @@ static int64_t samples_of(const Block *block, bool is_eval) {
   return samples_in(block, is_eval ? &block->eval : &block->train);
 }
 
-/* The longest block that the entry reads (or the shortest one that does not
- * cycle); NULL: there is none. */
-static const Block *find_length(const Data *data, const DnnEntryPoint *entry,
-                                bool is_eval, bool is_longest) {
-  const Block *found = NULL;
+/* The longer (or shorter) one of `found`, which may be NULL, and the blocks
+ * that the entry reads. */
+static const Block *longer_block(const Data *data, const DnnEntryPoint *entry,
+                                 bool is_eval, bool is_longest,
+                                 const Block *found) {
   for (int i = 0; entry && i < entry->n_tensors; i++) {
     const Block *block;
     if (entry->tensors[i].role != DNN_DATA ||
@@ -381,6 +384,19 @@ static const Block *find_length(const Data *data, const DnnEntryPoint *entry,
         found ? samples_of(block, is_eval) - samples_of(found, is_eval) : 0;
     if (!found || (is_longest ? more > 0 : more < 0)) found = block;
   }
+  return found;
+}
+
+/* The longest block that the entry reads on any rank (or the shortest one that
+ * does not cycle); NULL: there is none.  A stage may read no data itself. */
+static const Block *find_length(const Data *data, const DnnEntryPoint *entry,
+                                bool is_eval, bool is_longest) {
+  const DnnBundle *bundle = entry ? data->bundle : NULL;
+  const Block *found = longer_block(data, entry, is_eval, is_longest, NULL);
+  for (int i = 0; bundle && i < bundle->n_programs; i++)
+    found =
+        longer_block(data, program_entry_point(&bundle->programs[i], entry->id),
+                     is_eval, is_longest, found);
   return found;
 }
 
@@ -430,17 +446,26 @@ int64_t data_eval_samples(const Data *data) {
   return data_samples(data, program_entry_point(data->program, ENTRY_eval));
 }
 
-/* A block without samples has none for any batch. */
-int64_t data_samples(const Data *data, const DnnEntryPoint *entry) {
-  const Block *longest = find_length(data, entry, true, true);
-  for (int i = 0; longest && i < entry->n_tensors; i++) {
+static bool reads_empty_block(const Data *data, const DnnEntryPoint *entry) {
+  for (int i = 0; entry && i < entry->n_tensors; i++) {
     const Block *block;
     if (entry->tensors[i].role == DNN_DATA &&
         find_field(data, entry->tensors[i].path, &block) &&
         samples_of(block, true) <= 0)
-      return 0;
+      return true;
   }
-  return longest ? samples_of(longest, true) : 0;
+  return false;
+}
+
+/* A block without samples has none for any batch. */
+int64_t data_samples(const Data *data, const DnnEntryPoint *entry) {
+  const DnnBundle *bundle = entry ? data->bundle : NULL;
+  const Block *longest = find_length(data, entry, true, true);
+  bool is_empty = !longest || reads_empty_block(data, entry);
+  for (int i = 0; bundle && i < bundle->n_programs; i++)
+    is_empty |= reads_empty_block(
+        data, program_entry_point(&bundle->programs[i], entry->id));
+  return is_empty ? 0 : samples_of(longest, true);
 }
 
 /* ---- filling ---- */

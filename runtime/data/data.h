@@ -23,9 +23,11 @@ typedef struct InputSearch {
 /* ---- data.c: what the samples of a step are ---- */
 
 typedef struct Data Data;
-/* Opens every file that the program names. */
+/* Opens every file that the program names.  How many samples and steps there
+ * are follows from all programs of the bundle; NULL means from this one. */
 Status data_open(Arena *arena, const DnnProgram *program,
-                 const InputSearch *search, uint64_t seed, Data **out);
+                 const DnnBundle *bundle, const InputSearch *search,
+                 uint64_t seed, Data **out);
 void data_close(Data *data);
 /* Checks that there is a batch to train on, a sample for each evaluation that
  * is asked for, and that blocks which are read together have one length. */

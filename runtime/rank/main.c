@@ -100,7 +100,8 @@ static Status open_data(Run *run) {
   run->total = settings->steps;
   if (run->options.sample || run->options.links) return STATUS_OK;
   InputSearch search = run_search(run);
-  TRY(data_open(run->arena, run->program, &search, run->seed, &run->data));
+  TRY(data_open(run->arena, run->program, run->bundle, &search, run->seed,
+                &run->data));
   if (run->options.predict) return STATUS_OK;
   TRY(data_check(run->data));
   if (run->comm->rank == 0) TRY(data_check_packed(run->data));

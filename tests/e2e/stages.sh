@@ -1,0 +1,84 @@
+#!/bin/bash
+# Stages on ranks of their own train as the same stages on one rank do, to the bit;
+# what they save any other plan resumes; evaluation reads the averages of all
+# stages, also where a stage has no data; what cannot take stages says so.
+. "$(dirname "$0")/lib.sh"
+export OMP_NUM_THREADS=1
+systems=$root/benchmarks/systems
+
+# train NAME ARGUMENTS...: trains and writes its lines.
+train() {
+  local name=$1
+  shift
+  "$dnnc" run --quick --json "$@" >"$name.json" 2>"$name.err" </dev/null ||
+    { cat "$name.err"; fail "$name does not train"; }
+}
+digest() { grep -o '"parameters_sha256":\[[^]]*' "$1.json" | cut -d[ -f2 | tr , '\n' | sort -u; }
+last_loss() { grep -o '"final":true.*' "$1.json" | grep -o '"loss":[^,]*' | cut -d: -f2; }
+
+# bits MODEL OVERRIDES SCHEDULE MICROBATCHES STAGE...: one rank a stage, and all on one.
+bits() {
+  local model=$1 overrides=$2 n=0 line
+  printf 'plan {\n  schedule = %s\n  microbatches = %s\n' "$3" "$4" >apart.plan
+  cp apart.plan together.plan
+  shift 4
+  for line; do
+    printf '  stage %d: %s on %d\n' $n "$line" $n >>apart.plan
+    printf '  stage %d: %s on 0\n' $n "$line" >>together.plan
+    n=$((n + 1))
+  done
+  echo '}' | tee -a apart.plan >>together.plan
+  # shellcheck disable=SC2086 # overrides are words
+  for form in apart together; do
+    train $form "$systems/$model.dnn" $overrides --plan $form.plan --steps 10 --no-save
+  done
+  [ -n "$(digest apart)" ] && [ "$(digest apart)" = "$(digest together)" ] ||
+    fail "$model $overrides: other bits on $n ranks"
+}
+bits mlp '' 1f1b 4 'linear[0], x[0]' 'linear[1..2], x[1]'
+bits mlp '' naive 2 'linear[0], x[0]' 'linear[1], x[1]' 'linear[2]'
+bits lenet '' fthenb 4 'conv2d[0], x[0]' 'conv2d[1], x[1]' 'linear[0..1]'
+bits moe 'optimizer=sgd(lr=0.1)' gpipe 2 'wte, wpe, moe_block[0]' 'moe_block[1]'
+
+# ---- saved and resumed ----
+mlp=$systems/mlp.dnn
+printf 'mesh { pipe = 2 }\nplan { microbatches = 4\n cut after x[0] }\n' >two.plan
+printf 'mesh { pipe = 3 }\nplan { microbatches = 2\n cut after x[0]\n cut after x[1] }\n' >three.plan
+train whole "$mlp" --steps 20 --no-save
+train two "$mlp" --steps 10 --plan two.plan
+train three "$mlp" --steps 15 --plan three.plan --resume
+train one "$mlp" --steps 20 --resume
+close "$(last_loss whole)" "$(last_loss one)" 1e-6 ||
+  fail "resumed under other stages: $(last_loss one), not $(last_loss whole)"
+
+# ---- evaluation ----
+# validation ARGUMENTS...: the loss over 20 samples, more than two batches.
+validation() {
+  train eval "$systems/resnet.dnn" group=4 ema=0.9 --steps 4 --no-save "$@"
+  grep -o '"validation_loss":[^,]*' eval.json | tail -1 | cut -d: -f2
+}
+one=$(validation)
+is=$(validation --plan "$root/benchmarks/plans/pipe_resnet_three.plan")
+close "$one" "$is" 1e-5 || fail "validation of three stages: $is, not $one"
+
+# ---- a model that samples ----
+printf 'mesh { pipe = 2 }\nplan { microbatches = 2\n cut after block[0] }\n' >gpt.plan
+mkdir -p data/inputs
+yes 'to be or not to be' | head -c 40000 >data/inputs/tinyshakespeare.txt
+chargpt="$root/models/chargpt.dnn B=4 T=8 C=16 L=2"
+# shellcheck disable=SC2086 # a model and its sizes
+{
+  train text $chargpt --plan gpt.plan --steps 2 -o text
+  "$dnnc" sample $chargpt --load chargpt.ckpt --count 4 >out 2>err </dev/null ||
+    { cat err; fail "no text from what stages saved"; }
+}
+
+# ---- not yet ----
+refused() {
+  "$dnnc" "$@" >out 2>err </dev/null
+  [ $? = 1 ] && grep -q 'not supported yet' err || { cat err; fail "dnnc $*: not refused"; }
+}
+refused verify "$mlp" --plan two.plan
+refused show two.plan --model "$mlp"
+# shellcheck disable=SC2086
+refused sample $chargpt --load chargpt.ckpt --plan gpt.plan
