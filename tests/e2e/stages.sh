@@ -73,6 +73,13 @@ chargpt="$root/models/chargpt.dnn B=4 T=8 C=16 L=2"
     { cat err; fail "no text from what stages saved"; }
 }
 
+# ---- a value that is not finite ----
+for plan in "$root/benchmarks/plans/pipe_mlp.plan" "$root/benchmarks/plans/pipe_mlp_naive.plan"; do
+  "$dnnc" run --quick "$mlp" 'optimizer=sgd(lr=1e30)' clip=1e30 --plan "$plan" --no-save >out 2>err </dev/null
+  grep -q "step 2: the loss is not finite; one value that is not is in 'linear\[1\].dot' (forward)" err ||
+    { cat err; fail "$plan: another place of what is not finite"; }
+done
+
 # ---- not yet ----
 refused() {
   "$dnnc" "$@" >out 2>err </dev/null
@@ -80,5 +87,7 @@ refused() {
 }
 refused verify "$mlp" --plan two.plan
 refused show two.plan --model "$mlp"
+refused run "$mlp" --plan two.plan --profile p.csv
+refused tune "$mlp" --plan two.plan -o tuned
 # shellcheck disable=SC2086
 refused sample $chargpt --load chargpt.ckpt --plan gpt.plan
