@@ -14,6 +14,33 @@
 
 #include "ir/place/mesh_place.h"
 
+/* Computes elements of its operands that any kernel may compute. */
+static bool can_wait(const Graph *graph, int id) {
+  const Node *node = graph->nodes.data[id];
+  return op_has(node->op, OP_FLAG_fuses) &&
+         !op_is(node->op, OPCLASS_reduction) &&
+         !node_is_per_microbatch(graph, id);
+}
+
+/* What nobody reads before a later message waits for it: a decayed moment is
+ * no value of its own beside the moment, but a part of the update's kernel. */
+static void raise_levels(Arena *arena, const Graph *graph, int *levels) {
+  int n = graph->nodes.n;
+  int *lowest = ARENA_ARRAY(arena, int, n); /* level of its readers; -1: none */
+  for (int id = 0; id < n; id++) lowest[id] = -1;
+  for (int i = 0; i < graph->outputs.n; i++)
+    lowest[graph->outputs.data[i].value.node] = 0;
+  for (int id = n - 1; id >= 0; id--) {
+    const Node *node = graph->nodes.data[id];
+    if (lowest[id] > levels[id] && can_wait(graph, id)) levels[id] = lowest[id];
+    int level = node_is_per_microbatch(graph, id) ? 0 : levels[id];
+    for (int i = 0; i < node->n_inputs; i++) {
+      int *of_input = &lowest[node->inputs[i].node];
+      if (*of_input < 0 || level < *of_input) *of_input = level;
+    }
+  }
+}
+
 int *stage_node_levels(Arena *arena, const StageCut *cut, const Graph *graph) {
   int *levels = ARENA_ARRAY(arena, int, graph->nodes.n);
   for (int id = 0; id < graph->nodes.n; id++) {
@@ -27,6 +54,7 @@ int *stage_node_levels(Arena *arena, const StageCut *cut, const Graph *graph) {
       if (levels[node->inputs[i].node] > levels[id])
         levels[id] = levels[node->inputs[i].node];
   }
+  if (cut) raise_levels(arena, graph, levels);
   return levels;
 }
 

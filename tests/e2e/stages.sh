@@ -51,6 +51,15 @@ train one "$mlp" --steps 20 --resume
 close "$(last_loss whole)" "$(last_loss one)" 1e-6 ||
   fail "resumed under other stages: $(last_loss one), not $(last_loss whole)"
 
+# ---- memory ----
+# adamw stores three values a parameter.  A gradient is one more, and what the norm
+# cannot change yet waits for the update: no decayed moment is stored beside it.
+"$dnnc" simulate "$mlp" --plan two.plan --cluster "$root/models/h100x256.cluster" --json >out 2>err ||
+  { cat err; fail "no price of stages"; }
+grep -o '"persistent":[0-9]*,"step":[0-9]*' out | tr -c '0-9\n' ' ' | while read -r persistent step; do
+  [ "$step" -lt $((persistent * 6 / 10)) ] || fail "a step stores $step bytes beside $persistent"
+done || exit 1
+
 # ---- evaluation ----
 # validation ARGUMENTS...: the loss over 20 samples, more than two batches.
 validation() {
