@@ -22,8 +22,8 @@ static bool can_wait(const Graph *graph, int id) {
          !node_is_per_microbatch(graph, id);
 }
 
-/* What nobody reads before a later message waits for it: a decayed moment is
- * no value of its own beside the moment, but a part of the update's kernel. */
+/* A node that nobody reads before a later message waits for it: a moment is
+ * not decayed into a value of its own, but in the kernel of the update. */
 static void raise_levels(Arena *arena, const Graph *graph, int *levels) {
   int n = graph->nodes.n;
   int *lowest = ARENA_ARRAY(arena, int, n); /* level of its readers; -1: none */
