@@ -97,6 +97,7 @@ refused() {
 refused verify "$mlp" --plan two.plan
 refused show two.plan --model "$mlp"
 refused run "$mlp" --plan two.plan --profile p.csv
+refused build "$mlp" --plan two.plan --target cuda -o gpu.bundle
 refused tune "$mlp" --plan two.plan -o tuned
 # shellcheck disable=SC2086
 refused sample $chargpt --load chargpt.ckpt --plan gpt.plan
