@@ -143,7 +143,8 @@ static void describe_message(FixedText *text, const Header *header) {
   fixed_printf(text, "'%s' at step %lld", header->path,
                (long long)header->step);
   if (header->microbatch > 0)
-    fixed_printf(text, " in micro-batch %lld", (long long)header->microbatch - 1);
+    fixed_printf(text, " in micro-batch %lld",
+                 (long long)header->microbatch - 1);
   fixed_printf(text, " (edge %lld, %lld bytes of %s)", (long long)header->id,
                (long long)header->bytes, dtype_label((DnnDtype)header->dtype));
 }

@@ -77,7 +77,9 @@ const DnnProgram *links_program(Arena *arena, const DnnProgram *program) {
       is_there = is_there || group_equal(&group, &groups[i]);
     if (!is_there) groups[own->n_groups++] = group;
   }
-  for (int i = 0; i < own->n_groups; i++) queues[i] = 1 << DNN_QUEUE_BLOCKING;
+  for (int i = 0; i < own->n_groups; i++)
+    queues[i] = 1 << DNN_QUEUE_BULK |
+                (i < program->n_groups ? program->group_queues[i] : 0);
   own->arena_bytes = links_buffer(program) + 2 * MOST_BYTES;
   return own;
 }
