@@ -293,7 +293,8 @@ static int assign_places(const Timing *t, const Life *lives, int n_tokens,
       out[m] = place;
       if (place >= n_places) n_places = place + 1;
     }
-    if (ends[i]) is_used[out[ends[i] - 1]] = false;
+    int ended = ends[i] ? out[ends[i] - 1] : -1;
+    if (ended >= 0) is_used[ended] = false; /* else read before it is there */
   }
   return n_places;
 }

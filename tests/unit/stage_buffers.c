@@ -34,7 +34,6 @@ static bool is_of_microbatch(const Graph *graph, Value value) {
   if (node->op == OP_input)
     return graph->inputs.data[node_int(node, ATTR_index, 0)].role ==
                ROLE_receive &&
-           type_find(node->types[0], node->types[0]->dims[0].name) >= 0 &&
            node->types[0]->rank == 2;
   return node_is_per_microbatch(graph, value.node) &&
          !node_joins_microbatches(node);

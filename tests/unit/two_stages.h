@@ -119,6 +119,7 @@ typedef struct TwoCode {
 typedef struct TwoStages {
   DnnBundle bundle;
   DnnProgram programs[2];
+  DnnEntryPoint entries[2][2]; /* by program: train, eval */
   DnnTensor tensors[2][TWO_TENSORS], train[2][2], eval[2][2];
   TwoCode train_code[2], eval_code[2];
   DnnRankRow rows[2];
@@ -365,7 +366,7 @@ static inline void two_tensors(TwoStages *two, int program, int world) {
 static inline void two_program(TwoStages *two, int i, int world, int64_t steps,
                                const char *save) {
   static const DnnMetricPart loss[] = {{.sum = "loss", .factor = 1}};
-  DnnEntryPoint *entries = calloc(2, sizeof *entries); /* the test ends soon */
+  DnnEntryPoint *entries = two->entries[i];
   bool has_loss = i == world - 1;
   entries[0] = two_entry(&two->train_code[i], ENTRY_train, two->train[i], 2);
   entries[1] =

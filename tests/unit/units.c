@@ -377,8 +377,8 @@ Test(units, a_bound_is_below_the_largest_load_of_a_plan) {
   static const Subject small = {TEST_ROOT "/models/gpt2.dnn", {{"L", "3"}}, 1};
   static const char *const plans[] = {
       "mesh { data = 4 }\nplan { }\n",
-      "mesh { data = 2; tensor = 2 }\n"
-      "plan { shard B over data; shard F, H, V over tensor; zero = 1 }\n",
+      ("mesh { data = 2; tensor = 2 }\n"
+       "plan { shard B over data; shard F, H, V over tensor; zero = 1 }\n"),
       "mesh { data = 4 }\nplan { microbatches = 2; zero = 3 }\n"};
   Program program;
   load(&small, 0, &program);
