@@ -57,6 +57,7 @@ typedef struct RankThread {
   Comm *comm;
   int steps;
   Status status;
+  char text[300]; /* of the message */
   float loss, w[TWO_INPUTS], b;
 } RankThread;
 
@@ -87,10 +88,10 @@ static void *rank_thread(void *user) {
   Memory *memory = memory_create(no_memory, NULL);
   rank->status = run_steps(rank, arena_create(memory));
   rank->comm->close(rank->comm);
-  static _Thread_local char text[300];
-  if (rank->status.message)
-    snprintf(text, sizeof text, "%s", rank->status.message);
-  rank->status.message = rank->status.message ? strdup(text) : NULL;
+  if (rank->status.message) {
+    snprintf(rank->text, sizeof rank->text, "%s", rank->status.message);
+    rank->status.message = rank->text;
+  }
   memory_destroy(memory);
   return NULL;
 }
