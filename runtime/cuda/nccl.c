@@ -418,7 +418,7 @@ static Status join_group(NcclState *state, Arena *arena, Group *group,
   int rank = state->host->rank;
   bool is_member = group_has(digits, rank);
   int index = is_member ? group_index(digits, rank) : -1;
-  NcclId *all;
+  NcclId *all = NULL;
   TRY(gather_ids(state, arena, index == 0, &all));
   if (!is_member) return STATUS_OK;
   int first = group_rank(digits, rank, 0);
@@ -438,7 +438,7 @@ static Status join_way(NcclState *state, int from, int to, const NcclId *all) {
 static Status join_pairs(NcclState *state, Arena *arena,
                          const DnnPairs *pairs) {
   int number = state->host->rank - pairs->first;
-  NcclId *all;
+  NcclId *all = NULL;
   TRY(gather_ids(state, arena, number >= 0 && number < pairs->ranks, &all));
   for (int k = 0; k < pairs->ranks; k++) {
     int from = pairs->first + k;
