@@ -88,7 +88,7 @@ typedef struct ListSegment {
 } ListSegment;
 /* Returns the list of the graph of a stage of several, and writes the places of
  * its segments, which are all nodes.  Each that is of a micro-batch is a loop.
- * What is sent is waited for in the segment that makes it. */
+ * A segment waits for the collectives whose results it sends. */
 InstructionList *instructions_of_segments(Arena *arena, const Graph *ordered,
                                           const Target *target,
                                           ListSegment *segments, int n);

@@ -16,9 +16,9 @@
  * step, seed, loss scale and constants, and scalars of the update, which have
  * no stage.  It receives all else that they read.
  *
- * Of a value and its cast the smaller one is sent.  A cast, a broadcast or a
- * view is run by the reader where less is sent then, or where what it reads is
- * sent anyway, and a cast to fewer bytes by the stage that makes its operand.
+ * A stage sends a value or its cast, whichever is smaller.  The reader runs a
+ * cast, a broadcast or a view itself if that sends less, or if its operand is
+ * sent anyway.  The stage that makes the operand runs a cast to fewer bytes.
  *
  * Loss, norm and rate are outputs of every stage, and so is the dynamic loss
  * scale.  Other outputs that replace an input belong to the stage of that

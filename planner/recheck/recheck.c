@@ -475,25 +475,17 @@ static double own_mean(const Recheck *k, const BoundQuestion *q,
   return sum / BOUND_ONE;
 }
 
-/* Every other mean is between these. */
 static double largest_mean(const Recheck *k, const BoundSetting *setting,
                            const OwnCosts *own) {
-  static const BoundWeight ends[][2] = {
-      {BOUND_forward_stream, BOUND_backward_stream},
-      {BOUND_forward_stream, BOUND_backward_chain},
-      {BOUND_forward_stream, BOUND_backward_link},
-      {BOUND_forward_link, BOUND_backward_stream},
-      {BOUND_forward_link, BOUND_backward_chain},
-      {BOUND_forward_link, BOUND_backward_link},
-      {BOUND_all_link, BOUND_all_link}};
   double most = 0;
-  for (int i = 0; i < ARRAY_LENGTH(ends); i++)
+  for (int i = 0; i < N_BOUND_EXTREMES; i++)
     for (int link = 0; link < N_LOAD_LINKS; link++)
       for (int split = -1; split < k->r->units->splits.n; split++) {
         BoundQuestion q = {.setting = setting,
                            .weights = {.link = link, .split = split}};
-        if (split >= 0 && ends[i][1] != BOUND_backward_stream) break;
-        q.weights.of[ends[i][0]] = q.weights.of[ends[i][1]] = BOUND_ONE;
+        if (split >= 0 && bound_extremes[i][1] != BOUND_backward_stream) break;
+        q.weights.of[bound_extremes[i][0]] =
+            q.weights.of[bound_extremes[i][1]] = BOUND_ONE;
         double mean = own_mean(k, &q, own);
         if (mean > most) most = mean;
       }

@@ -20,6 +20,15 @@ static const NamedMeaning restrictions_info[] = {
 #include "price/units/restrictions.def"
 };
 
+const BoundWeight bound_extremes[N_BOUND_EXTREMES][2] = {
+    {BOUND_forward_stream, BOUND_backward_stream},
+    {BOUND_forward_stream, BOUND_backward_chain},
+    {BOUND_forward_stream, BOUND_backward_link},
+    {BOUND_forward_link, BOUND_backward_stream},
+    {BOUND_forward_link, BOUND_backward_chain},
+    {BOUND_forward_link, BOUND_backward_link},
+    {BOUND_all_link, BOUND_all_link}};
+
 const char *bound_weight_name(BoundWeight weight) {
   return weights_info[weight].name;
 }

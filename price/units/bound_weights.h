@@ -26,6 +26,11 @@ typedef struct BoundWeights {
   double per_byte; /* the price of memory: picoseconds for a byte more */
 } BoundWeights;
 
+/* Two weights that add up to one: every other mean of loads without a price of
+ * memory is between the means of these. */
+enum { N_BOUND_EXTREMES = 7 };
+extern const BoundWeight bound_extremes[N_BOUND_EXTREMES][2];
+
 const char *bound_weight_name(BoundWeight weight);
 const char *bound_weight_meaning(BoundWeight weight);
 

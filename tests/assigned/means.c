@@ -81,22 +81,13 @@ Bytes assigned_live_bytes(const Program *program, const Drawn *d) {
   return sum;
 }
 
-/* Every other mean is between these. */
 double assigned_largest_mean(const Program *program, const Drawn *d,
                              BoundWeights *out) {
-  static const BoundWeight pairs[][2] = {
-      {BOUND_forward_stream, BOUND_backward_stream},
-      {BOUND_forward_stream, BOUND_backward_chain},
-      {BOUND_forward_stream, BOUND_backward_link},
-      {BOUND_forward_link, BOUND_backward_stream},
-      {BOUND_forward_link, BOUND_backward_chain},
-      {BOUND_forward_link, BOUND_backward_link},
-      {BOUND_all_link, BOUND_all_link}};
   double most = -1;
-  for (int i = 0; i < ARRAY_LENGTH(pairs); i++)
+  for (int i = 0; i < N_BOUND_EXTREMES; i++)
     for (int link = 0; link < N_LOAD_LINKS; link++) {
       BoundWeights w = {.link = link, .split = -1};
-      w.of[pairs[i][0]] = w.of[pairs[i][1]] = BOUND_ONE;
+      w.of[bound_extremes[i][0]] = w.of[bound_extremes[i][1]] = BOUND_ONE;
       double mean = assigned_mean(program, d, &w);
       if (mean <= most) continue;
       most = mean;

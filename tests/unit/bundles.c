@@ -7,6 +7,7 @@
  * `rank-0000` or `run` it calls rank_main.
  */
 #include "runtime/rank/rank.h"
+#include "tests/unit/as_rank.h"
 #include "tests/unit/two_stages.h"
 
 #include <criterion/criterion.h>
@@ -19,30 +20,15 @@
 #include <time.h>
 #include <unistd.h>
 
-static int number_of(const char *variable, int otherwise) {
-  const char *text = getenv(variable);
-  return text ? atoi(text) : otherwise;
-}
-
 static int two_main(int argc, char **argv) {
   TwoStages *two = malloc(sizeof *two);
-  two_make(two, number_of("TWO_WORLD", 2), 20, getenv("TWO_SAVE"),
+  two_make(two, (int)number_of("TWO_WORLD", 2), 20, getenv("TWO_SAVE"),
            (TwoFault)number_of("TWO_FAULT", TWO_FINE));
   return rank_main(argc, argv, &two->bundle);
 }
 
 int main(int argc, char **argv) {
-  const char *slash = strrchr(argv[0], '/'),
-             *name = slash ? slash + 1 : argv[0];
-  if (strncmp(name, "rank-", 5) == 0 || strcmp(name, "run") == 0 ||
-      (argc > 1 && strcmp(argv[1], "--become-rank") == 0))
-    return two_main(argc, argv);
-  struct criterion_test_set *tests = criterion_initialize();
-  int result = 0;
-  if (criterion_handle_args(argc, argv, true))
-    result = !criterion_run_all_tests(tests);
-  criterion_finalize(tests);
-  return result;
+  return run_as_rank_or_tests(argc, argv, two_main);
 }
 
 /* ---- ranks as threads ---- */

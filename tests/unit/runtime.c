@@ -9,6 +9,7 @@
 #include "runtime/checkpoint/checkpoint.h"
 #include "runtime/cpu/cpu.h"
 #include "runtime/rank/rank.h"
+#include "tests/unit/as_rank.h"
 #include "tests/unit/toy.h"
 
 #include <criterion/criterion.h>
@@ -27,11 +28,6 @@
 
 /* ---- this executable as a rank ---- */
 
-static int64_t number_of(const char *name, int64_t otherwise) {
-  const char *text = getenv(name);
-  return text ? strtoll(text, NULL, 10) : otherwise;
-}
-
 static void slow_backward(void *const *buffers, const int64_t *numbers) {
   usleep((useconds_t)number_of("TOY_SLEEP_MS", 0) * 1000);
   toy_backward(buffers, numbers);
@@ -49,17 +45,7 @@ static int toy_main(int argc, char **argv) {
 }
 
 int main(int argc, char **argv) {
-  const char *slash = strrchr(argv[0], '/'),
-             *name = slash ? slash + 1 : argv[0];
-  if (strncmp(name, "rank-", 5) == 0 || strcmp(name, "run") == 0 ||
-      (argc > 1 && strcmp(argv[1], "--become-rank") == 0))
-    return toy_main(argc, argv);
-  struct criterion_test_set *tests = criterion_initialize();
-  int result = 0;
-  if (criterion_handle_args(argc, argv, true))
-    result = !criterion_run_all_tests(tests);
-  criterion_finalize(tests);
-  return result;
+  return run_as_rank_or_tests(argc, argv, toy_main);
 }
 
 /* ---- running it ---- */
