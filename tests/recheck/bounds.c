@@ -99,22 +99,25 @@ static const char *answer(Arena *arena, const BoundRequest *request,
   return recheck_holds(&found, &raised) ? "holds, and 0.1 % more" : "holds";
 }
 
-static void print_case(int i) {
-  Module *module = create_module();
+static void print_bound(Module *module, const BoundCase *of) {
   BoundRequest request;
-  printf("%s %lld %d ", cases[i].model, (long long)cases[i].ranks, i);
-  if (!load(module, &cases[i], &request)) {
+  if (!load(module, of, &request)) {
     printf("-1 not loaded\n");
     return;
   }
   Bound bound = plan_bound(module->arena, &request);
   BoundClaim claim = {bound.time, request.step, bound.weights};
-  if (bound.reason) {
+  if (bound.reason)
     printf("-1 no bound: %s\n", bound.reason);
-    return;
-  }
-  printf("%lld %s\n", (long long)bound.time,
-         answer(module->arena, &request, &claim));
+  else
+    printf("%lld %s\n", (long long)bound.time,
+           answer(module->arena, &request, &claim));
+}
+
+static void print_case(int i) {
+  Module *module = create_module();
+  printf("%s %lld %d ", cases[i].model, (long long)cases[i].ranks, i);
+  print_bound(module, &cases[i]);
   memory_destroy(module->memory);
 }
 
