@@ -1,6 +1,5 @@
 #!/bin/bash
-# Stages on ranks of their own train as the same stages on one rank do, to the bit;
-# what they save any other plan resumes; evaluation reads the averages of all
+# Other plans resume what stages save; evaluation reads the averages of all
 # stages, also where a stage has no data; what cannot take stages says so.
 . "$(dirname "$0")/lib.sh"
 export OMP_NUM_THREADS=1
@@ -13,32 +12,7 @@ train() {
   "$dnnc" run --quick --json "$@" >"$name.json" 2>"$name.err" </dev/null ||
     { cat "$name.err"; fail "$name does not train"; }
 }
-digest() { grep -o '"parameters_sha256":\[[^]]*' "$1.json" | cut -d[ -f2 | tr , '\n' | sort -u; }
 last_loss() { grep -o '"final":true.*' "$1.json" | grep -o '"loss":[^,]*' | cut -d: -f2; }
-
-# bits MODEL OVERRIDES SCHEDULE MICROBATCHES STAGE...: one rank a stage, and all on one.
-bits() {
-  local model=$1 overrides=$2 n=0 line
-  printf 'plan {\n  schedule = %s\n  microbatches = %s\n' "$3" "$4" >apart.plan
-  cp apart.plan together.plan
-  shift 4
-  for line; do
-    printf '  stage %d: %s on %d\n' $n "$line" $n >>apart.plan
-    printf '  stage %d: %s on 0\n' $n "$line" >>together.plan
-    n=$((n + 1))
-  done
-  echo '}' | tee -a apart.plan >>together.plan
-  # shellcheck disable=SC2086 # overrides are words
-  for form in apart together; do
-    train $form "$systems/$model.dnn" $overrides --plan $form.plan --steps 10 --no-save
-  done
-  [ -n "$(digest apart)" ] && [ "$(digest apart)" = "$(digest together)" ] ||
-    fail "$model $overrides: other bits on $n ranks"
-}
-bits mlp '' 1f1b 4 'linear[0], x[0]' 'linear[1..2], x[1]'
-bits mlp '' naive 2 'linear[0], x[0]' 'linear[1], x[1]' 'linear[2]'
-bits lenet '' fthenb 4 'conv2d[0], x[0]' 'conv2d[1], x[1]' 'linear[0..1]'
-bits moe 'optimizer=sgd(lr=0.1)' gpipe 2 'wte, wpe, moe_block[0]' 'moe_block[1]'
 
 # ---- saved and resumed ----
 mlp=$systems/mlp.dnn
