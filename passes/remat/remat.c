@@ -25,7 +25,8 @@
  * parameter that ranks share is gathered shortly before its reader, and once
  * for each micro-batch; nodes between the gather and the reader, whose types do
  * not show that they are in the loop, have the attribute `per_microbatch`. What
- * the update reads of such a parameter is gathered once more, after the loop.
+ * the update reads of such a parameter is gathered once more, after the loop,
+ * and what another stage receives of it is gathered once more before the loop.
  *
  * Values inside a scan are not dealt with here: `autodiff` writes their
  * recomputation into the backward scan (passes/train/scan_saving.c), and
@@ -169,9 +170,12 @@ typedef struct RematEmit {
   Remat *r;
   Rewrite rewrite;
   Value **clones; /* by old node, as in Rewrite.map; NULL: not yet */
-  Value **once;   /* the same of what the update reads, outside of the loop */
-  Map *held;      /* by value of the new graph: `after`, plus 1 ... */
-  int anchor;     /* ... for this anchor */
+  /* Likewise of what is computed outside of the loop: for the update, and for
+   * other stages. */
+  Value **after_loop, **before_loop;
+  bool *is_held; /* by old node: follows from a gather that waits */
+  Map *held;     /* by value of the new graph: `after`, plus 1 ... */
+  int anchor;    /* ... for this anchor */
   AxisSet time;
 } RematEmit;
 
@@ -256,27 +260,49 @@ static void emit_clone(RematEmit *e, int id, int place) {
     e->clones[id][i] = (Value){first.node, i};
 }
 
-/* The value, for a node of the update: what follows from parameters and is
- * computed in each micro-batch is computed once more, after all of them. */
-static Value value_after_loop(RematEmit *e, Value old) {
+/* Computes a value that follows from parameters once more, in this phase:
+ * `once` has what is there already.  `is_repeated`: whether that is needed. */
+static Value value_once(RematEmit *e, Value old, Value **once, Phase phase,
+                        bool (*is_repeated)(const RematEmit *e, int id)) {
   Graph *to = e->rewrite.to;
   int id = old.node;
   const Node *node = e->r->graph->nodes.data[id];
-  Value now = rewrite_get(&e->rewrite, old);
-  if (!e->r->is_stored[id] || !node_is_per_microbatch(to, now.node)) return now;
-  if (e->once[id]) return e->once[id][old.result];
+  if (!e->r->is_stored[id] || !is_repeated(e, id))
+    return rewrite_get(&e->rewrite, old);
+  if (once[id]) return once[id][old.result];
   Value *inputs = ARENA_ARRAY(e->r->ctx->scratch, Value, node->n_inputs);
   for (int i = 0; i < node->n_inputs; i++)
-    inputs[i] = value_after_loop(e, node->inputs[i]);
+    inputs[i] = value_once(e, node->inputs[i], once, phase, is_repeated);
   rewrite_at(&e->rewrite, id);
-  to->phase = PHASE_update;
+  to->phase = phase;
   Attrs attrs = node_attrs(node);
   Value first = graph_append_typed(to, node->op, inputs, node->n_inputs, &attrs,
                                    node->types, node->n_results, node->body);
-  e->once[id] = ARENA_ARRAY(e->r->ctx->scratch, Value, node->n_results);
+  once[id] = ARENA_ARRAY(e->r->ctx->scratch, Value, node->n_results);
   for (int i = 0; i < node->n_results; i++)
-    e->once[id][i] = (Value){first.node, i};
-  return e->once[id][old.result];
+    once[id][i] = (Value){first.node, i};
+  return once[id][old.result];
+}
+
+static bool is_in_loop(const RematEmit *e, int id) {
+  Value now = rewrite_find(&e->rewrite, (Value){id, 0});
+  return node_is_per_microbatch(e->rewrite.to, now.node);
+}
+
+/* The value, for a node of the update: what is computed in each micro-batch is
+ * computed once more, after all of them. */
+static Value value_after_loop(RematEmit *e, Value old) {
+  return value_once(e, old, e->after_loop, PHASE_update, is_in_loop);
+}
+
+static bool is_held(const RematEmit *e, int id) {
+  return e->is_held[id];
+}
+
+/* The value, for another stage: it may not wait for a micro-batch, as the
+ * gather for the readers of this stage does. */
+static Value value_before_loop(RematEmit *e, Value old) {
+  return value_once(e, old, e->before_loop, PHASE_forward, is_held);
 }
 
 static Value operand_value(RematEmit *e, const Node *node, Value old) {
@@ -295,8 +321,10 @@ static void emit_node(RematEmit *e, int id) {
     return;
   }
   Value *inputs = ARENA_ARRAY(e->r->ctx->scratch, Value, node->n_inputs);
-  for (int i = 0; i < node->n_inputs; i++)
+  for (int i = 0; i < node->n_inputs; i++) {
     inputs[i] = operand_value(e, node, node->inputs[i]);
+    e->is_held[id] |= e->is_held[node->inputs[i].node];
+  }
   rewrite_at(&e->rewrite, id);
   Value first =
       needs_mark(e, node, inputs)
@@ -322,14 +350,27 @@ static void emit_gather(RematEmit *e, int id, int place) {
   emit_with_operands(e, from.node);
   rewrite_at(&e->rewrite, id);
   Value held = hold_value(e, rewrite_get(&e->rewrite, from), place);
+  e->is_held[id] = graph_node(e->rewrite.to, held)->op == OP_after;
   rewrite_set(&e->rewrite, (Value){id, 0}, append_like(e, id, &held));
+}
+
+static void emit_outputs(RematEmit *e) {
+  for (int i = 0; i < e->r->graph->outputs.n; i++) {
+    const GraphOutput *output = &e->r->graph->outputs.data[i];
+    bool is_sent = output->role == ROLE_send;
+    graph_output(e->rewrite.to, output->role, output->path,
+                 is_sent ? value_before_loop(e, output->value)
+                         : rewrite_get(&e->rewrite, output->value));
+  }
 }
 
 static Graph *emit_graph(Remat *r) {
   RematEmit e = {.r = r,
                  .rewrite = rewrite_begin(r->ctx, r->graph),
                  .clones = ARENA_ARRAY(r->ctx->scratch, Value *, r->n),
-                 .once = ARENA_ARRAY(r->ctx->scratch, Value *, r->n),
+                 .after_loop = ARENA_ARRAY(r->ctx->scratch, Value *, r->n),
+                 .before_loop = ARENA_ARRAY(r->ctx->scratch, Value *, r->n),
+                 .is_held = ARENA_ARRAY(r->ctx->scratch, bool, r->n),
                  .anchor = -1,
                  .time = mesh_sequential(&r->graph->mesh)};
   for (int id = 0; id < r->n; id++) {
@@ -342,7 +383,8 @@ static Graph *emit_graph(Remat *r) {
     }
     emit_node(&e, id);
   }
-  return rewrite_end(&e.rewrite);
+  emit_outputs(&e);
+  return e.rewrite.to;
 }
 
 Remat remat_decide(PassContext *ctx, const Graph *graph) {
