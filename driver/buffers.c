@@ -38,8 +38,8 @@ static void add_persistent(Compilation *c, RankProgram *program) {
                persistent_buffers_add_caches);
 }
 
-static void assign_stages(const Compilation *c, EntryPoint *entry,
-                          const PersistentBuffers *persistent) {
+void driver_assign_entry_point(const Compilation *c, EntryPoint *entry,
+                               const PersistentBuffers *persistent) {
   if (entry->stages.n > 1 || entry->edges.n > 0) {
     PassContext ctx = driver_pass_context(c, c->plan);
     buffer_assign_stages(&ctx, entry, persistent);
@@ -55,8 +55,9 @@ static void assign_stages(const Compilation *c, EntryPoint *entry,
 static void assign_program(Compilation *c, RankProgram *program) {
   add_persistent(c, program);
   for (int i = 0; i < program->n_entry_points; i++)
-    assign_stages(c, &program->entry_points[i], &program->persistent);
-  assign_stages(c, &program->plain, &program->persistent);
+    driver_assign_entry_point(c, &program->entry_points[i],
+                              &program->persistent);
+  driver_assign_entry_point(c, &program->plain, &program->persistent);
 }
 
 void driver_assign_buffers(Compilation *c) {

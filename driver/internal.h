@@ -60,6 +60,26 @@ PassResult driver_passes(const Compilation *c, Module *module,
  * scratch memory is the caller's to destroy. */
 PassContext driver_pass_context(const Compilation *c, const Plan *plan);
 
+/* ---- stages.c ---- */
+
+/* Does what driver_compile_stages does, in a run that the caller describes. */
+bool driver_run_stages(const Compilation *c, const PassRun *of, Graph *graph,
+                       StageGraphs *out);
+
+/* ---- programs.c ---- */
+
+/* An entry point of a plan of several stages: that of each class of ranks. */
+typedef struct StageEntries {
+  int n, n_ranks;        /* classes, and ranks of each */
+  const int *first_rank; /* by class, ascending */
+  EntryPoint *entries;   /* by class; not yet packed */
+} StageEntries;
+
+/* Makes it from the final graphs of the stages.  Returns false after mistakes,
+ * such as an order in which ranks may hang. */
+bool driver_stage_entries(const Compilation *c, EntryPointId id,
+                          const StageGraphs *graphs, StageEntries *out);
+
 /* ---- entry_points.c ---- */
 
 /* Returns the program of all ranks to be filled in; it is made when it is
@@ -106,6 +126,9 @@ bool driver_add_decoding(Compilation *c);
 /* Assigns persistent buffers, then an arena for each entry point.  A checkpoint
  * holds all that training has, so does a bundle that reads one. */
 void driver_assign_buffers(Compilation *c);
+/* Assigns the buffers of the stages of an entry point. */
+void driver_assign_entry_point(const Compilation *c, EntryPoint *entry,
+                               const PersistentBuffers *persistent);
 /* Returns whether the program keeps the pin `memory` of the plan; else prints a
  * mistake. */
 bool driver_fits_memory(const Compilation *c);

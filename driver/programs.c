@@ -81,31 +81,33 @@ static ProgramParts parts_of(const Compilation *c, EntryPointId id,
   return parts;
 }
 
-static void add_classes(Compilation *c, const ProgramParts *parts) {
+bool driver_stage_entries(const Compilation *c, EntryPointId id,
+                          const StageGraphs *graphs, StageEntries *out) {
   Arena *arena = c->module->arena;
-  int *class_of = ARENA_ARRAY(arena, int, parts->n_stages);
-  const int *first_rank;
-  int n = program_classes(arena, parts->stages, parts->n_stages, class_of,
-                          &first_rank);
-  for (int i = 0; i < n && c->classes.n < n; i++)
-    vec_push(
-        arena, &c->classes,
-        (ProgramClass){.first_rank = first_rank[i],
-                       .n_ranks = mesh_ranks(&parts->stages[0].graph->mesh)});
+  ProgramParts parts = parts_of(c, id, graphs);
+  int *class_of = ARENA_ARRAY(arena, int, parts.n_stages);
+  out->entries = ARENA_ARRAY(arena, EntryPoint, parts.n_stages);
+  out->n_ranks = mesh_ranks(&parts.stages[0].graph->mesh);
+  out->n = program_classes(arena, parts.stages, parts.n_stages, class_of,
+                           &out->first_rank);
+  return program_timeline(arena, &parts, out->entries);
 }
 
 /* Adds the entry point of each class of ranks. */
 static bool add_stage_graphs(Compilation *c, EntryPointId id, Graph *graph) {
   Arena *arena = c->module->arena;
   StageGraphs graphs;
-  if (!driver_compile_stages(c, id, graph, 0, &graphs)) return false;
-  ProgramParts parts = parts_of(c, id, &graphs);
-  EntryPoint *entries = ARENA_ARRAY(arena, EntryPoint, parts.n_stages);
-  if (!program_timeline(arena, &parts, entries)) return false;
-  add_classes(c, &parts);
+  StageEntries made;
+  if (!driver_compile_stages(c, id, graph, 0, &graphs) ||
+      !driver_stage_entries(c, id, &graphs, &made))
+    return false;
+  while (c->classes.n < made.n)
+    vec_push(arena, &c->classes,
+             (ProgramClass){.first_rank = made.first_rank[c->classes.n],
+                            .n_ranks = made.n_ranks});
   for (int i = 0; i < c->classes.n; i++) {
     RankProgram *program = &c->classes.data[i].program;
-    program->entry_points[program->n_entry_points++] = entries[i];
+    program->entry_points[program->n_entry_points++] = made.entries[i];
   }
   return true;
 }

@@ -48,10 +48,10 @@ static bool disagree(const StageGraphs *graphs) {
   return n_divided > 0 && n_divided < graphs->graphs.n;
 }
 
-bool driver_compile_stages(const Compilation *c, EntryPointId id, Graph *graph,
-                           int end, StageGraphs *out) {
-  PassRun run = driver_pass_run(c, id, end);
-  int cut_at = pass_phase(PASSES_partition);
+bool driver_run_stages(const Compilation *c, const PassRun *of, Graph *graph,
+                       StageGraphs *out) {
+  PassRun run = *of;
+  int cut_at = pass_phase(PASSES_partition), end = run.end;
   bool has_stages = run.plan && run.plan->stages.n > 1;
   bool is_joint = end > 0 && end <= cut_at;
   *out = (StageGraphs){0};
@@ -74,4 +74,10 @@ bool driver_compile_stages(const Compilation *c, EntryPointId id, Graph *graph,
     run_stages(c, &run, out);
   }
   return !has_mistakes(c);
+}
+
+bool driver_compile_stages(const Compilation *c, EntryPointId id, Graph *graph,
+                           int end, StageGraphs *out) {
+  PassRun run = driver_pass_run(c, id, end);
+  return driver_run_stages(c, &run, graph, out);
 }
