@@ -190,12 +190,14 @@ typedef struct ProgramMessage {
   DnnCollective collective;
   int64_t elements; /* sum over all parts */
   Name path;
+  int microbatch; /* of a message between stages; -1 means of the step */
 } ProgramMessage;
 
 typedef struct ProgramMessages {
   /* All of them in the order of their starts, on every rank. */
   VEC(ProgramMessage)
   list;
+  VEC(ProgramMessage) between; /* likewise the messages between stages */
   /* One sentence about the first collective that does not end before it starts
    * again, or is waited for without a start.  NULL means that there is none. */
   const char *fault;

@@ -19,16 +19,23 @@ static void note_fault(MessageWalk *walk, const Launch *launch,
     walk->out->fault = arena_printf(walk->arena, "'%s' %s", launch->path, text);
 }
 
+static ProgramMessage make_message(const MessageWalk *walk,
+                                   const Launch *launch) {
+  ProgramMessage message = {
+      .collective = launch->collective, .path = launch->path, .microbatch = -1};
+  for (int i = 0; i < launch->counts.n; i++)
+    message.elements += launch->counts.data[i];
+  if (launch->n_loops > 0)
+    message.microbatch = (int)walk->call->registers[DNN_REGISTER_MICROBATCH];
+  return message;
+}
+
 static void start_message(MessageWalk *walk, const Launch *launch) {
   int32_t id = launch->collective.id;
   if (walk->is_open[id])
     note_fault(walk, launch, "starts a collective that has not ended");
   walk->is_open[id] = true;
-  ProgramMessage message = {.collective = launch->collective,
-                            .path = launch->path};
-  for (int i = 0; i < launch->counts.n; i++)
-    message.elements += launch->counts.data[i];
-  vec_push(walk->arena, &walk->out->list, message);
+  vec_push(walk->arena, &walk->out->list, make_message(walk, launch));
 }
 
 static void wait_for_message(MessageWalk *walk, const Launch *launch) {
@@ -38,7 +45,6 @@ static void wait_for_message(MessageWalk *walk, const Launch *launch) {
   walk->is_open[id] = false;
 }
 
-/* The proof of the timeline is about messages between stages. */
 static bool is_between_stages(const LaunchList *launches,
                               const Launch *launch) {
   if (launch->op == DNN_OP_WAIT)
@@ -52,7 +58,11 @@ static void walk_launches(MessageWalk *walk, int begin, int end) {
     const Launch *launch = walk->launches->data[i];
     if (launch->when == (walk->call->is_first ? DNN_LATER : DNN_FIRST))
       continue;
-    if (is_between_stages(walk->launches, launch)) continue;
+    if (is_between_stages(walk->launches, launch)) {
+      if (launch->op == DNN_OP_COLLECTIVE)
+        vec_push(walk->arena, &walk->out->between, make_message(walk, launch));
+      continue;
+    }
     if (launch->op == DNN_OP_COLLECTIVE) start_message(walk, launch);
     if (launch->op == DNN_OP_WAIT) wait_for_message(walk, launch);
     if (launch->op != DNN_OP_LOOP) continue;

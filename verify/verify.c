@@ -27,7 +27,6 @@ static VerifyRun make_run(const Verify *v, int i, Arena *arena) {
   return (VerifyRun){.c = v->c,
                      .steps = v->steps,
                      .arena = arena,
-                     .ranks = v->report->ranks,
                      .numbers = {.number = i == 0 ? INTERP_f64 : INTERP_exact,
                                  .seed = v->seed + (uint64_t)i},
                      .report = {.equal = ANSWER_yes,
@@ -49,9 +48,9 @@ static bool activate_clip(Verify *v) {
   return true;
 }
 
-static void check_step_placements(Verify *v, const VerifyStep *step) {
+static void check_placements(const Verify *v, const Graph *graph) {
   Text faults = text_create(v->arena);
-  if (graph_check_placements(step->played, &faults) ||
+  if (graph_check_placements(graph, &faults) ||
       v->report->placement_ok == ANSWER_no)
     return;
   v->report->placement_ok = ANSWER_no;
@@ -64,7 +63,8 @@ static void note_steps(const Verify *v, const StepList *steps) {
     if (steps->list[i].is_resumed)
       *names = arena_printf(v->arena, "%s, saving and loading", *names);
     *names = *names ? arena_printf(v->arena, "%s, %s", *names, name) : name;
-    check_step_placements((Verify *)v, &steps->list[i]);
+    for (int g = 0; g < steps->list[i].played.graphs.n; g++)
+      check_placements(v, steps->list[i].played.graphs.data[g]);
   }
 }
 
@@ -141,6 +141,7 @@ static void add_difference(VerifyReport *report, const VerifyReport *run) {
   report->kind = run->kind;
   report->path = run->path;
   report->rank = run->rank;
+  report->stage = run->stage;
   report->element = run->element;
 }
 
@@ -195,19 +196,21 @@ static bool end_run(Verify *v, VerifyThread *t) {
  * time than there are cores: others would only take memory. */
 static void play_runs(Verify *v) {
   VerifyThread threads[N_RUNS];
-  PlayMessages messages = {.arena = v->arena};
+  int n_classes = v->steps->n_classes;
+  PlayMessages *messages = ARENA_ARRAY(v->arena, PlayMessages, n_classes);
+  for (int c = 0; c < n_classes; c++) messages[c].arena = v->arena;
   int cores = (int)sysconf(_SC_NPROCESSORS_ONLN), n_ended = 0;
   bool has_memory = true;
   if (cores < 1) cores = 1;
   memory_trim(); /* the first call is safe in one thread only */
   for (int i = 0; i < N_RUNS; i++) {
     if (i - n_ended >= cores) has_memory &= end_run(v, &threads[n_ended++]);
-    start_run(v, &threads[i], i, &messages);
+    start_run(v, &threads[i], i, messages);
   }
   while (n_ended < N_RUNS) has_memory &= end_run(v, &threads[n_ended++]);
   if (!has_memory) memory_exhausted(v->c->module->memory);
   if (v->report->memory_ok != ANSWER_not_checked)
-    verify_messages(v->c, v->steps, &messages, v->report);
+    verify_messages(v->c, v->steps, messages, v->report);
   else if (v->report->messages_match == ANSWER_yes)
     v->report->messages_match = v->report->hang_free = ANSWER_not_checked;
 }
@@ -223,16 +226,16 @@ static void play_more_steps(Verify *v, int n_steps) {
 CompileResult driver_verify(Compilation *c, uint64_t seed, VerifyReport *out) {
   Arena *arena = c->module->arena;
   Module *module = module_apart(c->module, arena);
-  if (!driver_has_one_stage(c, "'dnnc verify' of several stages"))
-    return COMPILE_mistake;
-  *out = (VerifyReport){.equal = ANSWER_yes,
-                        .placement_ok = ANSWER_yes,
-                        .hang_free = ANSWER_yes,
-                        .messages_match = ANSWER_yes,
-                        .memory_ok = ANSWER_yes,
-                        .limit = VERIFY_F64_LIMIT,
-                        .ranks = c->plan ? c->plan->ranks : 1,
-                        .microbatches = c->plan ? c->plan->microbatches : 1};
+  *out = (VerifyReport){
+      .equal = ANSWER_yes,
+      .placement_ok = ANSWER_yes,
+      .hang_free = ANSWER_yes,
+      .messages_match = ANSWER_yes,
+      .memory_ok = ANSWER_yes,
+      .limit = VERIFY_F64_LIMIT,
+      .ranks = c->plan ? c->plan->ranks : 1,
+      .stages = c->plan && c->plan->stages.n > 1 ? c->plan->stages.n : 1,
+      .microbatches = c->plan ? c->plan->microbatches : 1};
   VerifySteps steps = {0};
   Verify v = {.c = c,
               .module = module,

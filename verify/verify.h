@@ -24,12 +24,13 @@ typedef struct VerifyReport {
    * none. */
   double widest_limit;
   const char *widest_path;
-  int ranks;
+  int ranks, stages;
   int64_t microbatches;
   int n_compared; /* outputs, each on every rank, in each run */
   /* Outputs that differ. */
   int n_f64_different, n_exact_different;
   int64_t n_collectives; /* collectives that were played */
+  int64_t n_messages;    /* messages between stages, sent on one rank each */
   int64_t batch_shards;  /* shards over ranks and micro-batches */
   int64_t contents;      /* number of them that are different in a step */
   /* Clip below the first gradient norm; 0 means that of the model. */
@@ -49,6 +50,7 @@ typedef struct VerifyReport {
    * none. */
   const char *numbers, *step, *kind, *path;
   int rank;
+  int stage; /* that has the output; -1 means that there is one stage */
   int64_t element;
   /* First faults; NULL means none. */
   const char *placement_fault, *memory_fault, *message_fault;

@@ -2,11 +2,12 @@
  * verify_messages.c -- whether the tables of a program say on every rank what
  * was played: which groups exchange what, in which order.
  *
- * All ranks run one list of launches, so each queue has one order on all ranks
- * if every rank is in exactly one group of each collective, and if all members
- * of a group find the same group.  Groups in tables are digits of the rank's
- * number; here they are compared with the coordinates of the ranks on the mesh,
- * which the player goes by.
+ * All ranks of a class run one list of launches, so each queue has one order on
+ * all of them if every rank is in exactly one group of each collective, and if
+ * all members of a group find the same group.  Groups in tables are digits of
+ * the rank's number; here they are compared with the coordinates of the ranks
+ * on the mesh, which the player goes by.  verify_edges.c deals with the
+ * messages between stages.
  */
 #include "verify/verify_steps.h"
 
@@ -15,7 +16,8 @@
 typedef struct MessageCheck {
   Arena *arena;
   VerifyReport *report;
-  Map *known; /* groups that were found to be right, by hash */
+  int first_rank; /* of the class at hand */
+  Map *known;     /* groups that were found to be right, by hash */
 } MessageCheck;
 
 static void note_message(MessageCheck *check, const char *text) {
@@ -31,11 +33,12 @@ typedef struct GroupPlace {
   int64_t index, base;
 } GroupPlace;
 
+/* Ranks count from the first one of the class. */
 static GroupPlace place_by_digits(const DnnGroup *group, int rank) {
   GroupPlace place = {0, rank};
   for (int i = 0; i < group->n_digits; i++) {
     const DnnDigit *digit = &group->digits[i];
-    int64_t value = (rank - group->first) / digit->stride % digit->size;
+    int64_t value = rank / digit->stride % digit->size;
     place.index = place.index * digit->size + value;
     place.base -= value * digit->stride;
   }
@@ -58,7 +61,8 @@ static GroupPlace place_by_axes(const Mesh *mesh, AxisList axes, int rank) {
   return place;
 }
 
-/* The first rank that the digits place elsewhere than the axes do; -1: none. */
+/* The first rank, counted from the first one of the class, that the digits
+ * place elsewhere than the axes do; -1: none. */
 static int misplaced_rank(MessageCheck *check, const Mesh *mesh, AxisList axes,
                           const DnnGroup *group) {
   uint64_t hash =
@@ -69,7 +73,7 @@ static int misplaced_rank(MessageCheck *check, const Mesh *mesh, AxisList axes,
       (const void *)(uintptr_t)hash_bytes(rest, sizeof rest, hash);
   int ranks = mesh_ranks(mesh);
   if (map_has(check->known, key)) return -1;
-  if (group->first != 0 || group->ranks != ranks) return 0;
+  if (group->first != check->first_rank || group->ranks != ranks) return 0;
   for (int rank = 0; rank < ranks; rank++) {
     GroupPlace is = place_by_digits(group, rank);
     GroupPlace wanted = place_by_axes(mesh, axes, rank);
@@ -123,7 +127,7 @@ static void check_message(MessageCheck *check, const ProgramMessage *message,
   note_message(check,
                arena_printf(check->arena,
                             "the table of '%s' puts rank %d into another group",
-                            message->path, rank));
+                            message->path, check->first_rank + rank));
 }
 
 /* ---- shards of persistent buffers ---- */
@@ -131,13 +135,13 @@ static void check_message(MessageCheck *check, const ProgramMessage *message,
 static void check_split(MessageCheck *check, const Mesh *mesh,
                         const GraphInput *input, AxisList split) {
   DnnGroup group;
-  bool has_digits = codegen_group(mesh, 0, split, &group);
+  bool has_digits = codegen_group(mesh, check->first_rank, split, &group);
   int rank = has_digits ? misplaced_rank(check, mesh, split, &group) : 0;
   if (rank >= 0)
     note_message(check,
                  arena_printf(check->arena,
                               "the table of '%s' gives rank %d another shard",
-                              input->path, rank));
+                              input->path, check->first_rank + rank));
 }
 
 static void check_splits(MessageCheck *check, const Graph *graph) {
@@ -152,39 +156,62 @@ static void check_splits(MessageCheck *check, const Graph *graph) {
 
 /* ---- steps ---- */
 
-/* How many collectives the step has; false: its tables cannot be made. */
-static bool check_step(MessageCheck *check, const Compilation *c,
-                       const VerifyStep *step, const PlayMessages *played,
-                       int *at) {
-  ProgramMessages messages;
-  Status status =
-      codegen_messages(c->module, c->target.backend, &step->entry, &messages);
-  if (status.code != STATUS_ok) return false;
-  check_splits(check, step->played);
-  if (messages.fault) {
+static void check_collectives(MessageCheck *check,
+                              const ProgramMessages *messages,
+                              const PlayMessages *played, int *at) {
+  if (messages->fault) {
     check->report->hang_free = ANSWER_no;
-    note_message(check, messages.fault);
+    note_message(check, messages->fault);
   }
-  if (messages.list.n > played->list.n - *at)
+  if (messages->list.n > played->list.n - *at)
     note_message(check, "the tables have more collectives than were played");
-  for (int i = 0; i < messages.list.n && *at < played->list.n; i++)
-    check_message(check, &messages.list.data[i], &played->list.data[(*at)++]);
+  for (int i = 0; i < messages->list.n && *at < played->list.n; i++)
+    check_message(check, &messages->list.data[i], &played->list.data[(*at)++]);
+}
+
+/* Where the messages of a class are that were played, from one step to the
+ * next. */
+typedef struct MessagePlace {
+  int list, between;
+} MessagePlace;
+
+/* Returns false if the tables cannot be made. */
+static bool check_step(MessageCheck *check, const Compilation *c,
+                       const VerifySteps *steps, const VerifyStep *step,
+                       const PlayMessages *played, MessagePlace *at) {
+  int n = steps->n_classes;
+  ProgramMessages *tables = ARENA_ARRAY(check->arena, ProgramMessages, n);
+  for (int k = 0; k < n; k++) {
+    const EntryPoint *entry = &step->classes[k].entry;
+    Status status =
+        codegen_messages(c->module, c->target.backend, entry, &tables[k]);
+    if (status.code != STATUS_ok) return false;
+    check->first_rank = steps->first_rank[k];
+    for (int s = 0; s < entry->stages.n; s++)
+      check_splits(check, entry->stages.data[s].graph);
+    check_collectives(check, &tables[k], &played[k], &at[k].list);
+    verify_edges(check->report, step, check->first_rank, &tables[k], &played[k],
+                 &at[k].between, check->arena);
+  }
+  verify_order(check->report, steps, step, tables, check->arena);
   return true;
 }
 
 void verify_messages(const Compilation *c, const VerifySteps *steps,
                      const PlayMessages *played, VerifyReport *report) {
   const StepList *lists[] = {&steps->gradients, &steps->program};
-  MessageCheck check = {.arena = c->module->arena,
-                        .report = report,
-                        .known = map_create(c->module->arena)};
+  Arena *arena = c->module->arena;
+  MessageCheck check = {
+      .arena = arena, .report = report, .known = map_create(arena)};
+  MessagePlace *at = ARENA_ARRAY(arena, MessagePlace, steps->n_classes);
   bool is_known = true;
-  int at = 0;
   for (int i = 0; i < ARRAY_LENGTH(lists); i++)
     for (int k = 0; k < lists[i]->n && is_known; k++)
-      is_known = check_step(&check, c, &lists[i]->list[k], played, &at);
-  if (is_known && at != played->list.n)
-    note_message(&check, "the tables have fewer collectives than were played");
+      is_known = check_step(&check, c, steps, &lists[i]->list[k], played, at);
+  for (int k = 0; k < steps->n_classes && is_known; k++)
+    if (at[k].list != played[k].list.n || at[k].between != played[k].between.n)
+      note_message(&check,
+                   "the tables have fewer collectives than were played");
   if (is_known || report->messages_match == ANSWER_no) return;
   report->messages_match = report->hang_free = ANSWER_not_checked;
 }

@@ -35,6 +35,19 @@ static void put_stored(Arena *arena, Stored *stored, Role role, Name path,
   map_put(*map, path, arena_copy(arena, &tensor, sizeof tensor));
 }
 
+/* The ranks of a class, at a step. */
+typedef struct PlayClass {
+  int index;
+  Player *player;
+  const VerifyClass *of;
+} PlayClass;
+
+/* The input or output of the stage at hand of a class. */
+static const Graph *selected_graph(const PlayClass *class, int stage) {
+  player_select(class->player, stage);
+  return class->of->entry.stages.data[stage].graph;
+}
+
 static bool is_new_each_step(Role role) {
   return role == ROLE_data || role == ROLE_step || role == ROLE_seed ||
          role == ROLE_epoch;
@@ -122,15 +135,18 @@ static void note_limit(VerifyReport *report, const GraphOutput *output,
   report->widest_path = output->path;
 }
 
-static void compare_output(VerifyRun *v, Player *player, const VerifyStep *step,
-                           int index, const Tensor *wanted,
-                           const Tensor *shaken) {
+/* The output is of the stage that is selected. */
+static void compare_output(VerifyRun *v, const PlayClass *class,
+                           const VerifyStep *step, int stage, int index,
+                           const Tensor *wanted, const Tensor *shaken) {
   VerifyReport *report = &v->report;
-  const GraphOutput *output = &step->played->outputs.data[index];
+  const ProgramStage *of = &class->of->entry.stages.data[stage];
+  const GraphOutput *output = &of->graph->outputs.data[index];
   bool is_exact = v->numbers.number == INTERP_exact;
   double limit = is_exact ? 0 : f64_limit(v, wanted, shaken);
   note_limit(report, output, limit);
-  PlayDifference difference = player_compare(player, index, wanted, limit);
+  PlayDifference difference =
+      player_compare(class->player, index, wanted, limit);
   report->n_compared++;
   if (!is_exact && difference.error > report->max_rel_error)
     report->max_rel_error = difference.error;
@@ -145,7 +161,8 @@ static void compare_output(VerifyRun *v, Player *player, const VerifyStep *step,
   report->step = step->name;
   report->kind = role_name(output->role);
   report->path = output->path;
-  report->rank = difference.rank;
+  report->rank = v->steps->first_rank[class->index] + difference.rank;
+  report->stage = step->played.graphs.n > 1 ? of->number : -1;
   report->element = difference.element;
 }
 
@@ -184,14 +201,26 @@ static int find_output(const Graph *graph, const GraphOutput *like) {
  * what no update changes.  States, which keep their values in an update that is
  * not finite, are compared in the training steps. */
 static bool is_compared(const VerifyStep *step, Role role) {
+  if (role == ROLE_send) return false;
   if (role == ROLE_grad) return step->has_gradients;
   return !step->has_gradients || role == ROLE_loss || role == ROLE_metric;
 }
 
+/* Returns whether a stage of the step has an output like this one. */
+static bool is_played(const VerifyStep *step, const GraphOutput *like) {
+  for (int g = 0; g < step->played.graphs.n; g++) {
+    const Graph *graph = step->played.graphs.data[g];
+    if (find_output(graph, like) < graph->outputs.n) return true;
+  }
+  return false;
+}
+
 /* Numbers that are not finite are equal whatever they should be. */
-static void compare_step(VerifyRun *v, Player *player, const VerifyStep *step,
-                         const Tensor *wanted, const Tensor *shaken) {
-  const Graph *graph = step->played, *reference = step->reference;
+static void compare_stage(VerifyRun *v, const PlayClass *class,
+                          const VerifyStep *step, int stage,
+                          const Tensor *wanted, const Tensor *shaken) {
+  const Graph *graph = selected_graph(class, stage);
+  const Graph *reference = step->reference;
   for (int i = 0; i < graph->outputs.n; i++) {
     const GraphOutput *output = &graph->outputs.data[i];
     if (!is_compared(step, output->role)) continue;
@@ -202,11 +231,21 @@ static void compare_step(VerifyRun *v, Player *player, const VerifyStep *step,
     }
     if (!is_finite(v, &wanted[k]))
       note_output(v, step, output, "is not finite on one rank");
-    compare_output(v, player, step, i, &wanted[k], shaken ? &shaken[k] : NULL);
+    compare_output(v, class, step, stage, i, &wanted[k],
+                   shaken ? &shaken[k] : NULL);
   }
+}
+
+static void compare_step(VerifyRun *v, PlayClass *classes,
+                         const VerifyStep *step, const Tensor *wanted,
+                         const Tensor *shaken) {
+  const Graph *reference = step->reference;
+  for (int c = 0; c < v->steps->n_classes; c++)
+    for (int s = 0; s < player_stages(classes[c].player); s++)
+      compare_stage(v, &classes[c], step, s, wanted, shaken);
   for (int k = 0; k < reference->outputs.n; k++)
     if (is_compared(step, reference->outputs.data[k].role) &&
-        find_output(graph, &reference->outputs.data[k]) == graph->outputs.n)
+        !is_played(step, &reference->outputs.data[k]))
       note_output(v, step, &reference->outputs.data[k],
                   "is not in the program");
 }
@@ -234,36 +273,64 @@ static void note_memory(VerifyRun *v, const Player *player,
 
 /* ---- playing ---- */
 
+/* The program keeps it from step to step. */
+static bool is_kept(const GraphInput *input) {
+  return !is_new_each_step(input->role) && input->role != ROLE_receive;
+}
+
 /* Saves and loads all that the program keeps; nothing else is left. */
-static void resume_run(VerifyRun *v, Player *player, const Graph *graph) {
+static void resume_class(VerifyRun *v, const PlayClass *class) {
   Arena *scratch = arena_beside(v->arena);
-  Tensor *saved = ARENA_ARRAY(scratch, Tensor, graph->inputs.n);
-  for (int i = 0; i < graph->inputs.n; i++)
-    if (!is_new_each_step(graph->inputs.data[i].role))
-      saved[i] = player_save(player, i, scratch);
-  player_forget(player);
-  for (int i = 0; i < graph->inputs.n; i++)
-    if (!is_new_each_step(graph->inputs.data[i].role))
-      player_write(player, i, &saved[i]);
+  int n = player_stages(class->player);
+  Tensor **saved = ARENA_ARRAY(scratch, Tensor *, n);
+  for (int s = 0; s < n; s++) {
+    const Graph *graph = selected_graph(class, s);
+    saved[s] = ARENA_ARRAY(scratch, Tensor, graph->inputs.n);
+    for (int i = 0; i < graph->inputs.n; i++)
+      if (is_kept(&graph->inputs.data[i]))
+        saved[s][i] = player_save(class->player, i, scratch);
+  }
+  player_forget(class->player);
+  for (int s = 0; s < n; s++) {
+    const Graph *graph = selected_graph(class, s);
+    for (int i = 0; i < graph->inputs.n; i++)
+      if (is_kept(&graph->inputs.data[i]))
+        player_write(class->player, i, &saved[s][i]);
+  }
   arena_destroy(scratch);
 }
 
-static void play_step(VerifyRun *v, Player *player, const VerifyStep *step,
-                      int number, const Tensor *wanted, const Tensor *shaken) {
-  const Graph *graph = step->played;
-  player_begin(player, step->program);
-  if (step->is_resumed) resume_run(v, player, graph);
+static void write_inputs(VerifyRun *v, const PlayClass *class,
+                         const VerifyStep *step, int stage, int number) {
+  const Graph *graph = selected_graph(class, stage);
+  Map *written = v->written[class->index];
   for (int i = 0; i < graph->inputs.n; i++) {
     const GraphInput *input = &graph->inputs.data[i];
-    bool is_kept = !is_new_each_step(input->role);
-    if (is_kept && map_has(v->written, input->path)) continue;
-    if (is_kept) map_put(v->written, input->path, (void *)input->path);
+    if (input->role == ROLE_receive) continue;
+    if (is_kept(input) && map_has(written, input->path)) continue;
+    if (is_kept(input)) map_put(written, input->path, (void *)input->path);
     Tensor tensor = input_of_step(v, &v->initial, step, number, input,
                                   graph_type(graph, input->value));
-    player_write(player, i, &tensor);
+    player_write(class->player, i, &tensor);
   }
-  player_run(player);
-  compare_step(v, player, step, wanted, shaken);
+}
+
+static void play_step(VerifyRun *v, Player *const *players,
+                      const VerifyStep *step, int number, const Tensor *wanted,
+                      const Tensor *shaken) {
+  int n = v->steps->n_classes;
+  Arena *scratch = arena_beside(v->arena);
+  PlayClass *classes = ARENA_ARRAY(scratch, PlayClass, n);
+  for (int c = 0; c < n; c++) {
+    classes[c] = (PlayClass){c, players[c], &step->classes[c]};
+    player_begin(players[c], step->classes[c].program);
+    if (step->is_resumed) resume_class(v, &classes[c]);
+    for (int s = 0; s < player_stages(players[c]); s++)
+      write_inputs(v, &classes[c], step, s, number);
+  }
+  players_run(players, n);
+  compare_step(v, classes, step, wanted, shaken);
+  arena_destroy(scratch);
 }
 
 /* The outputs of the reference in each step. */
@@ -286,12 +353,34 @@ void verify_note_size(VerifyRun *v) {
 /* Refuses early what few ranks would not have memory for; many share most of
  * theirs, so only playing them tells (memory_limit). */
 static bool fits_player(VerifyRun *v, const StepList *steps) {
-  size_t cell_bytes = numbers_size_bytes(&v->numbers, DT_f32);
-  int classes = v->ranks < LIKELY_CLASSES ? v->ranks : LIKELY_CLASSES;
-  size_t cells = (size_t)steps->arena_bytes * (size_t)classes;
+  size_t cell_bytes = numbers_size_bytes(&v->numbers, DT_f32), cells = 0;
+  int ranks = v->steps->n_ranks;
+  int copies = ranks < LIKELY_CLASSES ? ranks : LIKELY_CLASSES;
+  for (int c = 0; c < v->steps->n_classes; c++)
+    cells += (size_t)steps->arena_bytes[c] * (size_t)copies;
   if (cells <= VERIFY_MOST_BYTES / cell_bytes) return true;
   verify_note_size(v);
   return false;
+}
+
+/* A player for each class of ranks; which of them goes on when is chosen by the
+ * seed of the first. */
+static Player **make_players(VerifyRun *v, const StepList *steps,
+                             Arena *arena) {
+  int n = v->steps->n_classes;
+  Player **players = ARENA_ARRAY(arena, Player *, n);
+  v->written = ARENA_ARRAY(arena, Map *, n);
+  for (int c = 0; c < n; c++) {
+    PlayOptions options = {.numbers = &v->numbers,
+                           .first_rank = v->steps->first_rank[c],
+                           .ranks = v->steps->n_ranks,
+                           .arena_bytes = steps->arena_bytes[c],
+                           .seed = v->numbers.seed + 1 + (uint64_t)c,
+                           .messages = v->messages ? &v->messages[c] : NULL};
+    players[c] = player_create(arena, &options);
+    v->written[c] = map_create(arena);
+  }
+  return players;
 }
 
 /* The references of all steps run first, because the memory of each is free
@@ -302,17 +391,12 @@ static void play_steps(VerifyRun *v, const StepList *steps, int n) {
   Tensor **shaken = v->shaken ? run_references(v->shaken, steps, n) : NULL;
   memory_trim();
   Arena *arena = arena_beside(v->arena);
-  PlayOptions options = {.numbers = &v->numbers,
-                         .ranks = v->ranks,
-                         .arena_bytes = steps->arena_bytes,
-                         .seed = v->numbers.seed + 1,
-                         .messages = v->messages};
-  Player *player = player_create(arena, &options);
-  v->written = map_create(arena);
+  Player **players = make_players(v, steps, arena);
   for (int i = 0; i < n; i++)
-    play_step(v, player, &steps->list[i < steps->n ? i : 0], i, wanted[i],
+    play_step(v, players, &steps->list[i < steps->n ? i : 0], i, wanted[i],
               shaken ? shaken[i] : NULL);
-  note_memory(v, player, steps->arena_bytes);
+  for (int c = 0; c < v->steps->n_classes; c++)
+    note_memory(v, players[c], steps->arena_bytes[c]);
   arena_destroy(arena);
   memory_trim();
 }

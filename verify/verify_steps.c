@@ -17,9 +17,6 @@
 
 #include "verify/play_layout.h"
 
-/* A step with more numbers than this has one element in each of many shards. */
-enum { MOST_ELEMENTS = 1 << 26 };
-
 typedef struct StepCompiler {
   Compilation *c;
   Module *module;
@@ -36,33 +33,55 @@ static Graph *own_graph(const StepCompiler *s, const Graph *graph) {
   return own;
 }
 
-/* The rows of the passes before `end`, as the options say but for the level. A
- * graph that ends early is a reference, which gives its gradients too. */
-static Graph *compile_graph(const StepCompiler *s, const Graph *graph,
-                            const Plan *plan, int level, PassRun run) {
-  CompileOptions options = *s->c->options;
-  options.level = level;
-  Compilation c = *s->c;
-  c.options = &options;
-  run.name = "verify";
-  run.plan = plan;
-  run.keeps_gradients = run.end != 0;
-  return driver_passes(&c, s->module, &run, own_graph(s, graph)).graph;
+static bool has_stages(const StepCompiler *s) {
+  return s->c->plan && s->c->plan->stages.n > 1;
 }
 
-/* `trained` has the averages that an evaluation reads; NULL: none. */
+/* The compilation with messages that nobody reads. */
+static Compilation silent(const StepCompiler *s) {
+  Compilation c = *s->c;
+  c.module = s->module;
+  return c;
+}
+
+/* The final graphs of the stages of the plan. */
+static StageGraphs compile_played(const StepCompiler *s, const Graph *graph,
+                                  PassRun run) {
+  Compilation c = silent(s);
+  StageGraphs out;
+  run.name = "verify";
+  run.plan = s->c->plan;
+  driver_run_stages(&c, &run, own_graph(s, graph), &out);
+  return out;
+}
+
+/* The graph that reads the averages that `trained` stores; NULL: none. */
+static const Graph *with_averages(const StepCompiler *s, const Graph *graph,
+                                  const Graph *trained) {
+  if (!trained) return graph;
+  PassContext ctx = driver_pass_context(s->c, NULL);
+  ctx.module = s->module;
+  graph = ema_weights_read(&ctx, own_graph(s, graph), trained);
+  arena_destroy(ctx.scratch);
+  return graph;
+}
+
+/* The graph at -O0 on one rank, with its gradients, before operators are
+ * placed; where sizes stay, before they are decomposed. */
 static const Graph *reference_of(const StepCompiler *s, const Graph *graph,
                                  bool is_training, const Graph *trained,
                                  bool is_resized) {
-  if (trained) {
-    PassContext ctx = driver_pass_context(s->c, NULL);
-    ctx.module = s->module;
-    graph = ema_weights_read(&ctx, own_graph(s, graph), trained);
-    arena_destroy(ctx.scratch);
-  }
-  int end = pass_phase(is_resized ? PASSES_local : PASSES_lowering);
-  return compile_graph(s, graph, NULL, 0,
-                       (PassRun){.is_training = is_training, .end = end});
+  CompileOptions options = *s->c->options;
+  options.level = 0;
+  Compilation c = silent(s);
+  c.options = &options;
+  PassRun run = {.name = "verify",
+                 .is_training = is_training,
+                 .keeps_gradients = true,
+                 .end =
+                     pass_phase(is_resized ? PASSES_local : PASSES_lowering)};
+  graph = with_averages(s, graph, trained);
+  return driver_passes(&c, s->module, &run, own_graph(s, graph)).graph;
 }
 
 static void make_references(const StepCompiler *s, bool is_resized) {
@@ -78,11 +97,36 @@ static void make_references(const StepCompiler *s, bool is_resized) {
 
 /* ---- entry points ---- */
 
-/* NULL: the whole program is not compiled. */
-static const Graph *graph_of_entry(const StepCompiler *s, EntryPointId id) {
-  const Compilation *c = s->c;
-  const EntryPoint *entry = rank_program_find(driver_only_program(c), id);
-  return entry ? entry_point_stage(entry)->graph : NULL;
+static void add_entry_graphs(const StepCompiler *s, const EntryPoint *entry,
+                             StageGraphs *out) {
+  for (int i = 0; i < entry->stages.n; i++) {
+    const ProgramStage *stage = &entry->stages.data[i];
+    while (out->graphs.n <= stage->number)
+      vec_push(s->arena, &out->graphs, NULL);
+    out->graphs.data[stage->number] = (Graph *)stage->graph;
+  }
+  for (int e = out->cut.edges.n; e < entry->edges.n; e++) {
+    const ProgramEdge *edge = &entry->edges.data[e];
+    vec_push(s->arena, &out->cut.edges,
+             (StageEdge){.from = edge->from,
+                         .to = edge->to,
+                         .path = edge->path,
+                         .is_of_step = edge->is_of_step,
+                         .is_after = edge->is_after,
+                         .level = edge->level});
+  }
+}
+
+/* The graphs of the stages, by number; none: the whole program is not compiled.
+ */
+static StageGraphs graphs_of_entry(const StepCompiler *s, EntryPointId id) {
+  StageGraphs out = {0};
+  for (int i = 0; i < s->c->classes.n; i++) {
+    const EntryPoint *entry =
+        rank_program_find(&s->c->classes.data[i].program, id);
+    if (entry) add_entry_graphs(s, entry, &out);
+  }
+  return out;
 }
 
 /* Entry points of the bundle that are computed by each rank in full. */
@@ -125,6 +169,7 @@ static int fold_graph(const StepCompiler *s, Graph **graph, Repeat *out) {
 /* Blocks fold where training and evaluation repeat the same ones. */
 static void fold_model(StepCompiler *s) {
   VerifySteps *out = s->out;
+  if (has_stages(s)) return;
   Graph *train = s->c->model->train, *eval = s->c->model->eval;
   Repeat repeats[MOST_REPEATS];
   int n = fold_graph(s, &train, out->repeats);
@@ -140,25 +185,28 @@ static void fold_model(StepCompiler *s) {
   s->model->eval = eval;
 }
 
-/* The final graph of the folded model; notes where the whole one, if it is
- * compiled, is not its unrolling. */
-static const Graph *folded_graph(const StepCompiler *s, const Graph *graph,
-                                 const Graph *whole, const Graph *trained) {
-  bool is_training = !trained;
+static void note_other_block(const StepCompiler *s, const StageGraphs *whole,
+                             const StageGraphs *folded) {
+  VerifySteps *out = s->out;
+  int n = whole->graphs.n;
+  for (int g = 0; g < n && n == folded->graphs.n && !out->other_block; g++)
+    out->other_block =
+        unroll_difference(s->arena, whole->graphs.data[g],
+                          folded->graphs.data[g], out->repeats, out->n_repeats);
+}
+
+/* The final graphs of the folded model; notes where the whole ones, if they are
+ * compiled, are not their unrolling.  `trained` (NULL: none) has averages that
+ * an evaluation reads. */
+static StageGraphs folded_graphs(const StepCompiler *s, const Graph *graph,
+                                 EntryPointId id, const StageGraphs *trained) {
+  StageGraphs whole = graphs_of_entry(s, id);
   if (s->out->n_repeats == 0) return whole;
-  if (trained) {
-    PassContext ctx = driver_pass_context(s->c, NULL);
-    ctx.module = s->module;
-    graph = ema_weights_read(&ctx, own_graph(s, graph), trained);
-    arena_destroy(ctx.scratch);
-  }
-  const Graph *folded =
-      compile_graph(s, graph, s->c->plan, s->c->options->level,
-                    (PassRun){.is_training = is_training});
-  if (!whole) return folded;
-  if (!s->out->other_block)
-    s->out->other_block = unroll_difference(s->arena, whole, folded,
-                                            s->out->repeats, s->out->n_repeats);
+  for (int g = 0; trained && g < trained->graphs.n; g++)
+    graph = with_averages(s, graph, trained->graphs.data[g]);
+  StageGraphs folded =
+      compile_played(s, graph, (PassRun){.is_training = id == ENTRY_train});
+  note_other_block(s, &whole, &folded);
   return folded;
 }
 
@@ -166,141 +214,110 @@ static const Graph *folded_graph(const StepCompiler *s, const Graph *graph,
  * that is resumed. */
 static void make_played(const StepCompiler *s) {
   StepList *program = &s->out->program, *gradients = &s->out->gradients;
-  const char *names[] = {"the first training step", "the evaluation",
-                         "the second training step"};
-  const Graph *train =
-      folded_graph(s, s->model->train, graph_of_entry(s, ENTRY_train), NULL);
+  VerifyStep train = {.name = "the first training step", .id = ENTRY_train};
+  train.played = folded_graphs(s, s->model->train, ENTRY_train, NULL);
   *gradients = (StepList){.n = 1};
   *program = (StepList){.n = 0};
   gradients->list[0] = (VerifyStep){
       .name = "gradients",
+      .id = ENTRY_train,
       .has_gradients = true,
-      .played = compile_graph(
-          s, s->model->train, s->c->plan, s->c->options->level,
+      .played = compile_played(
+          s, s->model->train,
           (PassRun){.is_training = true, .leaves_out_updates = true})};
-  program->list[program->n++] = (VerifyStep){.name = names[0], .played = train};
+  program->list[program->n++] = train;
   if (s->model->eval)
     program->list[program->n++] = (VerifyStep){
-        .name = names[1],
-        .played = folded_graph(s, s->model->eval, graph_of_entry(s, ENTRY_eval),
-                               train)};
-  program->list[program->n++] =
-      (VerifyStep){.name = names[2], .played = train, .is_resumed = true};
+        .name = "the evaluation",
+        .id = ENTRY_eval,
+        .played = folded_graphs(s, s->model->eval, ENTRY_eval, &train.played)};
+  train.name = "the second training step";
+  train.is_resumed = true;
+  program->list[program->n++] = train;
 }
 
-/* ---- sizes ---- */
-
-static void add_sizes(Resizing *resizing, const StepList *steps) {
-  for (int i = 0; i < steps->n; i++) {
-    resizing_add(resizing, steps->list[i].played);
-    resizing_add(resizing, steps->list[i].reference);
-  }
-}
-
-static bool apply_sizes(const Resizing *resizing, StepList *steps) {
-  for (int i = 0; i < steps->n; i++) {
-    VerifyStep *step = &steps->list[i];
-    if (i > 0 && step->played == steps->list[0].played) continue;
-    step->played = resizing_apply(resizing, step->played);
-    step->reference = resizing_apply(resizing, step->reference);
-    if (!step->played || !step->reference) return false;
-  }
-  return true;
-}
-
-/* The last step is the first one again. */
-static bool shrink_steps(const StepCompiler *s, bool keeps_windows,
-                         bool allows_one_element) {
-  Resizing *resizing = resizing_create(s->arena);
-  if (keeps_windows) resizing_keep_windows(resizing);
-  if (allows_one_element) resizing_allow_one_element(resizing);
-  StepList gradients = s->out->gradients, program = s->out->program;
-  add_sizes(resizing, &gradients);
-  add_sizes(resizing, &program);
-  resizing_solve(resizing);
-  program.n--;
-  if (!resizing_shrinks(resizing) || !apply_sizes(resizing, &gradients) ||
-      !apply_sizes(resizing, &program))
-    return false;
-  VerifyStep *last = &program.list[program.n++];
-  last->played = program.list[0].played;
-  last->reference = program.list[0].reference;
-  gradients.list[0].reference = program.list[0].reference;
-  s->out->gradients = gradients;
-  s->out->program = program;
-  s->out->resizing = resizing;
-  return true;
-}
-
-/* How many numbers the reference of a training step makes. */
-static int64_t elements_of_step(const VerifySteps *steps) {
-  const Graph *graph = steps->program.list[0].reference;
-  int64_t n = 0;
-  for (int id = 0; id < graph->nodes.n; id++)
-    n += type_elements(graph->nodes.data[id]->types[0]);
-  return n;
-}
-
-/* Two elements a shard; where that is too much, dims of many shards have one.
- * False: no size changes. */
-static bool shrink_sizes(const StepCompiler *s) {
-  VerifySteps whole = *s->out;
-  bool keeps_windows = !shrink_steps(s, false, false);
-  if (keeps_windows && !shrink_steps(s, true, false)) return false;
-  VerifySteps two = *s->out;
-  if (elements_of_step(&two) <= MOST_ELEMENTS) return true;
-  *s->out = whole;
-  s->out->has_single_elements = shrink_steps(s, keeps_windows, true);
-  if (s->out->has_single_elements &&
-      elements_of_step(s->out) < elements_of_step(&two))
-    return true;
-  *s->out = two;
-  return true;
-}
-
-/* ---- memory ---- */
+/* ---- programs ---- */
 
 /* Into how many shards, of ranks and micro-batches, the data is divided along
  * its first dim. */
-static int64_t shards_of_batch(const Graph *graph) {
+static int64_t shards_of_batch(const StageGraphs *played) {
   int64_t most = 1;
-  for (int i = 0; i < graph->inputs.n; i++) {
-    const Type *type = graph_type(graph, graph->inputs.data[i].value);
-    if (graph->inputs.data[i].role != ROLE_data || type->rank == 0) continue;
-    int64_t n = axis_list_shards(type->dims[0].split, &graph->mesh);
-    if (n > most) most = n;
+  for (int g = 0; g < played->graphs.n; g++) {
+    const Graph *graph = played->graphs.data[g];
+    for (int i = 0; i < graph->inputs.n; i++) {
+      const Type *type = graph_type(graph, graph->inputs.data[i].value);
+      if (graph->inputs.data[i].role != ROLE_data || type->rank == 0) continue;
+      int64_t n = axis_list_shards(type->dims[0].split, &graph->mesh);
+      if (n > most) most = n;
+    }
   }
   return most;
 }
 
-static void assign_steps(const StepCompiler *s, StepList *steps) {
-  const Target *target = &s->c->target.backend->target;
-  PersistentBuffers persistent = {0};
-  for (int i = 0; i < steps->n; i++)
-    persistent_buffers_add(&persistent, s->arena, steps->list[i].played,
-                           target);
+/* Makes the entry point of each class of ranks. */
+static bool make_entries(const StepCompiler *s, VerifyStep *step,
+                         StageEntries *out) {
+  Compilation c = silent(s);
+  if (has_stages(s))
+    return driver_stage_entries(&c, step->id, &step->played, out);
+  static const int first_rank;
+  EntryPoint entry = entry_point_of_list(
+      s->arena, step->id, driver_instructions(&c, step->played.graphs.data[0]));
+  *out = (StageEntries){.n = 1,
+                        .n_ranks = c.ranks,
+                        .first_rank = &first_rank,
+                        .entries = arena_copy(s->arena, &entry, sizeof entry)};
+  return true;
+}
+
+static bool make_classes(const StepCompiler *s, StepList *steps) {
   for (int i = 0; i < steps->n; i++) {
     VerifyStep *step = &steps->list[i];
-    step->entry = entry_point_of_list(s->arena, ENTRY_train,
-                                      driver_instructions(s->c, step->played));
-    step->entry.name = step->name;
-    ProgramStage *stage = entry_point_stage(&step->entry);
-    PassContext ctx = driver_pass_context(s->c, s->c->plan);
-    const BufferAssignment *assignment = stage->assignment =
-        buffer_assign(&ctx, stage, &persistent);
-    arena_destroy(ctx.scratch);
-    step->batch_shards = shards_of_batch(step->played);
-    step->program =
-        play_program(s->arena, &step->entry,
-                     play_layout(s->arena, step->played, assignment, target));
-    if (assignment->arena_bytes > steps->arena_bytes)
-      steps->arena_bytes = assignment->arena_bytes;
+    StageEntries made;
+    if (!make_entries(s, step, &made)) return false;
+    s->out->n_classes = made.n;
+    s->out->n_ranks = made.n_ranks;
+    s->out->first_rank = made.first_rank;
+    step->classes = ARENA_ARRAY(s->arena, VerifyClass, made.n);
+    step->batch_shards = shards_of_batch(&step->played);
+    for (int k = 0; k < made.n; k++) {
+      step->classes[k].entry = made.entries[k];
+      step->classes[k].entry.name = step->name;
+    }
   }
+  return true;
+}
+
+/* Assigns the memory that the steps share on the ranks of a class. */
+static void assign_class(const StepCompiler *s, StepList *steps, int class) {
+  const Target *target = &s->c->target.backend->target;
+  PersistentBuffers persistent = {0};
+  for (int i = 0; i < steps->n; i++) {
+    const EntryPoint *entry = &steps->list[i].classes[class].entry;
+    for (int g = 0; g < entry->stages.n; g++)
+      persistent_buffers_add(&persistent, s->arena, entry->stages.data[g].graph,
+                             target);
+  }
+  for (int i = 0; i < steps->n; i++) {
+    VerifyClass *of = &steps->list[i].classes[class];
+    driver_assign_entry_point(s->c, &of->entry, &persistent);
+    of->program = play_program_of_stages(
+        s->arena, &of->entry, play_layouts(s->arena, &of->entry, target));
+    int64_t bytes = entry_point_arena_bytes(&of->entry);
+    if (bytes > steps->arena_bytes[class]) steps->arena_bytes[class] = bytes;
+  }
+}
+
+static bool make_programs(const StepCompiler *s, StepList *steps) {
+  if (!make_classes(s, steps)) return false;
+  steps->arena_bytes = ARENA_ARRAY(s->arena, int64_t, s->out->n_classes);
+  for (int k = 0; k < s->out->n_classes; k++) assign_class(s, steps, k);
+  return true;
 }
 
 /* Compiles the whole program, and what is played of it.  Where blocks are
  * folded the whole one is only compared: then it has memory of its own. */
-static CompileResult compile_played(const StepCompiler *s, bool is_draft) {
+static CompileResult compile_all(const StepCompiler *s, bool is_draft) {
   Compilation *c = s->c;
   bool is_folded = s->out->n_repeats > 0;
   Module *own = c->module, whole = *own;
@@ -340,18 +357,18 @@ CompileResult verify_compile(Compilation *c, Module *module, bool is_draft,
                              VerifySteps *out) {
   StepCompiler s = begin_steps(c, module, out);
   fold_model(&s);
-  CompileResult result = compile_played(&s, is_draft);
+  CompileResult result = compile_all(&s, is_draft);
   const char *other_block = out->other_block;
   if (result == COMPILE_done && other_block) {
     s = begin_steps(c, module, out);
     out->other_block = other_block;
-    result = compile_played(&s, false);
+    result = compile_all(&s, false);
   }
   if (result != COMPILE_done) return result;
   make_references(&s, true);
   if (diags_errors(module->diags) > 0) return COMPILE_mistake;
-  if (!shrink_sizes(&s)) make_references(&s, false);
-  assign_steps(&s, &out->gradients);
-  assign_steps(&s, &out->program);
-  return COMPILE_done;
+  if (!verify_shrink(s.arena, out)) make_references(&s, false);
+  bool is_made =
+      make_programs(&s, &out->gradients) && make_programs(&s, &out->program);
+  return is_made ? COMPILE_done : COMPILE_mistake;
 }

@@ -16,12 +16,20 @@
 /* Bytes that a number system may take for the ranks and the reference. */
 #define VERIFY_MOST_BYTES ((size_t)4 << 30)
 
-/* A final graph with its memory, and the graph that it must equal. */
+/* The ranks that run one program in a step. */
+typedef struct VerifyClass {
+  EntryPoint entry;
+  const PlayProgram *program;
+} VerifyClass;
+
+/* The final graphs of the stages with their memory, and the graph that they
+ * must equal. */
 typedef struct VerifyStep {
   const char *name;
-  const Graph *played, *reference;
-  EntryPoint entry; /* the played graph as a stage of a program */
-  const PlayProgram *program;
+  EntryPointId id;
+  StageGraphs played;
+  const Graph *reference;
+  VerifyClass *classes;
   int64_t batch_shards;
   bool has_gradients; /* gradients are compared, and nothing is updated */
   bool is_resumed;    /* the run was saved and loaded before this step */
@@ -31,11 +39,13 @@ typedef struct VerifyStep {
 typedef struct StepList {
   VerifyStep list[3];
   int n;
-  int64_t arena_bytes;
+  int64_t *arena_bytes; /* by class */
 } StepList;
 
 typedef struct VerifySteps {
   StepList gradients, program;
+  int n_classes, n_ranks; /* classes of ranks, and ranks of each */
+  const int *first_rank;  /* by class */
   /* New sizes of all graphs; NULL means that they keep theirs. */
   const Resizing *resizing;
   bool has_single_elements; /* many shards of a dim have one element each */
@@ -57,6 +67,12 @@ typedef struct VerifySteps {
  * a copy of the compilation's whose diagnostics nobody reads. */
 CompileResult verify_compile(Compilation *c, Module *module, bool is_draft,
                              VerifySteps *out);
+
+/* ---- verify_sizes.c ---- */
+
+/* Gives the graphs of all steps smaller sizes.  Returns false if no size
+ * changes. */
+bool verify_shrink(Arena *arena, VerifySteps *steps);
 
 /* ---- verify_inputs.c ---- */
 
@@ -89,7 +105,6 @@ typedef struct VerifyRun {
   const Compilation *c;
   const VerifySteps *steps;
   Arena *arena; /* arena of all that it makes */
-  int ranks;
   Numbers numbers;
   VerifyReport report;    /* report of this run */
   Stored stored, initial; /* now, and when the run began */
@@ -99,8 +114,9 @@ typedef struct VerifyRun {
   bool is_shaken; /* the run is one with changed parameters */
   /* Outputs of the reference in the first training step. */
   Tensor *first_outputs;
-  Map *written;           /* persistent buffers, by path, that the ranks have */
-  PlayMessages *messages; /* gets those of all steps; or NULL */
+  /* By class: persistent buffers, by path, that its ranks have. */
+  Map **written;
+  PlayMessages *messages; /* by class: gets those of all steps; or NULL */
 } VerifyRun;
 
 /* Plays all steps; touches nothing that another run does. */
@@ -116,10 +132,23 @@ double verify_losses(VerifyRun *run, int n_steps);
 
 /* ---- verify_messages.c ---- */
 
-/* Compares the collectives in the tables of the program, for every rank, with
- * those that were played, and the groups of persistent buffers with their
- * placements. */
+/* Compares the collectives and the messages between stages in the tables of all
+ * programs, for every rank, with those that were played (by class), and the
+ * groups of persistent buffers with their placements. */
 void verify_messages(const Compilation *c, const VerifySteps *steps,
                      const PlayMessages *played, VerifyReport *report);
+
+/* ---- verify_edges.c ---- */
+
+/* Compares the messages between stages in the tables of a class, whose first
+ * rank is given, with those that were played from place `*at` on. */
+void verify_edges(VerifyReport *report, const VerifyStep *step, int first_rank,
+                  const ProgramMessages *tables, const PlayMessages *played,
+                  int *at, Arena *arena);
+/* Lets all classes send and receive what their tables say, with no buffers, and
+ * reports who waits for ever (`tables` by class). */
+void verify_order(VerifyReport *report, const VerifySteps *steps,
+                  const VerifyStep *step, const ProgramMessages *tables,
+                  Arena *arena);
 
 #endif

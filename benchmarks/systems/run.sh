@@ -189,7 +189,7 @@ while read -r verify train plan model overrides; do
     ;;
   esac
   # Several stages on a GPU are not supported yet.
-  [ $is_cuda = yes ] && [ "$verify" = - ] && continue
+  [ $is_cuda = yes ] && [[ $plan == pipe_* ]] && continue
   if [ "$half" = mock-short ] || [ "$half" = gpu ]; then
     [ "$train" = short ] || continue
   else

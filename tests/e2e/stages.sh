@@ -63,12 +63,19 @@ for plan in "$root/benchmarks/plans/pipe_mlp.plan" "$root/benchmarks/plans/pipe_
     { cat err; fail "$plan: another place of what is not finite"; }
 done
 
+# ---- verify ----
+"$dnnc" verify "$mlp" --plan two.plan >words || { cat words; fail "verify"; }
+grep -q ' in 2 stages with .*: equal to one rank' words && grep -q 'no stage waits for ever' words &&
+  grep -q 'order of the [1-9][0-9]* messages between stages' words || { cat words; fail "verify in words"; }
+"$dnnc" verify "$mlp" --plan two.plan --json >out.json || { cat out.json; fail "verify as JSON"; }
+[ "$(field stages out.json)" = 2 ] && [ "$(field stage_messages out.json)" -gt 0 ] ||
+  { cat out.json; fail "verify: stages"; }
+
 # ---- not yet ----
 refused() {
   "$dnnc" "$@" >out 2>err </dev/null
   [ $? = 1 ] && grep -q 'not supported yet' err || { cat err; fail "dnnc $*: not refused"; }
 }
-refused verify "$mlp" --plan two.plan
 refused show two.plan --model "$mlp"
 refused run "$mlp" --plan two.plan --profile p.csv
 refused build "$mlp" --plan two.plan --target cuda -o gpu.bundle

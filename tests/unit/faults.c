@@ -191,7 +191,6 @@ static int count_in_second_prime(Compilation *c, uint64_t seed) {
   VerifyRun run = {.c = c,
                    .steps = &steps,
                    .arena = arena,
-                   .ranks = c->plan ? c->plan->ranks : 1,
                    .numbers = {.number = INTERP_exact,
                                .has_second_prime = true,
                                .seed = seed},

@@ -174,7 +174,6 @@ static VerifyReport compare_messages(void (*change)(PlayMessages *played)) {
   VerifyRun run = {.c = &c,
                    .steps = &steps,
                    .arena = module->arena,
-                   .ranks = 4,
                    .numbers = {.number = INTERP_f64},
                    .messages = &played};
   verify_play(&run);

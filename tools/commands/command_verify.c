@@ -66,6 +66,7 @@ static void print_json(Tool *tool, const VerifyReport *report,
                 report->numbers, report->step, report->kind);
     text_add_json(&out, report->path);
     text_printf(&out, ",\"rank\":%d", report->rank);
+    if (report->stage >= 0) text_printf(&out, ",\"stage\":%d", report->stage);
   }
   add_text(&out, "not_compared", report->not_compared);
   add_text(&out, "not_played", report->not_played);
@@ -74,6 +75,9 @@ static void print_json(Tool *tool, const VerifyReport *report,
   add_certificate_json(&out, certificate);
   if (report->has_single_elements) text_add(&out, ",\"single_elements\":true");
   add_text(&out, "blocks", report->repeats);
+  if (report->stages > 1)
+    text_printf(&out, ",\"stages\":%d,\"stage_messages\":%lld", report->stages,
+                (long long)report->n_messages);
   text_printf(&out, ",\"batch_shards\":%lld,\"different_shards\":%lld",
               (long long)report->batch_shards, (long long)report->contents);
   text_printf(&out, ",\"seconds\":%.3f}\n", seconds);
@@ -113,17 +117,19 @@ static void add_comparison(Text *out, const VerifyReport *report) {
         "terms cancel in what '%s' is computed from, so its limit in f64 "
         "is %.1e\n",
         report->widest_path, report->widest_limit);
-  if (report->path)
-    text_printf(out,
-                "first difference, by %s in %s: %s '%s' on rank %d, element "
-                "%lld\n",
+  if (report->path) {
+    text_printf(out, "first difference, by %s in %s: %s '%s' on rank %d",
                 report->numbers, report->step, report->kind, report->path,
-                report->rank, (long long)report->element);
+                report->rank);
+    if (report->stage >= 0) text_printf(out, " (stage %d)", report->stage);
+    text_printf(out, ", element %lld\n", (long long)report->element);
+  }
   if (report->not_compared)
     text_printf(out, "not compared: %s\n", report->not_compared);
   if (report->not_played)
-    text_printf(out, "not played: %s, which each rank computes in full\n",
-                report->not_played);
+    text_printf(out, "not played: %s, which each rank computes in full%s\n",
+                report->not_played,
+                report->stages > 1 ? ", as far as its stages go" : "");
   if (report->clip > 0)
     text_printf(out, "clip is set to %.3g, half of the gradient norm\n",
                 report->clip);
@@ -141,14 +147,43 @@ static void add_certificate(Text *out, const CertificateCheck *certificate) {
                   "faster\n");
 }
 
+/* "mlp on 4 ranks in 2 stages with 4 micro-batches: equal to one rank". */
+static void add_subject(Text *out, const Compilation *c,
+                        const VerifyReport *report) {
+  text_printf(out, "%s on %d rank%s", c->model->name, report->ranks,
+              report->ranks == 1 ? "" : "s");
+  if (report->stages > 1) text_printf(out, " in %d stages", report->stages);
+  text_printf(out, " with %lld micro-batch%s: %s\n",
+              (long long)report->microbatches,
+              report->microbatches == 1 ? "" : "es", verdict_of(report));
+}
+
+static const char *order_text(const VerifyReport *report) {
+  return report->stages > 1
+             ? "order: each queue has one order on all ranks, every collective "
+               "is waited for, and no stage waits for ever for another"
+             : "order: each queue has one order on all ranks, and every "
+               "collective is waited for";
+}
+
+static const char *messages_text(Arena *arena, const VerifyReport *report) {
+  const char *text =
+      arena_printf(arena,
+                   "messages: the tables have the groups, bytes and dtypes of "
+                   "the %lld collectives that were played",
+                   (long long)report->n_collectives);
+  if (report->stages == 1) return text;
+  return arena_printf(arena,
+                      "%s, and the ranks, bytes, dtypes and order of the %lld "
+                      "messages between stages",
+                      text, (long long)report->n_messages);
+}
+
 static void print_words(Tool *tool, const Compilation *c,
                         const VerifyReport *report,
                         const CertificateCheck *certificate) {
   Text out = text_create(tool->arena);
-  text_printf(&out, "%s on %d rank%s with %lld micro-batch%s: %s\n",
-              c->model->name, report->ranks, report->ranks == 1 ? "" : "s",
-              (long long)report->microbatches,
-              report->microbatches == 1 ? "" : "es", verdict_of(report));
+  add_subject(&out, c, report);
   if (report->repeats)
     text_printf(&out, "played as three blocks: %s\n", report->repeats);
   if (report->sizes) text_printf(&out, "sizes: %s\n", report->sizes);
@@ -166,15 +201,9 @@ static void print_words(Tool *tool, const Compilation *c,
   add_line(&out, report->placement_ok,
            "placements: the sharding rules give every one of them again",
            report->placement_fault, "placements");
-  add_line(&out, report->hang_free,
-           "order: each queue has one order on all ranks, and every collective "
-           "is waited for",
-           report->message_fault, "order");
-  add_line(&out, report->messages_match,
-           arena_printf(tool->arena,
-                        "messages: the tables have the groups, bytes and "
-                        "dtypes of the %lld collectives that were played",
-                        (long long)report->n_collectives),
+  add_line(&out, report->hang_free, order_text(report), report->message_fault,
+           "order");
+  add_line(&out, report->messages_match, messages_text(tool->arena, report),
            report->message_fault, "messages");
   add_line(&out, report->memory_ok,
            "memory: nothing is overwritten early, and the peak is the highest "

@@ -22,6 +22,7 @@ typedef struct MessageEnd {
   int stage;
   int registers[N_REGISTERS];
   Value value;
+  int number; /* among the messages that the player lists */
 } MessageEnd;
 
 typedef struct Message {
@@ -180,16 +181,43 @@ static MessageEnd end_of_call(const PlayRun *run, const Runner *runner,
   return end;
 }
 
+/* Lists a message of a class, as PlayOptions asks for; the peer is filled in
+ * where both sides meet. */
+static void list_message(const PlayRun *run, int edge, bool is_sent,
+                         MessageEnd *end) {
+  PlayMessages *messages = end->player->options.messages;
+  const Type *type = type_of(end);
+  if (!messages) return;
+  PlayEdgeMessage listed = {.path = edge_at(run, edge)->path,
+                            .edge = edge,
+                            .is_sent = is_sent,
+                            .bytes = type_elements(type) *
+                                     dtype_size_bytes(type->dtype),
+                            .dtype = type->dtype};
+  end->number = messages->between.n;
+  vec_push(messages->arena, &messages->between, listed);
+}
+
+static void fill_peer(const MessageEnd *own, const MessageEnd *other) {
+  PlayMessages *messages = own->player->options.messages;
+  if (messages)
+    messages->between.data[own->number].peer =
+        other->player->options.first_rank - own->player->options.first_rank;
+}
+
 /* Both have come: it moves at once, or when somebody waits for it. */
 static void meet(PlayRun *run, int edge, Message *message) {
-  if (message->from.player && message->to.player && choose(run) & 1)
-    move_message(run, edge, message);
+  if (!message->from.player || !message->to.player) return;
+  fill_peer(&message->from, &message->to);
+  fill_peer(&message->to, &message->from);
+  if (choose(run) & 1) move_message(run, edge, message);
 }
 
 static void send(PlayRun *run, const Runner *runner, const ProgramCall *call) {
   Message *message =
       message_at(run, call->edge, run->boxes[call->edge].n_sent++);
   message->from = end_of_call(run, runner, call, call->stage, true);
+  list_message(run, call->edge, true, &message->from);
   if (choose(run) & 1) read_message(run, message);
   meet(run, call->edge, message);
 }
@@ -200,6 +228,7 @@ static void receive(PlayRun *run, const Runner *runner,
   Message *message =
       message_at(run, call->edge, run->boxes[call->edge].n_received++);
   message->to = end_of_call(run, runner, call, call->stage, false);
+  list_message(run, call->edge, false, &message->to);
   play_stamp(runner->player, runner->player->frame, message->to.value);
   play_poison_value(runner->player, runner->player->frame, message->to.value);
   meet(run, call->edge, message);

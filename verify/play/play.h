@@ -48,6 +48,16 @@ PlayProgram *play_program_of_stages(Arena *arena, const EntryPoint *entry,
 PlayProgram *play_program(Arena *arena, const EntryPoint *entry,
                           const PlayLayout *layout);
 
+/* A message between stages that the ranks of a class have sent or received. */
+typedef struct PlayEdgeMessage {
+  Name path; /* of the value */
+  int edge;  /* index in the edges of the entry point */
+  bool is_sent;
+  int peer; /* rank of the other side minus own rank */
+  int64_t bytes;
+  DType dtype;
+} PlayEdgeMessage;
+
 /* A collective that was played, between ranks of which groups have several. */
 typedef struct PlayMessage {
   const Node *node;
@@ -58,7 +68,8 @@ typedef struct PlayMessage {
 
 typedef struct PlayMessages {
   Arena *arena;
-  VEC(PlayMessage) list; /* messages in the order in which they start */
+  VEC(PlayMessage) list; /* collectives in the order in which they start */
+  VEC(PlayEdgeMessage) between; /* messages between stages, likewise */
 } PlayMessages;
 
 /* The state of all ranks that are played in one process: an arena for each of
@@ -67,6 +78,7 @@ typedef struct PlayMessages {
 typedef struct Player Player;
 typedef struct PlayOptions {
   const Numbers *numbers;
+  int first_rank;      /* of those of the class, for messages */
   int ranks;           /* those of every graph with a mesh of ranks */
   int64_t arena_bytes; /* arena of the largest program */
   uint64_t seed;       /* seed of poison, and of when collectives take effect */
