@@ -142,7 +142,8 @@ typedef struct Mpi {
   /* Time at which the first of them was known; 0 means none. */
   int64_t silent_since_ns;
   bool has_ended_daemon; /* the daemon will end after this rank */
-  bool has_told;         /* the launcher where this rank is */
+  /* The launcher where this rank is; that it waits. */
+  bool has_told, has_told_wait;
 } Mpi;
 
 /* The result of a step of a collective. */

@@ -7,8 +7,8 @@
  * has been silent for 6 s may be lost, or the link to it may be cut. Heartbeats
  * carry all that is known of silent pairs from rank to rank, and to the
  * launcher where there is one; a moment later the launcher, or the lowest rank
- * that is heard, judges who is lost (silence.c), says so, and all end.  They
- * call _exit, because no collective can be trusted to return after that.
+ * that misses another, judges who is lost (silence.c), says so, and all end.
+ * They call _exit, because no collective can be trusted to return after that.
  *
  * Silence is measured in the time in which this thread has run, because a rank
  * that gets no processor, or was stopped, has not listened.
@@ -23,8 +23,8 @@ static const int64_t heartbeat_ns = 500000000, silent_ns = 6000000000,
                      longest_tick_ns = 500000000;
 /* After the first known silence: until one rank judges; and more until the
  * others end, which would end that one too; until they give the launcher up. */
-static const int64_t judge_ns = 500000000, others_ns = 800000000,
-                     launcher_ns = 1600000000;
+static const int64_t judge_ns = 800000000, others_ns = 800000000,
+                     launcher_ns = 1900000000;
 
 /* ---- where this rank is ---- */
 
@@ -60,6 +60,27 @@ static bool is_at_work(const Work *work) {
   return work && work->job && !work->job->is_stop && work->group.size > 1;
 }
 
+static bool is_message(const Work *work) {
+  return work->queue >= WORK_MESSAGES;
+}
+
+/* A message may be one of several micro-batches, or of the step. */
+static void describe_job(const Work *work, FixedText *text) {
+  const Job *job = work->job;
+  fixed_printf(text, "; %s ", kind_name(work->what));
+  if (!job->path) {
+    fixed_printf(text, "between steps");
+    return;
+  }
+  fixed_printf(text, "%s'%s' (instruction %d", is_message(work) ? "edge " : "",
+               job->path, job->instr);
+  if (job->microbatch > 0)
+    fixed_printf(text, ", micro-batch %d", job->microbatch - 1);
+  else if (is_message(work))
+    fixed_printf(text, ", once a step");
+  fixed_printf(text, ")");
+}
+
 /* The collectives at work, which have not ended because of another rank. */
 static void describe_work(const Mpi *mpi, FixedText *text) {
   int64_t now = clock_ns();
@@ -67,36 +88,51 @@ static void describe_work(const Mpi *mpi, FixedText *text) {
     const Work *work = work_to_tell(mpi, i);
     int others[MOST_SILENCES];
     if (!is_at_work(work)) continue;
-    fixed_printf(text, "; %s ", kind_name(work->what));
-    if (work->job->path)
-      fixed_printf(text, "'%s' (instruction %d", work->job->path,
-                   work->job->instr);
-    if (work->job->path && work->job->microbatch > 0)
-      fixed_printf(text, ", micro-batch %d", work->job->microbatch - 1);
-    if (work->job->path)
-      fixed_printf(text, ")");
-    else
-      fixed_printf(text, "between steps");
-    fixed_printf(text, " with ");
+    describe_job(work, text);
+    fixed_printf(text, !is_message(work)              ? " with "
+                       : work->what->kind == DNN_SEND ? " to "
+                                                      : " from ");
     silence_list(text, others, other_members(work, others));
     fixed_printf(text, " began %.1f s ago",
                  (double)(now - work->begin_ns) * 1e-9);
   }
 }
 
-static void tell_launcher(Mpi *mpi) {
+/* The ranks that it waits for.  All are in the votes of the step, which count
+ * where there is nothing else. */
+static int ranks_at_work(const Mpi *mpi, int out[MOST_SILENCES]) {
+  int n = 0;
+  for (int i = 0; i < mpi->n_works; i++) {
+    const Work *work = work_to_tell(mpi, i);
+    int others[MOST_SILENCES];
+    if (!is_at_work(work) || (work->queue == WORK_HOST && n > 0)) continue;
+    int n_others = other_members(work, others);
+    for (int k = 0; k < n_others && n < MOST_SILENCES; k++)
+      out[n++] = others[k];
+  }
+  return n;
+}
+
+static void tell_launcher(Mpi *mpi, bool waits) {
   char data[800], list[160];
   FixedText text = fixed_text(data, sizeof data);
   FixedText members = fixed_text(list, sizeof list);
-  int others[MOST_SILENCES], n = 0;
-  for (int i = 0; i < mpi->n_works && n == 0; i++)
-    if (is_at_work(work_to_tell(mpi, i)))
-      n = other_members(work_to_tell(mpi, i), others);
+  int others[MOST_SILENCES], n = ranks_at_work(mpi, others);
   for (int i = 0; i < n; i++) fixed_printf(&members, " %d", others[i]);
   recorder_describe(mpi->comm->recorder, &text);
   describe_work(mpi, &text);
   recorder_tell(mpi->comm->recorder, "waits %d%s %s", n, list, data);
   mpi->has_told = true;
+  mpi->has_told_wait = waits;
+}
+
+/* A rank that computes soon waits for the one that is lost, and says it then.
+ */
+static void answer_launcher(Mpi *mpi) {
+  const FlightRecorder *recorder = mpi->comm->recorder;
+  if (mpi->has_told_wait || !recorder_is_asked(recorder)) return;
+  bool waits = atomic_load(&recorder->waits_since) != 0;
+  if (!mpi->has_told || waits) tell_launcher(mpi, waits);
 }
 
 /* ---- the end of a run that cannot continue ---- */
@@ -201,6 +237,19 @@ static bool note_silence(Mpi *mpi, int by, int of, int64_t now) {
   return true;
 }
 
+static void tell_silence(Mpi *mpi, int of) {
+  if (mpi->comm->recorder) recorder_tell(mpi->comm->recorder, "silent %d", of);
+}
+
+/* A rank that is accused lives, and says so by the same pair from its side. */
+static bool hear_silence(Mpi *mpi, const Silence *heard, int64_t now) {
+  int rank = mpi->place.rank;
+  if (!note_silence(mpi, heard->by, heard->of, now)) return false;
+  if (heard->of == rank && note_silence(mpi, rank, heard->by, now))
+    tell_silence(mpi, heard->by);
+  return true;
+}
+
 static bool receive_heartbeats(Mpi *mpi, int64_t now) {
   bool is_news = false;
   for (int i = 0; i < mpi->n_peers; i++) {
@@ -211,9 +260,7 @@ static bool receive_heartbeats(Mpi *mpi, int64_t now) {
       peer->is_heard = true;
       peer->heard_ns = mpi->ran_ns;
       for (int k = 0; k < last.silences.n; k++)
-        is_news = note_silence(mpi, last.silences.at[k].by,
-                               last.silences.at[k].of, now) ||
-                  is_news;
+        is_news = hear_silence(mpi, &last.silences.at[k], now) || is_news;
       listen_to(mpi, peer);
     }
     peer->in = last;
@@ -231,8 +278,7 @@ static bool find_silent(Mpi *mpi, int64_t now) {
       continue;
     peer->is_silent = true;
     is_news = note_silence(mpi, mpi->place.rank, peer->rank, now) || is_news;
-    if (mpi->comm->recorder)
-      recorder_tell(mpi->comm->recorder, "silent %d", peer->rank);
+    tell_silence(mpi, peer->rank);
   }
   return is_news;
 }
@@ -245,14 +291,22 @@ static const Peer *find_peer(const Mpi *mpi, int rank) {
   return NULL;
 }
 
-/* The lowest rank that this one hears. */
+static bool is_alive(const Mpi *mpi, int rank) {
+  const Peer *peer = find_peer(mpi, rank);
+  return rank == mpi->place.rank || (peer && !peer->is_silent) ||
+         silence_is_by(&mpi->silences, rank);
+}
+
+/* The lowest rank that lives, among those that miss another: it can say in
+ * which message it waits. */
 static bool is_speaker(const Mpi *mpi, const Verdict *verdict) {
-  for (int rank = 0; rank < mpi->place.rank; rank++) {
-    const Peer *peer = find_peer(mpi, rank);
-    bool is_lost = verdict->is_lost && verdict->rank == rank;
-    if (!is_lost && !(peer && peer->is_silent)) return false;
-  }
-  return true;
+  if (!verdict->is_lost && is_alive(mpi, verdict->rank) &&
+      verdict->rank <= verdict->others[0])
+    return verdict->rank == mpi->place.rank;
+  for (int i = 0; i < verdict->n_others; i++)
+    if (is_alive(mpi, verdict->others[i]))
+      return verdict->others[i] == mpi->place.rank;
+  return verdict->rank == mpi->place.rank;
 }
 
 static void speak(Mpi *mpi, const Verdict *verdict) {
@@ -291,7 +345,7 @@ static void check_deadline(Mpi *mpi, int64_t now) {
     if (recorder->local_rank == 0) mpi_give_up(mpi, "the launcher has gone");
     _exit(EXIT_LOST);
   }
-  if (recorder_is_asked(recorder) && !mpi->has_told) tell_launcher(mpi);
+  answer_launcher(mpi);
   int64_t since = atomic_load(&recorder->waits_since);
   int64_t deadline = atomic_load(&recorder->deadline_ns);
   if (!since || !deadline || now - since < deadline) return;

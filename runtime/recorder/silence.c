@@ -22,7 +22,7 @@ bool silence_add(Silences *silences, int by, int of) {
   return true;
 }
 
-static bool has_reported(const Silences *silences, int rank) {
+bool silence_is_by(const Silences *silences, int rank) {
   for (int i = 0; i < silences->n; i++)
     if (silences->at[i].by == rank) return true;
   return false;
@@ -51,8 +51,8 @@ static Verdict pairs_of(const Silences *silences, int rank) {
 /* More pairs count, then having said nothing, then the lower number. */
 static bool is_worse(const Silences *silences, const Verdict *a,
                      const Verdict *b) {
-  bool a_said = has_reported(silences, a->rank);
-  bool b_said = has_reported(silences, b->rank);
+  bool a_said = silence_is_by(silences, a->rank);
+  bool b_said = silence_is_by(silences, b->rank);
   if (a->n_others != b->n_others) return a->n_others > b->n_others;
   if (a_said != b_said) return b_said;
   return a->rank < b->rank;
@@ -66,7 +66,7 @@ Verdict silence_judge(const Silences *silences, bool hears_all) {
     if (worst.rank < 0 || is_worse(silences, &next, &worst)) worst = next;
   }
   worst.is_lost =
-      !has_reported(silences, worst.rank) && (worst.n_others > 1 || hears_all);
+      !silence_is_by(silences, worst.rank) && (worst.n_others > 1 || hears_all);
   bool is_pair = worst.n_others == 1 && !worst.is_lost;
   if (is_pair && worst.others[0] < worst.rank) {
     int other = worst.others[0];

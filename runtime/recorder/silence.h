@@ -28,6 +28,8 @@ typedef struct Verdict {
 /* Adds a pair of ranks.  Returns false if it is known, or there is no place
  * left. */
 bool silence_add(Silences *silences, int by, int of);
+/* Returns whether the rank has reported a pair: it lives. */
+bool silence_is_by(const Silences *silences, int rank);
 /* Judges; needs a report at least.  `hears_all` means that whoever lives has
  * had the time and the way to report. */
 Verdict silence_judge(const Silences *silences, bool hears_all);

@@ -3,13 +3,14 @@
 # moment: all ranks end within 10 s, one message names who is lost, nothing is
 # left behind, and another plan resumes with equal parameters.  A busy machine
 # gives no false alarm.
-#   sharded_faults.sh DNNC [CASES [SEED]]     3 cases by default, 30 for all
-# It takes about 70 s (30 cases: 10 min).  The links are between network
+# Between stages it names the edge and the micro-batch.
+#   sharded_faults.sh DNNC [CASES [SEED]]     6 cases by default, 30 for all
+# It takes about 100 s (30 cases: 10 min).  The links are between network
 # namespaces, one to a rank, which only root may make.
 . "$(dirname "$0")/lib.sh"
 . "$root/tests/e2e/namespaces.bash"
 has_mpi || skip "needs mpirun"
-cases=${2:-3} seed=${3:-1}
+cases=${2:-6} seed=${3:-1}
 RANDOM=$seed
 limit_ms=10000
 prefix=dnn$$x
@@ -18,22 +19,27 @@ ns_prefix=$prefix ns_count=0
 
 # ---- programs ----
 
-# name, model, mesh, lines of the plan
+# name, model, mesh, lines of the plan.  Those of pipelines are 4 to 6, one for
+# each kind of fault; stages are in a chain of ranks, or of pairs of them.
 programs='tensor2      gpt tensor=2          shard H, F over tensor
 data_tensor6   gpt data=3;tensor=2   shard B over data; shard H, F over tensor
 experts4       moe expert=4          shard B, E over expert
 data_zero6     gpt data=3;tensor=2   shard B over data; shard H, F over tensor; zero = 3
+stages3        mlp pipe=3            schedule = 1f1b; microbatches = 4; cut after x[0]; cut after x[1]
+stages2        gpt pipe=2            schedule = fthenb; microbatches = 3; cut after block[0]
+stages_data4   mlp pipe=2;data=2     schedule = 1f1b; microbatches = 3; cut after x[0]; shard B over data
 zero3          gpt data=3            zero = 3
 data_tensor4   gpt data=2;tensor=2   shard B over data; shard H, F over tensor
 experts_data4  moe data=2;expert=2   shard B over (data, expert); shard E over expert'
 mapfile -t plans < <(awk '{ print $1 }' <<<"$programs")
 build() { # name
-  local name model mesh lines
+  local name model mesh lines every=5
   [ -d "$1" ] && return
+  case $1 in stages*) every=100 ;; esac # most of the time between saves
   read -r name model mesh lines < <(grep "^$1 " <<<"$programs")
   printf 'mesh { %s }\nplan { %s }\n' "$mesh" "$lines" >"$name.plan"
   "$dnnc" build "$root/benchmarks/systems/$model.dnn" --plan "$name.plan" -o "$name" --quiet \
-    B=12 steps=1000000 save_every=5 'save="ckpt"' 2>err || { cat err; fail "build $name"; }
+    B=12 steps=1000000 save_every=$every 'save="ckpt"' 2>err || { cat err; fail "build $name"; }
 }
 ranks_of() { find "$work/$1" -name 'rank-*' | wc -l; }
 
@@ -79,9 +85,18 @@ named() { # pattern
   n=$(cat out err | grep -cE "$1")
   [ "$n" = 1 ] || failure="$n lines say '$1'"
 }
-waited() { # what a rank waited for, with operator, path and peers
-  cat out err | grep -qE "rank [0-9]+ (waits|is) at step [0-9]+, instruction [0-9]+ of [a-z]+, '" ||
-    failure="nothing says where a rank waited"
+# Checks that a message says what a rank waited for, with operator, path and peers;
+# of stages, with edge and micro-batch, too, unless
+# it waited for a checkpoint.
+waited() { # plan, ranks that the message is with
+  local where="rank [0-9]+ (waits|is) at step [0-9]+, instruction [0-9]+ of [a-z]+, '" edge
+  case $1 in
+    stages*)
+      edge="(send|recv) edge '[^']+' \\(instruction [0-9]+, (micro-batch [0-9]+|once a step)\\) (to|from) rank $2 "
+      where="rank [0-9]+ \\(stage [0-9]+\\) waits at step [0-9]+, instruction ([0-9]+ of train.*; $edge|0 of (save|compare),)"
+      ;;
+  esac
+  cat out err | grep -qE "$where" || failure="nothing says where a rank waited: $(cat out err | grep '^note: rank')"
 }
 case_local() { # plan, signal, victim
   local begin
@@ -91,7 +106,7 @@ case_local() { # plan, signal, victim
   wait_end "$begin" "$1"
   [ $code = 3 ] || failure="exit $code"
   named "^error: lost rank $3: "
-  waited
+  waited "$1" "$3"
   [ "$2" = KILL ] || grep -q "it is stopped" err || failure="not called stopped"
 }
 case_link() { # plan, a, b
@@ -103,12 +118,12 @@ case_link() { # plan, a, b
   namespaces_heal "$2" "$3"
   [ $code != 0 ] || failure="exit 0"
   named "^rank [0-9]+: no contact between rank $2 and rank $3 "
-  waited
+  waited "$1" "($2|$3)"
 }
 
 # ---- resuming under another plan ----
 
-other_plan() { case $1 in experts4) echo experts_data4 ;; experts_data4) echo experts4 ;; data_zero6) echo tensor2 ;; *) echo data_zero6 ;; esac; }
+other_plan() { case $1 in experts4) echo experts_data4 ;; experts_data4) echo experts4 ;; stages3) echo stages_data4 ;; stages_data4) echo stages3 ;; data_zero6) echo tensor2 ;; *) echo data_zero6 ;; esac; }
 hash_of() { grep -o '"parameters_sha256":\[[^]]*\]' "$1" | tail -n 1 | grep -o '[0-9a-f]\{64\}' | sort -u; }
 resumes() { # plan: its last checkpoint under another, against no fault at all
   local step other
@@ -153,6 +168,10 @@ for i in $(seq "$cases"); do
   n=$(ranks_of "$plan") failure='' resumed=-
   a=$((RANDOM % n)) b=$((RANDOM % (n - 1)))
   [ $b -lt $a ] || b=$((b + 1))
+  case $plan in # ranks of neighbouring stages
+    stages_data*) b=$((a ^ 2)) ;;
+    stages*) [ $a = 0 ] && b=1 || b=$((a - 1)) ;;
+  esac
   low=$((a < b ? a : b)) high=$((a < b ? b : a))
   case $((i % 3)) in
     1) fault="link $low-$high" ;;
