@@ -1,0 +1,151 @@
+/*
+ * stage_matrix.c -- runs the training step of an emitted program on ranks that
+ * are delayed at random, as threads of one process or over MPI.
+ * stage_matrix.sh links it in front of the program with --wrap=rank_main.
+ *
+ *     rank-0000 threads SEED          all ranks; a send waits for its receive
+ *     mpirun -n 4 rank-0000 mpi SEED  one rank a process
+ *
+ * Each rank prints its number and a hash of what it keeps.
+ */
+#include "runtime/exec/exec.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { STEPS = 3, DELAYED = 6, LONGEST_NS = 4000000, CHUNK = 1 << 16 };
+
+static uint64_t key;
+static _Thread_local uint64_t n_launches;
+
+static void no_memory(void *user) {
+  (void)user;
+  exit(3);
+}
+
+/* One launch of DELAYED is late. */
+static void delay(Comm *comm, const DnnInstr *instr) {
+  (void)instr;
+  uint64_t at = (uint64_t)comm->rank << 40 | n_launches++ << 1;
+  if (random_below(key, at, DELAYED) > 0) return;
+  int64_t ns = (int64_t)random_below(key, at | 1, LONGEST_NS);
+  nanosleep(&(struct timespec){.tv_nsec = ns}, NULL);
+}
+
+/* Bytes of floats near 1, which depend on the tensor and the rank. */
+static Status fill(Device *device, const DnnTensor *tensor, uint64_t number) {
+  float chunk[CHUNK / 4];
+  bool is_value = tensor->role == DNN_PARAM || tensor->role == DNN_DATA;
+  if (!is_value || tensor->offset < 0 || tensor->dtype != DNN_f32)
+    return STATUS_OK;
+  for (int64_t at = 0; at < tensor->bytes; at += CHUNK) {
+    int64_t n = tensor->bytes - at < CHUNK ? tensor->bytes - at : CHUNK;
+    for (int i = 0; i < CHUNK / 4; i++)
+      chunk[i] = (float)random_below(number, (uint64_t)(at + i), 1000) * 1e-3f;
+    TRY(device->write(device, tensor->offset + at, chunk, n));
+  }
+  return STATUS_OK;
+}
+
+static Status print_hash(const DnnProgram *program, Device *device, int rank) {
+  unsigned char chunk[CHUNK];
+  uint64_t hash = 1469598103934665603u;
+  for (int64_t at = 0; at < program->persistent_bytes; at += CHUNK) {
+    int64_t left = program->persistent_bytes - at;
+    int64_t n = left < CHUNK ? left : CHUNK;
+    TRY(device->read(device, at, chunk, n));
+    for (int64_t i = 0; i < n; i++) hash = (hash ^ chunk[i]) * 1099511628211u;
+  }
+  printf("rank %d: %016llx\n", rank, (unsigned long long)hash);
+  return STATUS_OK;
+}
+
+static Status run_rank(const DnnBundle *bundle, Arena *arena, Comm *comm) {
+  const DnnProgram *program = bundle_program(bundle, comm->rank);
+  const DnnEntryPoint *train = &program->entry_points[0];
+  FlightRecorder recorder = {0};
+  Device *device;
+  recorder_open(&recorder, comm->rank, comm->local_rank);
+  comm->recorder = &recorder;
+  comm->computed = delay;
+  TRY(device_create(program->target, arena, &device));
+  device->rank = comm->rank;
+  TRY(device->open(device, program, comm->local_rank));
+  for (int i = 0; i < program->n_tensors; i++)
+    TRY(fill(device, &program->tensors[i], 1000 + (uint64_t)i));
+  for (int i = 0; i < train->n_tensors; i++)
+    TRY(fill(device, &train->tensors[i], 2000 + (uint64_t)i));
+  Exec *exec = exec_create(arena, program, device, comm, &recorder);
+  for (int t = 1; t <= STEPS; t++) TRY(exec_run(exec, train, t));
+  TRY(print_hash(program, device, comm->rank));
+  device->close(device);
+  return STATUS_OK;
+}
+
+typedef struct Rank {
+  const DnnBundle *bundle;
+  Comm *comm;
+  int code;
+} Rank;
+
+static void *rank_thread(void *user) {
+  Rank *rank = user;
+  Memory *memory = memory_create(no_memory, NULL);
+  Status status = run_rank(rank->bundle, arena_create(memory), rank->comm);
+  rank->code = status.code == STATUS_ok ? 0 : 3;
+  if (rank->code)
+    fprintf(stderr, "rank %d: %s\n", rank->comm->rank, status.message);
+  rank->comm->close(rank->comm);
+  memory_destroy(memory);
+  return NULL;
+}
+
+static int run_threads(const DnnBundle *bundle, Arena *arena) {
+  enum { MOST = 64 };
+  pthread_t threads[MOST];
+  Rank ranks[MOST];
+  Comm *comms;
+  int code = 0;
+  LocalOptions options = {
+      .seed = key, .rendezvous = true, .latency_ns = 1000, .jitter_ns = 100000};
+  if (bundle->world > MOST ||
+      comm_local_create(arena, bundle->world, &options, &comms).code !=
+          STATUS_ok)
+    return 3;
+  for (int r = 0; r < bundle->world; r++) {
+    ranks[r] = (Rank){.bundle = bundle, .comm = &comms[r]};
+    pthread_create(&threads[r], NULL, rank_thread, &ranks[r]);
+  }
+  for (int r = 0; r < bundle->world; r++) {
+    pthread_join(threads[r], NULL);
+    code |= ranks[r].code;
+  }
+  return code;
+}
+
+static int run_process(const DnnBundle *bundle, Arena *arena) {
+  Comm *comm;
+  Status status = comm_create(arena, 60, &comm);
+  if (status.code != STATUS_ok) {
+    fprintf(stderr, "%s\n", status.message);
+    return 3;
+  }
+  Rank rank = {.bundle = bundle, .comm = comm};
+  rank_thread(&rank);
+  return rank.code;
+}
+
+int __wrap_rank_main(int argc, char **argv, const DnnBundle *bundle);
+int __wrap_rank_main(int argc, char **argv, const DnnBundle *bundle) {
+  if (argc != 3) return 2;
+  key = strtoull(argv[2], NULL, 10);
+  Memory *memory = memory_create(no_memory, NULL);
+  Arena *arena = arena_create(memory);
+  bool are_threads = strcmp(argv[1], "threads") == 0;
+  int code = (are_threads ? run_threads : run_process)(bundle, arena);
+  memory_destroy(memory);
+  return code;
+}

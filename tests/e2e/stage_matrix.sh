@@ -1,0 +1,72 @@
+#!/bin/bash
+# Every schedule ends on 2 and 4 stages, for each number of micro-batches up to
+# twice as many: on threads whose sends wait for their receives, and over MPI,
+# with ranks that are delayed at random, and with equal results.  A fourth of
+# the cases send messages of 4 MB.
+#   stage_matrix.sh DNNC [CASES [SEED [FIRST]]]   6 cases by default, 48 for all
+# A seed has an order of all cases, which begins anew after 48; `48 1 25` goes on
+# with case 25.  A case takes about 4 s, and each run has a limit of 60 s.
+. "$(dirname "$0")/lib.sh"
+cases=${2:-6} seed=${3:-1} first=${4:-1}
+export OMP_NUM_THREADS=1 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+limit=60
+has_mpi && mpi=yes || mpi=no
+
+# A compiler that links the harness in front of a program.
+real=$(command -v "${CC:-cc}")
+"$real" -std=gnu11 -O1 -D_GNU_SOURCE -I"$root" -c -o matrix.o "$root/tests/e2e/stage_matrix.c" ||
+  fail "cannot compile the harness"
+cat >matrix-cc <<END
+#!/bin/sh
+case " \$* " in
+*libdnnrank.a*) exec "$real" -Wl,--wrap=rank_main "$work/matrix.o" "\$@" ;;
+esac
+exec "$real" "\$@"
+END
+chmod +x matrix-cc
+
+# Lines "schedule p m", in the order of a round of the seed.
+combinations() { # round
+  local schedule p m
+  for schedule in $(schedules); do
+    for p in 2 4; do
+      for m in $(seq $((2 * p))); do echo "$schedule $p $m"; done
+    done
+  done | shuf --random-source=<(yes "$seed $1")
+}
+schedules() { "$dnnc" list schedules | awk 'NF > 1 && $1 ~ /^[a-z0-9]+$/ { print $1 }'; }
+
+# run NAME COMMAND...: ends in time, and every rank says what it has.
+run() {
+  local name=$1
+  shift
+  timeout -k 5 $limit "$@" >"$name.out" 2>"$name.err" </dev/null ||
+    { cat "$name.err"; fail "case $i, $what, $name: exit $?"; }
+  sort -o "$name.out" "$name.out"
+  [ "$(grep -c '^rank' "$name.out")" = "$p" ] || fail "case $i, $what, $name: a rank is silent"
+}
+
+runs=0 large=0 begin=$(date +%s)
+for i in $(seq "$first" "$cases"); do
+  round=$(((i - 1) / 48)) at=$(((i - 1) % 48 + 1))
+  read -r schedule p m < <(combinations $round | sed -n "${at}p")
+  sizes="B=$m C=16" bytes=64
+  [ $((i % 4)) = 0 ] && sizes="B=$((4 * m)) C=262144" bytes=4194304
+  what="$schedule, $p stages, $m micro-batches, messages of $bytes bytes"
+  {
+    printf 'mesh { pipe = %d }\nplan {\n  schedule = %s\n  microbatches = %d\n' "$p" "$schedule" "$m"
+    for k in $(seq 0 $((p - 2))); do printf '  cut after unit[%d]\n' "$k"; done
+    echo '}'
+  } >case.plan
+  # shellcheck disable=SC2086 # sizes are words
+  CC=$work/matrix-cc "$dnnc" build "$root/tests/e2e/stage_matrix.dnn" $sizes L=$p --plan case.plan \
+    --quiet -o case 2>err || { cat err; fail "case $i, $what: not built"; }
+  run threads case/rank-0000 threads $i
+  runs=$((runs + 1)) large=$((large + (bytes > 64)))
+  [ $mpi = no ] && continue
+  run mpi mpirun --oversubscribe --bind-to none -n "$p" case/rank-0000 mpi $i
+  runs=$((runs + 1)) large=$((large + (bytes > 64)))
+  cmp -s threads.out mpi.out || { diff threads.out mpi.out; fail "case $i, $what: other results"; }
+done
+echo "cases $first to $cases of seed $seed: $runs runs end, $large with 4 MB, in $(($(date +%s) - begin)) s"
+[ $mpi = yes ] || skip "over MPI: needs mpirun"
