@@ -4,6 +4,8 @@
  */
 #include "driver/internal.h"
 
+#include <string.h>
+
 static BufferAssignment *assign(const Compilation *c, const Plan *plan,
                                 const ProgramStage *stage,
                                 const PersistentBuffers *persistent) {
@@ -21,6 +23,34 @@ static void add_stages(PersistentBuffers *persistent, Arena *arena,
     add(persistent, arena, entry->stages.data[s].graph, target);
 }
 
+static bool has_stage(const RankProgram *program, int number) {
+  const EntryPoint *entry = &program->entry_points[0];
+  for (int s = 0; s < entry->stages.n; s++)
+    if (entry->stages.data[s].number == number) return true;
+  return false;
+}
+
+/* The training graph as far as its inputs belong to stages of the program, or
+ * to none. */
+static const Graph *own_training(const Compilation *c,
+                                 const RankProgram *program) {
+  Arena *arena = c->module->arena;
+  const Graph *train = c->model->train;
+  StageFault fault;
+  if (!c->plan || c->plan->stages.n <= 1) return train;
+  const uint16_t *stages =
+      stage_labels(arena, train, c->plan->stage_of, &fault);
+  ASSERT(stages);
+  Graph *own = arena_copy(arena, train, sizeof *train);
+  memset(&own->inputs, 0, sizeof own->inputs);
+  for (int i = 0; i < train->inputs.n; i++) {
+    int stage = stages[train->inputs.data[i].value.node];
+    if (stage == 0 || has_stage(program, stage - 1))
+      vec_push(arena, &own->inputs, train->inputs.data[i]);
+  }
+  return own;
+}
+
 /* Decode caches come last: see PersistentBuffers.  A bundle that reads a
  * checkpoint has all buffers that training has, used or not. */
 static void add_persistent(Compilation *c, RankProgram *program) {
@@ -32,7 +62,7 @@ static void add_persistent(Compilation *c, RankProgram *program) {
     add_stages(persistent, arena, &program->entry_points[i], target,
                persistent_buffers_add);
   if (reads_checkpoint && c->model->train)
-    persistent_buffers_add(persistent, arena, c->model->train, target);
+    persistent_buffers_add(persistent, arena, own_training(c, program), target);
   for (int i = 0; i < program->n_entry_points; i++)
     add_stages(persistent, arena, &program->entry_points[i], target,
                persistent_buffers_add_caches);

@@ -9,7 +9,8 @@
  *
  * Where parameters are sharded, the caches are as the lines of the plan about
  * their dims say, but for the batch: heads that are sharded have sharded keys
- * and values.
+ * and values.  Where the plan has stages, the stage that computes keys and
+ * values has their cache, in all three entry points.
  */
 #include "driver/internal.h"
 
@@ -26,9 +27,12 @@ static bool split_decode(const Compilation *c, DecodeGraphs *out) {
 
 static DecodeFinish finish_decode(const Compilation *c,
                                   const DecodeGraphs *graphs,
-                                  const PassResult *decode) {
+                                  const StageGraphs *decode) {
   PassContext ctx = driver_pass_context(c, NULL);
-  DecodeFinish finish = decode_finish(&ctx, c->model->prefill, graphs, decode);
+  CompiledDecode compiled = {decode->graphs.data, decode->graphs.n,
+                             decode->decode_init};
+  DecodeFinish finish =
+      decode_finish(&ctx, c->model->prefill, graphs, &compiled);
   arena_destroy(ctx.scratch);
   return finish;
 }
@@ -37,11 +41,8 @@ bool driver_add_decoding(Compilation *c) {
   Purpose purpose = c->options->purpose;
   bool is_wanted = purpose == PURPOSE_train || purpose == PURPOSE_sample;
   DecodeGraphs graphs;
-  PassResult decode;
+  StageGraphs decode;
   if (!is_wanted || !c->model->prefill) return true;
-  bool has_stages = c->plan && c->plan->stages.n > 1;
-  if (has_stages && purpose == PURPOSE_train) return true;
-  if (!driver_has_one_stage(c, "sampling with several stages")) return false;
   if (c->options->has_whole_windows || !split_decode(c, &graphs))
     return driver_add_entry_point(c, ENTRY_prefill);
   if (!driver_add_graph(c, ENTRY_decode, graphs.step, &decode)) return false;
@@ -56,8 +57,8 @@ Graph *driver_graph(const Compilation *c, EntryPointId id) {
     return driver_model_graph(c->model, id);
   if (!c->model->prefill || !split_decode(c, &graphs)) return NULL;
   if (id == ENTRY_decode) return graphs.step;
-  PassResult decode;
-  return driver_compile_graph(c, ENTRY_decode, graphs.step, 0, &decode)
+  StageGraphs decode;
+  return driver_compile_stages(c, ENTRY_decode, graphs.step, 0, &decode)
              ? finish_decode(c, &graphs, &decode).decode_init
              : NULL;
 }

@@ -102,6 +102,14 @@ typedef struct EntryPointInfo {
 
 const EntryPointInfo *entry_point_info(EntryPointId id);
 
+/* The result of the passes under a plan: one graph, or those of its stages. */
+typedef struct StageGraphs {
+  VEC(Graph *) graphs; /* by stage */
+  /* The cut that the graphs come from.  One graph has no edges. */
+  StageCut cut;
+  Graph *decode_init; /* as in PassResult */
+} StageGraphs;
+
 typedef struct Compilation {
   Module *module;
   const CompileOptions *options;
@@ -116,9 +124,10 @@ typedef struct Compilation {
   BuildTarget target;
   int ranks; /* ranks of the bundle */
   VEC(ProgramClass)
-  classes;              /* in the order of their ranks; none: nothing is
-                           compiled yet */
-  const Graph *trained; /* final graph of training, once it is compiled */
+  classes;                    /* in the order of their ranks; none: nothing is
+                                 compiled yet */
+  const Graph *trained;       /* final graph of training, once it is compiled */
+  StageGraphs trained_stages; /* those of its stages instead, if it has some */
   char model_hash[33];
 } Compilation;
 
@@ -224,13 +233,6 @@ Graph *driver_graph(const Compilation *c, EntryPointId id);
  * NULL after mistakes, one of which is a plan with stages. */
 Graph *driver_run_passes(const Compilation *c, EntryPointId id, Graph *graph,
                          int end);
-/* The result of the passes under a plan: one graph, or those of its stages. */
-typedef struct StageGraphs {
-  VEC(Graph *) graphs; /* by stage */
-  /* The cut that the graphs come from.  One graph has no edges. */
-  StageCut cut;
-  Graph *decode_init; /* as in PassResult */
-} StageGraphs;
 /* Runs all passes over that graph, or its rows before `end`, if that is not 0.
  * Up to `partition` there is one graph for all stages.  Returns false after
  * mistakes. */

@@ -105,9 +105,9 @@ PassRun driver_pass_run(const Compilation *c, EntryPointId id, int end);
  * and the purpose wants it.  False after mistakes. */
 bool driver_add_entry_point(Compilation *c, EntryPointId id);
 /* Adds an entry point from this graph; NULL adds none.  `out` has the graphs
- * after the last pass. */
+ * after the last pass; it may be NULL. */
 bool driver_add_graph(Compilation *c, EntryPointId id, Graph *graph,
-                      PassResult *out);
+                      StageGraphs *out);
 /* Compiles training without adding it where other entry points need to know
  * which averages of parameters it stores. */
 bool driver_compile_averages(Compilation *c);

@@ -24,14 +24,18 @@ static Graph *with_averages_of(const Compilation *c, Graph *graph,
 /* Other entry points than training read averages where training stores them:
  * each stage those of its own parameters. */
 static Graph *with_averages(const Compilation *c, Graph *graph) {
-  if (!has_stages(c)) return with_averages_of(c, graph, c->trained);
-  for (int i = 0; i < c->classes.n; i++) {
-    const EntryPoint *train =
-        rank_program_find(&c->classes.data[i].program, ENTRY_train);
-    for (int s = 0; train && s < train->stages.n; s++)
-      graph = with_averages_of(c, graph, train->stages.data[s].graph);
-  }
-  return graph;
+  const StageGraphs *stages = &c->trained_stages;
+  for (int s = 0; s < stages->graphs.n; s++)
+    graph = with_averages_of(c, graph, stages->graphs.data[s]);
+  return with_averages_of(c, graph, c->trained);
+}
+
+/* Notes the final graphs of training. */
+static void note_trained(Compilation *c, const StageGraphs *graphs) {
+  if (has_stages(c))
+    c->trained_stages = *graphs;
+  else
+    c->trained = graphs->graphs.data[0];
 }
 
 /* ---- programs ---- */
@@ -94,13 +98,11 @@ bool driver_stage_entries(const Compilation *c, EntryPointId id,
 }
 
 /* Adds the entry point of each class of ranks. */
-static bool add_stage_graphs(Compilation *c, EntryPointId id, Graph *graph) {
+static bool add_stage_graphs(Compilation *c, EntryPointId id,
+                             const StageGraphs *graphs) {
   Arena *arena = c->module->arena;
-  StageGraphs graphs;
   StageEntries made;
-  if (!driver_compile_stages(c, id, graph, 0, &graphs) ||
-      !driver_stage_entries(c, id, &graphs, &made))
-    return false;
+  if (!driver_stage_entries(c, id, graphs, &made)) return false;
   while (c->classes.n < made.n)
     vec_push(arena, &c->classes,
              (ProgramClass){.first_rank = made.first_rank[c->classes.n],
@@ -113,17 +115,17 @@ static bool add_stage_graphs(Compilation *c, EntryPointId id, Graph *graph) {
 }
 
 bool driver_add_graph(Compilation *c, EntryPointId id, Graph *graph,
-                      PassResult *out) {
-  PassResult result = {0};
+                      StageGraphs *out) {
+  StageGraphs graphs;
   if (!graph) return true;
-  if (has_stages(c)) return add_stage_graphs(c, id, with_averages(c, graph));
-  if (!driver_compile_graph(c, id, with_averages(c, graph), 0, &result))
+  if (!driver_compile_stages(c, id, with_averages(c, graph), 0, &graphs))
     return false;
-  if (id == ENTRY_train) c->trained = result.graph;
+  if (out) *out = graphs;
+  if (id == ENTRY_train) note_trained(c, &graphs);
+  if (has_stages(c)) return add_stage_graphs(c, id, &graphs);
   RankProgram *program = driver_program(c);
   program->entry_points[program->n_entry_points++] =
-      driver_entry_point(c, id, result.graph);
-  if (out) *out = result;
+      driver_entry_point(c, id, graphs.graphs.data[0]);
   return true;
 }
 
@@ -139,13 +141,14 @@ bool driver_add_entry_point(Compilation *c, EntryPointId id) {
 
 bool driver_compile_averages(Compilation *c) {
   const Model *model = c->model;
-  PassResult result;
+  StageGraphs graphs;
   bool adds_training = serves(c, ENTRY_train);
   if (adds_training || !model->has_train || model->settings.ema == 0)
     return true;
-  bool is_good = driver_compile_graph(c, ENTRY_train, model->train, 0, &result);
-  c->trained = result.graph;
-  return is_good;
+  if (!driver_compile_stages(c, ENTRY_train, model->train, 0, &graphs))
+    return false;
+  note_trained(c, &graphs);
+  return true;
 }
 
 void driver_add_plain(Compilation *c) {

@@ -10,11 +10,12 @@
  *     %4 = dot %2, %9         "block[1].q"    stage 1
  *     %5 = mean %4            "loss"          stage 1: what it reads
  *
- * A node has the stage of the line that names its path.  If no line does, it
- * has the lowest stage of its readers, or without readers in a stage the
- * highest of its operands.  A parameter or state has the lowest stage of its
- * readers then. A node that depends on data, step, seed and constants alone has
- * no stage: each stage that reads it computes it again.
+ * A node that has a stage keeps it.  Another one has the stage of the line that
+ * names its path.  If no line does, it has the lowest stage of its readers, or
+ * without readers in a stage the highest of its operands.  A parameter or state
+ * has the lowest stage of its readers then. A node that depends on data, step,
+ * seed and constants alone has no stage: each stage that reads it computes it
+ * again.
  *
  * Values go up in stage numbers, but for parameters and states, which are sent
  * once a step.
@@ -58,7 +59,10 @@ static void label_names(Labels *l) {
     for (int i = 0; i < node->n_inputs; i++)
       is_trained |= l->is_trained[node->inputs[i].node];
     l->is_trained[id] = is_trained;
-    if (is_trained) l->stage[id] = named_stage(l->stage_of, l->graph, id);
+    if (node->stage)
+      l->stage[id] = node->stage;
+    else if (is_trained)
+      l->stage[id] = named_stage(l->stage_of, l->graph, id);
   }
 }
 

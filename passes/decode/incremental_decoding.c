@@ -724,32 +724,47 @@ bool decode_split(PassContext *ctx, const Graph *net, DecodeGraphs *out,
   return true;
 }
 
-/* Returns the type that the compiled step gives a decode cache. */
-static const Type *cache_type(const Graph *compiled, const DecodeCache *cache) {
-  const GraphInput *input =
-      graph_find_input(compiled, ROLE_decode_cache, cache->path);
+/* Finds a cache as the compiled decode graph reads it. */
+static FilledCache find_cache(const CompiledDecode *compiled, Name path,
+                              const Type **out_type) {
+  const GraphInput *input = NULL;
+  int s = -1;
+  while (!input && ++s < compiled->n_graphs)
+    input = graph_find_input(compiled->graphs[s], ROLE_decode_cache, path);
   ASSERT(input);
-  return graph_type(compiled, input->value);
+  *out_type = graph_type(compiled->graphs[s], input->value);
+  return (FilledCache){path, (*out_type)->dtype,
+                       compiled->n_graphs > 1 ? s + 1 : 0};
+}
+
+/* Lets the net fill a cache of this type. */
+static void fill_in_prefill(Rewrite *rewrite, Value value,
+                            const FilledCache *cache, const Type *type) {
+  Graph *prefill = rewrite->to;
+  rewrite_at(rewrite, value.node);
+  Value now = rewrite_get(rewrite, value);
+  prefill->stage = cache->stage;
+  graph_input(prefill, ROLE_decode_cache, cache->path, type);
+  prefill->stage = 0;
+  graph_output(prefill, ROLE_decode_cache, cache->path,
+               graph_cast(prefill, now, cache->dtype));
 }
 
 DecodeFinish decode_finish(PassContext *ctx, const Graph *net,
-                           const DecodeGraphs *graphs, const PassResult *step) {
+                           const DecodeGraphs *graphs,
+                           const CompiledDecode *compiled) {
   Rewrite rewrite = rewrite_begin(ctx, net);
   for (int id = 0; id < net->nodes.n; id++) rewrite_copy(&rewrite, id);
-  Graph *prefill = rewrite_end(&rewrite), *init = step->decode_init;
+  Graph *prefill = rewrite_end(&rewrite), *init = compiled->decode_init;
   if (!init && graphs->has_carries) init = graph_like(net);
   for (int i = 0; i < graphs->n_caches; i++) {
     const DecodeCache *cache = &graphs->caches[i];
-    const Type *type = cache_type(step->graph, cache);
+    const Type *type;
+    FilledCache filled = find_cache(compiled, cache->path, &type);
     if (cache->is_carry)
-      weight_precompute_add(ctx, init, net, cache->value, cache->path,
-                            type->dtype);
-    if (graphs->has_carries) continue;
-    rewrite_at(&rewrite, cache->value.node);
-    Value value = rewrite_get(&rewrite, cache->value);
-    graph_input(prefill, ROLE_decode_cache, cache->path, type);
-    graph_output(prefill, ROLE_decode_cache, cache->path,
-                 graph_cast(prefill, value, type->dtype));
+      weight_precompute_add(ctx, init, net, cache->value, &filled);
+    if (!graphs->has_carries)
+      fill_in_prefill(&rewrite, cache->value, &filled, type);
   }
   return (DecodeFinish){prefill, init};
 }

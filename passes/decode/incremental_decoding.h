@@ -33,14 +33,22 @@ typedef struct DecodeGraphs {
  * not allow it, and `out_why` says which value prevents it. */
 bool decode_split(PassContext *ctx, const Graph *net, DecodeGraphs *out,
                   Text *out_why);
+/* The result of all passes for the decode graph: one graph, or those of its
+ * stages. */
+typedef struct CompiledDecode {
+  Graph *const *graphs; /* by stage */
+  int n_graphs;
+  Graph *decode_init; /* as in PassResult */
+} CompiledDecode;
 /* `prefill` is the net, which without carries fills the caches too, in the
  * dtypes in which the decode graph reads them.  `decode_init` fills the other
- * caches before the first token: those of `step`, the result of all passes for
- * the decode graph, then the carries; NULL means none. */
+ * caches before the first token: those of the compiled graph, then the carries;
+ * NULL means none.  In both a cache has the stage that decode reads it in. */
 typedef struct DecodeFinish {
   Graph *prefill, *decode_init;
 } DecodeFinish;
 DecodeFinish decode_finish(PassContext *ctx, const Graph *net,
-                           const DecodeGraphs *graphs, const PassResult *step);
+                           const DecodeGraphs *graphs,
+                           const CompiledDecode *compiled);
 
 #endif

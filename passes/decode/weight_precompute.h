@@ -7,9 +7,16 @@
 
 #include "passes/passes.h"
 
-/* Appends to `init` what computes `value` of `from`, cast to `dtype`, and the
- * persistent buffer of ROLE_decode_cache that stores it. */
+/* A persistent buffer of ROLE_decode_cache that an entry point fills. */
+typedef struct FilledCache {
+  Name path;
+  DType dtype;
+  uint16_t stage; /* that has it, as in Node */
+} FilledCache;
+
+/* Appends to `init` what computes `value` of `from`, cast to the dtype of the
+ * cache, and the cache that stores it. */
 void weight_precompute_add(PassContext *ctx, Graph *init, const Graph *from,
-                           Value value, Name path, DType dtype);
+                           Value value, const FilledCache *cache);
 
 #endif

@@ -3,7 +3,9 @@
  *
  * The logits at the last token of the text decide the next one.  Random numbers
  * follow from the seed and the token position, so the same model writes the
- * same text again.  All ranks run the entry point, rank 0 chooses.
+ * same text again.  All ranks run the entry point, the first one that has the
+ * logits chooses.  Of several stages the first may have the tokens and the last
+ * the logits, so what all ranks decide alike follows from the programs of all.
  *
  * Two entry points can compute the logits.  `prefill` is the net over its
  * window of T tokens.  `decode`, where the compiler could make one, is the net
@@ -27,14 +29,21 @@
 #include <stdlib.h>
 #include <string.h>
 
+typedef struct Choice {
+  int32_t token;
+  double logprob; /* with --json */
+} Choice;
+
 typedef struct Sampling {
   Run *run;
   Arena *arena; /* of the current text */
   Vocabulary *vocabulary;
-  const DnnTensor *input, *result; /* of the full window */
-  const DnnTensor *token, *position,
-      *logit; /* of `decode`; position: or NULL */
+  /* Tensors of this rank; those that it does not have are NULL. */
+  const DnnTensor *input, *result;           /* of the full window */
+  const DnnTensor *token, *position, *logit; /* of `decode` */
   const DnnEntryPoint *decode, *decode_init; /* or NULL */
+  int chooser;                               /* rank that has the logits */
+  bool has_positions; /* `decode` reads the position, on some rank */
   int64_t window, n_logits, n_choices;
   int32_t *tokens; /* the full input */
   int32_t *text;   /* all tokens so far */
@@ -42,7 +51,7 @@ typedef struct Sampling {
   int64_t n_cached; /* tokens whose keys and values are in the decode caches */
   int64_t prefill_at; /* so many tokens cost as much as a window */
   float *logits, *sorted;
-  double temperature, logprob; /* of the last choice */
+  double temperature;
   int64_t top_k;
   uint64_t key;
 } Sampling;
@@ -79,6 +88,14 @@ static double cost_of(const DnnEntryPoint *entry) {
   return cost;
 }
 
+/* The programs of all ranks run it one after the other. */
+static double cost_of_all(const DnnBundle *bundle, EntryPointId id) {
+  double cost = 0;
+  for (int32_t i = 0; i < bundle->n_programs; i++)
+    cost += cost_of(program_entry_point(&bundle->programs[i], id));
+  return cost;
+}
+
 static const DnnTensor *find_data(const DnnEntryPoint *entry,
                                   const char *path) {
   for (int32_t i = 0; i < entry->n_tensors; i++)
@@ -88,20 +105,42 @@ static const DnnTensor *find_data(const DnnEntryPoint *entry,
   return NULL;
 }
 
-static void prepare_decode(Sampling *s) {
+static bool reads_position(const DnnBundle *bundle) {
+  for (int32_t i = 0; i < bundle->n_programs; i++)
+    if (find_data(program_entry_point(&bundle->programs[i], ENTRY_decode),
+                  DNN_POSITION))
+      return true;
+  return false;
+}
+
+static void prepare_decode(Sampling *s, const DnnTensor *input) {
+  const DnnBundle *bundle = s->run->bundle;
   const DnnEntryPoint *decode =
       program_entry_point(s->run->program, ENTRY_decode);
   if (!decode || s->run->options.whole_windows) return;
-  s->token = find_data(decode, s->input->path);
+  s->token = find_data(decode, input->path);
   s->position = find_data(decode, DNN_POSITION);
+  s->has_positions = reads_position(bundle);
   s->logit = program_tensor(s->run->program, decode, DNN_RESULT);
-  ASSERT(s->token && s->logit);
   s->decode = decode;
   s->decode_init = program_entry_point(s->run->program, ENTRY_decode_init);
-  double each = cost_of(decode);
+  double each = cost_of_all(bundle, ENTRY_decode);
   s->prefill_at = INT64_MAX;
   if (s->run->program->sample->fills_caches && each > 0)
-    s->prefill_at = (int64_t)(cost_of(s->run->prefill) / each);
+    s->prefill_at = (int64_t)(cost_of_all(bundle, ENTRY_prefill) / each);
+}
+
+/* Finds a tensor of `prefill` in the program of the first rank that has it. */
+static const DnnTensor *find_anywhere(const DnnBundle *bundle, DnnRole role,
+                                      int *out_rank) {
+  for (int i = 0; i < bundle->n_rows; i++) {
+    const DnnProgram *program = &bundle->programs[bundle->rows[i].program];
+    const DnnTensor *tensor = program_tensor(
+        program, program_entry_point(program, ENTRY_prefill), role);
+    *out_rank = bundle->rows[i].first;
+    if (tensor) return tensor;
+  }
+  return NULL;
 }
 
 static Status prepare_sampling(Run *run, Sampling *out) {
@@ -112,7 +151,10 @@ static Status prepare_sampling(Run *run, Sampling *out) {
       .result = program_tensor(run->program, run->prefill, DNN_RESULT),
       .temperature = sample->temperature,
       .top_k = sample->top_k};
-  const DnnTensor *in = out->input, *result = out->result;
+  int reader;
+  const DnnTensor *in = find_anywhere(run->bundle, DNN_DATA, &reader);
+  const DnnTensor *result =
+      find_anywhere(run->bundle, DNN_RESULT, &out->chooser);
   if (!in || !result || in->rank != 2 || result->rank != 3 ||
       in->dtype != DNN_i32 || result->dtype != DNN_f32 ||
       tensor_local_elements(result) != tensor_elements(result))
@@ -126,7 +168,7 @@ static Status prepare_sampling(Run *run, Sampling *out) {
   out->tokens = ARENA_ARRAY(run->arena, int32_t, tensor_local_elements(in));
   out->logits = ARENA_ARRAY(run->arena, float, out->n_logits);
   out->sorted = ARENA_ARRAY(run->arena, float, out->n_logits);
-  prepare_decode(out);
+  prepare_decode(out, in);
   return STATUS_OK;
 }
 
@@ -148,19 +190,32 @@ static Status read_prompt(Sampling *s, const char *prompt, int64_t count) {
 
 /* ---- logits ---- */
 
+/* Reads a row of the logits that this rank has. */
+static Status read_row(Sampling *s, const DnnTensor *logits, int64_t row) {
+  Device *device = s->run->device;
+  int64_t bytes = (int64_t)sizeof(float) * s->n_logits;
+  if (!logits) return STATUS_OK;
+  return device->read(device, logits->offset + row * bytes, s->logits, bytes);
+}
+
+/* Writes an input that this rank has. */
+static Status write_input(Sampling *s, const DnnTensor *input,
+                          const int32_t *values) {
+  Device *device = s->run->device;
+  if (!input) return STATUS_OK;
+  return device->write(device, input->offset, values,
+                       tensor_local_elements(input) * (int64_t)sizeof *values);
+}
+
 /* The window that ends with the last token. */
 static Status look_at_window(Sampling *s) {
-  Device *device = s->run->device;
   int64_t n = s->n_text, begin = n > s->window ? n - s->window : 0;
   for (int64_t i = begin; i < n; i++) s->tokens[i - begin] = s->text[i];
-  int64_t bytes = tensor_local_elements(s->input) * (int64_t)sizeof(int32_t);
-  TRY(device->write(device, s->input->offset, s->tokens, bytes));
+  TRY(write_input(s, s->input, s->tokens));
   TRY(states_fill_batch_rows(s->run, s->run->prefill, false));
   TRY(exec_run(s->run->exec, s->run->prefill, n));
   if (s->run->program->sample->fills_caches && begin == 0) s->n_cached = n;
-  int64_t row = (int64_t)sizeof(float) * s->n_logits;
-  return device->read(device, s->result->offset + (n - begin - 1) * row,
-                      s->logits, row);
+  return read_row(s, s->result, n - begin - 1);
 }
 
 /* The decode caches hold no token yet. */
@@ -173,12 +228,9 @@ static Status begin_text(Sampling *s) {
 
 /* One token position, the first that is not in the decode caches. */
 static Status decode_token(Sampling *s) {
-  Device *device = s->run->device;
   int32_t position = (int32_t)s->n_cached;
-  TRY(device->write(device, s->token->offset, &s->text[position],
-                    sizeof(int32_t)));
-  if (s->position)
-    TRY(device->write(device, s->position->offset, &position, sizeof position));
+  TRY(write_input(s, s->token, &s->text[position]));
+  TRY(write_input(s, s->position, &position));
   TRY(states_fill_batch_rows(s->run, s->decode, false));
   TRY(exec_run(s->run->exec, s->decode, position + 1));
   s->n_cached++;
@@ -187,13 +239,11 @@ static Status decode_token(Sampling *s) {
 
 /* Logits after the last token. */
 static Status read_logits(Sampling *s) {
-  Device *device = s->run->device;
-  bool is_outgrown = s->n_text > s->window && s->position;
+  bool is_outgrown = s->n_text > s->window && s->has_positions;
   if (!s->decode || is_outgrown || s->n_text - s->n_cached > s->prefill_at)
     return look_at_window(s);
   while (s->n_cached < s->n_text) TRY(decode_token(s));
-  return device->read(device, s->logit->offset, s->logits,
-                      (int64_t)sizeof(float) * s->n_logits);
+  return read_row(s, s->logit, 0);
 }
 
 /* ---- choosing ---- */
@@ -248,16 +298,17 @@ static int choose_random_token(Sampling *s, int best, int64_t position) {
   return best;
 }
 
-static int choose_token(Sampling *s, int64_t position) {
+static Choice choose_token(Sampling *s, int64_t position) {
+  Choice choice = {0};
   int best = 0;
   for (int i = 1; i < s->n_choices; i++)
     if (s->logits[i] > s->logits[best]) best = i;
-  int chosen =
+  choice.token =
       s->temperature > 0 ? choose_random_token(s, best, position) : best;
   if (s->run->options.json)
-    s->logprob = (double)s->logits[chosen] - (double)s->logits[best] -
-                 log(total_weight(s, best, 1, -FLT_MAX));
-  return chosen;
+    choice.logprob = (double)s->logits[choice.token] - (double)s->logits[best] -
+                     log(total_weight(s, best, 1, -FLT_MAX));
+  return choice;
 }
 
 /* ---- writing ---- */
@@ -279,15 +330,16 @@ static Status write_text(Sampling *s, int64_t count, Text *logprobs) {
   }
   for (int64_t i = 0; i < count; i++) {
     TRY(read_logits(s));
-    int32_t next = choose_token(s, i);
-    TRY(comm->broadcast(comm, &next, sizeof next, 0));
-    s->text[s->n_text++] = next;
+    Choice next = {0};
+    if (comm->rank == s->chooser) next = choose_token(s, i);
+    TRY(comm->broadcast(comm, &next, sizeof next, s->chooser));
+    s->text[s->n_text++] = next.token;
     if (speaks) {
-      print_token(s, next);
+      print_token(s, next.token);
       fflush(stdout);
     }
     if (s->run->options.json)
-      text_printf(logprobs, "%s%.9g", i ? "," : "", s->logprob);
+      text_printf(logprobs, "%s%.9g", i ? "," : "", next.logprob);
   }
   if (speaks) fputc('\n', stdout);
   return STATUS_OK;

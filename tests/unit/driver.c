@@ -6,6 +6,8 @@
 #include "driver/driver.h"
 #include "tests/unit/values.h"
 
+#include <string.h>
+
 TestSuite(driver, .fini = modules_destroy);
 
 static const Override small[] = {{"L", "1"}, {"T", "16"}, {"C", "16"}};
@@ -107,4 +109,49 @@ Test(driver, compiles_each_stage_of_every_entry_point) {
     cr_expect_eq(stages.cut.edges.n, 0);
   }
   cr_expect_eq(driver_compile(&c, STATION_program), COMPILE_done);
+}
+
+#define TEXT_STAGES                                                            \
+  "mesh { pipe = 2 } plan { cut after block[0]; microbatches = 2 }"
+static const Source text_plan = {"text.plan", TEXT_STAGES,
+                                 sizeof TEXT_STAGES - 1};
+
+/* Returns whether a class has a buffer whose path holds these words. */
+static bool has_buffer(const ProgramClass *class, Role role, const char *path) {
+  const PersistentBuffers *all = &class->program.persistent;
+  for (int i = 0; i < all->buffers.n; i++)
+    if (all->buffers.data[i].role == role &&
+        strstr(all->buffers.data[i].path, path))
+      return true;
+  return false;
+}
+
+Test(driver, a_stage_samples_with_what_is_its_own) {
+  static const Override sizes[] = {{"L", "2"}, {"T", "16"}, {"C", "16"}};
+  Module *module = module_create();
+  CompileOptions options = {.purpose = PURPOSE_sample,
+                            .path = TEST_ROOT "/models/chargpt.dnn",
+                            .plan = text_plan.path,
+                            .found_plan = &text_plan,
+                            .overrides = sizes,
+                            .n_overrides = ARRAY_LENGTH(sizes),
+                            .verifies = true,
+                            .target = "null",
+                            .level = 2};
+  Compilation c;
+  cr_assert_eq(driver_load(module, &options, &c), COMPILE_done);
+  cr_assert_eq(driver_compile(&c, STATION_program), COMPILE_done);
+  cr_assert_eq(c.classes.n, 2);
+  for (int k = 0; k < 2; k++) {
+    const ProgramClass *class = &c.classes.data[k];
+    const char *own = k ? "block[1]." : "block[0].";
+    const char *other = k ? "block[0]." : "block[1].";
+    cr_expect(has_buffer(class, ROLE_param, own));
+    cr_expect(!has_buffer(class, ROLE_param, other));
+    cr_expect(has_buffer(class, ROLE_decode_cache, own));
+    cr_expect(!has_buffer(class, ROLE_decode_cache, other));
+    const EntryPoint *decode = rank_program_find(&class->program, ENTRY_decode);
+    cr_assert_eq(decode->edges.n, 1, "no token waits for weights");
+    cr_expect_str_eq(decode->edges.data[0].path, "block[0].add[1]");
+  }
 }

@@ -108,7 +108,8 @@ static Pair split(Module *module, const Graph *net) {
   pair.step = stepping.step;
   pair.has_carries = stepping.has_carries;
   DecodeFinish finish =
-      decode_finish(&ctx, net, &stepping, &(PassResult){.graph = pair.step});
+      decode_finish(&ctx, net, &stepping,
+                    &(CompiledDecode){.graphs = &pair.step, .n_graphs = 1});
   pair.whole = finish.prefill;
   pair.decode_init = finish.decode_init;
   cr_assert(verified(pair.whole) && verified(pair.step) &&
