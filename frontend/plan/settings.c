@@ -5,7 +5,8 @@
  *     attention = ring             Pins.attention
  *     schedule  = zb1p             "not supported yet: schedule = zb1p"
  *
- * The words that a setting accepts are rows of values.def.
+ * The words that a setting accepts are rows of values.def, schedules those of
+ * pipeline_schedules.def.
  */
 #include "frontend/elaborate/eval.h"
 #include "frontend/elaborate/match.h"
@@ -36,6 +37,14 @@ static const struct {
   const char *setting, *name, *params;
   int status;
 } values[] = {
+#define PARAMS_none   ""
+#define PARAMS_chunks "v = 2"
+#define PIPELINE_SCHEDULE(name, function, placement, args, needs, saving,      \
+                          status, meaning)                                     \
+  {"schedule", name, PARAMS_##args, status},
+#include "ir/pipeline/pipeline_schedules.def"
+#undef PARAMS_none
+#undef PARAMS_chunks
 #define PLAN_VALUE(setting, name, params, status)                              \
   {#setting, name, params, status},
 #include "frontend/plan/values.def"

@@ -113,9 +113,26 @@ typedef struct PipelineShape {
   PipelineTimes times;
 } PipelineShape;
 
+/* The stages of rank r of p. */
+typedef enum PipelinePlacement {
+  PLACEMENT_single, /* r */
+  PLACEMENT_looped, /* r, p + r, 2p + r and so on */
+} PipelinePlacement;
+
+/* The arguments that a name takes. */
+typedef enum PipelineArgs {
+  PIPELINE_ARGS_none,
+  PIPELINE_ARGS_chunks, /* v = 2: stages of each rank */
+} PipelineArgs;
+
 typedef struct PipelineSchedule {
   const char *name, *meaning;
-  bool recomputes; /* the backward pass of a stage runs its forward pass too */
+  PipelinePlacement placement;
+  PipelineArgs args;
+  bool recomputes;  /* the backward pass of a stage runs its forward pass too */
+  bool is_compiled; /* plans may name it */
+  /* Returns what it needs that the shape has not, or NULL. */
+  const char *(*needs)(Arena *arena, const PipelineShape *shape);
   void (*fill)(Arena *arena, const PipelineShape *shape, Tokens *lists);
 } PipelineSchedule;
 
@@ -123,11 +140,26 @@ int pipeline_schedule_count(void);
 const PipelineSchedule *pipeline_schedule(int index);
 /* Returns the schedule of this name.  Returns NULL if there is none. */
 const PipelineSchedule *pipeline_schedule_find(const char *name);
-/* Returns why a schedule cannot have this shape, as the end of a sentence.
- * Returns NULL if it can. */
+/* Returns why a schedule cannot have this shape: "'x' needs ...".  Returns NULL
+ * if it can. */
 const char *pipeline_schedule_refuses(Arena *arena,
                                       const PipelineSchedule *schedule,
                                       const PipelineShape *shape);
+/* A schedule as plans and commands spell it: "1f1b", "interleaved(v = 2)". */
+typedef struct PipelineSpelling {
+  const PipelineSchedule *schedule; /* NULL: no schedule has this name */
+  const char *name;
+  int chunks; /* stages of each rank */
+} PipelineSpelling;
+
+/* Reads a name with its arguments.  Returns NULL, or what is wrong with the
+ * arguments, as a sentence. */
+const char *pipeline_spelling_read(Arena *arena, const char *text,
+                                   PipelineSpelling *out);
+/* Returns a schedule with the defaults of its arguments, as one writes it. */
+const char *pipeline_schedule_call(Arena *arena,
+                                   const PipelineSchedule *schedule);
+
 /* Returns the calls of a schedule, with the edges of a chain of stages.  The
  * schedule does not refuse the shape. */
 Pipeline *pipeline_make(Arena *arena, const PipelineSchedule *schedule,

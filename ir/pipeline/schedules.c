@@ -8,11 +8,23 @@
 static const PipelineSchedule schedule_rows[] = {
 #define SAVING_keep      false
 #define SAVING_recompute true
-#define PIPELINE_SCHEDULE(name, function, saving, meaning)                     \
-  {name, meaning, SAVING_##saving, schedule_##function},
+#define STATUS_compiled  true
+#define STATUS_later     false
+#define PIPELINE_SCHEDULE(name, function, placement, args, needs, saving,      \
+                          status, meaning)                                     \
+  {name,                                                                       \
+   meaning,                                                                    \
+   PLACEMENT_##placement,                                                      \
+   PIPELINE_ARGS_##args,                                                       \
+   SAVING_##saving,                                                            \
+   STATUS_##status,                                                            \
+   schedule_needs_##needs,                                                     \
+   schedule_##function},
 #include "ir/pipeline/pipeline_schedules.def"
 #undef SAVING_keep
 #undef SAVING_recompute
+#undef STATUS_compiled
+#undef STATUS_later
 };
 
 void schedule_add(Arena *arena, Tokens *list, TokenKind kind, int stage,
@@ -35,12 +47,26 @@ const PipelineSchedule *pipeline_schedule_find(const char *name) {
   return NULL;
 }
 
+const char *schedule_needs_any(Arena *arena, const PipelineShape *shape) {
+  (void)arena;
+  (void)shape;
+  return NULL;
+}
+
 const char *pipeline_schedule_refuses(Arena *arena,
                                       const PipelineSchedule *schedule,
                                       const PipelineShape *shape) {
-  if (shape->stages == shape->ranks) return NULL;
-  return arena_printf(arena, "'%s' has one stage on each rank, not %d on %d",
-                      schedule->name, shape->stages, shape->ranks);
+  int p = shape->ranks, s = shape->stages;
+  const char *needed = NULL;
+  if (schedule->placement == PLACEMENT_single && s != p)
+    needed = arena_printf(arena, "one stage on each rank, not %d on %d", s, p);
+  else if (schedule->placement == PLACEMENT_looped && s % p != 0)
+    needed = arena_printf(
+        arena, "equally many stages on each rank, not %d on %d", s, p);
+  else
+    needed = schedule->needs(arena, shape);
+  if (!needed) return NULL;
+  return arena_printf(arena, "'%s' needs %s", schedule->name, needed);
 }
 
 Pipeline *pipeline_make(Arena *arena, const PipelineSchedule *schedule,

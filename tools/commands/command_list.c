@@ -100,7 +100,8 @@ static void list_devices_json(Text *out) {
 static void list_schedules(Text *out) {
   for (int i = 0; i < pipeline_schedule_count(); i++) {
     const PipelineSchedule *schedule = pipeline_schedule(i);
-    text_printf(out, "%-8s %s\n", schedule->name, schedule->meaning);
+    text_printf(out, "%-22s %s\n", pipeline_schedule_call(out->arena, schedule),
+                schedule->meaning);
   }
 }
 

@@ -163,10 +163,15 @@ static int check_list(Tool *tool) {
 
 /* ---- a schedule ---- */
 
-static const PipelineSchedule *find_schedule(Tool *tool) {
-  const char *name = tool->options.subject;
-  const PipelineSchedule *schedule = pipeline_schedule_find(name);
-  if (schedule) return schedule;
+static bool find_schedule(Tool *tool, PipelineSpelling *spelling) {
+  const char *wrong =
+      pipeline_spelling_read(tool->arena, tool->options.subject, spelling);
+  if (wrong) {
+    message_print("dnnc: error: %s\nhelp: it is written %s\n", wrong,
+                  pipeline_schedule_call(tool->arena, spelling->schedule));
+    return false;
+  }
+  if (spelling->schedule) return true;
   int n = pipeline_schedule_count();
   const char **names = ARENA_ARRAY(tool->arena, const char *, n);
   Text all = text_create(tool->arena);
@@ -178,13 +183,14 @@ static const PipelineSchedule *find_schedule(Tool *tool) {
                             : " and ",
                 names[i]);
   }
-  const char *nearest = text_nearest(name, names, n);
-  message_print("dnnc: error: no pipeline schedule is called '%s'\n", name);
+  const char *nearest = text_nearest(spelling->name, names, n);
+  message_print("dnnc: error: no pipeline schedule is called '%s'\n",
+                spelling->name);
   if (nearest)
     message_print("help: did you mean '%s'?\n", nearest);
   else
     message_print("help: there are %s\n", text_string(&all));
-  return NULL;
+  return false;
 }
 
 /* The simulator finds nothing that a bare list prints. */
@@ -192,25 +198,38 @@ static bool is_timed(const Options *options) {
   return options->json || options->html || !options->csv;
 }
 
-static bool read_shape(Tool *tool, PipelineShape *shape) {
-  const Options *options = &tool->options;
-  if (options->ranks < 0 || options->microbatches < 0) {
-    message_print("dnnc: error: 'dnnc schedule %s' needs --ranks and "
-                  "--microbatches\n"
-                  "help: dnnc schedule %s --ranks 4 --microbatches 8\n",
-                  options->subject, options->subject);
-    return false;
+/* Names the nearest numbers of micro-batches that the schedule can have. */
+static void help_microbatches(Tool *tool, const PipelineSpelling *spelling,
+                              const PipelineShape *shape) {
+  const char *found[2];
+  int n = 0;
+  for (int step = -1; step <= 1; step += 2) {
+    PipelineShape other = *shape;
+    do other.microbatches += step;
+    while (other.microbatches > 0 &&
+           other.microbatches < 2 * (shape->microbatches + shape->stages) &&
+           pipeline_schedule_refuses(tool->arena, spelling->schedule, &other));
+    if (other.microbatches > 0 &&
+        !pipeline_schedule_refuses(tool->arena, spelling->schedule, &other))
+      found[n++] = arena_printf(tool->arena, "%d", other.microbatches);
   }
-  if (options->ranks > MOST_CALLS ||
-      options->microbatches > MOST_CALLS / 2 / options->ranks) {
+  if (n > 0)
+    message_print("help: --microbatches %s%s%s\n", found[0],
+                  n == 2 ? " or " : "", n == 2 ? found[1] : "");
+}
+
+static bool has_good_size(const Options *options, int chunks) {
+  int64_t stages = options->ranks <= MOST_CALLS ? options->ranks * chunks : 0;
+  if (stages == 0 || stages > MOST_CALLS ||
+      options->microbatches > MOST_CALLS / 2 / stages) {
     message_print("dnnc: error: %lld ranks with %lld micro-batches make more "
                   "than the %d calls that 'dnnc schedule' lists\n",
                   (long long)options->ranks, (long long)options->microbatches,
                   MOST_CALLS);
     return false;
   }
-  if (is_timed(options) && 2 * options->ranks * options->microbatches >
-                               MOST_LOOKS / options->ranks) {
+  if (is_timed(options) &&
+      2 * stages * options->microbatches > MOST_LOOKS / options->ranks) {
     message_print(
         "dnnc: error: %lld ranks with %lld micro-batches are too many "
         "to be simulated\n"
@@ -218,10 +237,29 @@ static bool read_shape(Tool *tool, PipelineShape *shape) {
         (long long)options->ranks, (long long)options->microbatches);
     return false;
   }
-  *shape = (PipelineShape){.ranks = (int)options->ranks,
-                           .stages = (int)options->ranks,
-                           .microbatches = (int)options->microbatches};
   return true;
+}
+
+static bool read_shape(Tool *tool, const PipelineSpelling *spelling,
+                       PipelineShape *shape) {
+  const Options *options = &tool->options;
+  if (options->ranks < 0 || options->microbatches < 0) {
+    message_print("dnnc: error: 'dnnc schedule %s' needs --ranks and "
+                  "--microbatches\n"
+                  "help: dnnc schedule %s --ranks 4 --microbatches 8\n",
+                  spelling->name, spelling->name);
+    return false;
+  }
+  if (!has_good_size(options, spelling->chunks)) return false;
+  *shape = (PipelineShape){.ranks = (int)options->ranks,
+                           .stages = (int)options->ranks * spelling->chunks,
+                           .microbatches = (int)options->microbatches};
+  const char *refused =
+      pipeline_schedule_refuses(tool->arena, spelling->schedule, shape);
+  if (!refused) return true;
+  message_print("dnnc: error: %s\n", refused);
+  help_microbatches(tool, spelling, shape);
+  return false;
 }
 
 static void print_timed(Text *out, const Options *options,
@@ -229,7 +267,7 @@ static void print_timed(Text *out, const Options *options,
                         const TimedSchedule *timed) {
   if (options->json) {
     text_add(out, "{\"schedule\":");
-    text_add_json(out, schedule->name);
+    text_add_json(out, timed->name);
     text_printf(out, ",\"recomputes\":%s,",
                 schedule->recomputes ? "true" : "false");
     schedule_print_ranks_json(out, timed, shown);
@@ -257,7 +295,7 @@ static TimedSchedule time_schedule(Tool *tool, const PipelineSchedule *schedule,
                                    const Pipeline *pipeline,
                                    ScheduleTimes times) {
   if (schedule->recomputes) times.input_grad += times.forward;
-  return schedule_time(tool, schedule->name,
+  return schedule_time(tool, tool->options.subject,
                        schedule_list_make(tool->arena, pipeline, &times));
 }
 
@@ -265,10 +303,11 @@ static int print_schedule(Tool *tool) {
   const Options *options = &tool->options;
   ScheduleTimes times;
   PipelineShape shape;
-  const PipelineSchedule *schedule = find_schedule(tool);
-  if (!schedule || !read_shape(tool, &shape) ||
+  PipelineSpelling spelling;
+  if (!find_schedule(tool, &spelling) || !read_shape(tool, &spelling, &shape) ||
       !schedule_read_times(tool, &times))
     return EXIT_user;
+  const PipelineSchedule *schedule = spelling.schedule;
   shape.times =
       (PipelineTimes){times.forward, times.input_grad, times.weight_grad};
   const Pipeline *pipeline = pipeline_make(tool->arena, schedule, &shape);

@@ -22,6 +22,13 @@ static double x_of(const TimedSchedule *timed, Ps time) {
   return LEFT + (WIDTH - LEFT) * ((double)time / (double)end);
 }
 
+/* The later one of a rank's stages is, the paler. */
+static double opacity_of(const ScheduleList *list, const Token *token) {
+  int chunk = token->stage / list->n_ranks;
+  int n_chunks = list->n_stages / list->n_ranks;
+  return n_chunks > 1 ? 1 - 0.5 * chunk / (n_chunks - 1) : 1;
+}
+
 static void draw_span(Text *out, const TimedSchedule *timed,
                       const ScheduleSpan *span) {
   double begin = x_of(timed, span->begin), end = x_of(timed, span->end);
@@ -32,9 +39,13 @@ static void draw_span(Text *out, const TimedSchedule *timed,
     double x = begin + i * width;
     text_printf(out,
                 "<g class=\"b\"><rect class=\"%s\" x=\"%.2f\" y=\"%.0f\" "
-                "width=\"%.2f\" height=\"%d\"/><title>",
+                "width=\"%.2f\" height=\"%d\"",
                 colour_of(token), x, y, width > 0.6 ? width - 0.5 : width,
                 LANE);
+    if (opacity_of(timed->list, token) < 1)
+      text_printf(out, " fill-opacity=\"%.2f\"",
+                  opacity_of(timed->list, token));
+    text_add(out, "/><title>");
     token_print(out, timed->list->pipeline, token);
     text_printf(out, ": %s to %s</title>",
                 schedule_units(out->arena, span->begin),
@@ -63,7 +74,7 @@ static void draw(Text *out, const TimedSchedule *timed, int n_lanes) {
   text_add(out, "</svg>\n");
 }
 
-static void add_legend(Text *out) {
+static void add_legend(Text *out, const ScheduleList *list) {
   static const struct {
     const char *colour, *meaning;
   } rows[] = {{"t0", "forward pass"},
@@ -76,6 +87,8 @@ static void add_legend(Text *out) {
                 "<span><i class=\"key\" style=\"background:var(--%s)\"></i>"
                 "%s</span>",
                 rows[i].colour, rows[i].meaning);
+  if (list->n_stages > list->n_ranks)
+    text_add(out, "<span>paler: a later stage of the rank</span>");
   text_add(out, "</div>\n");
 }
 
@@ -115,7 +128,7 @@ void schedule_print_page(Text *out, const TimedSchedule *timed) {
               schedule_units(out->arena, timed->result.step));
   if (n_lanes < list->n_ranks)
     text_printf(out, "<p>The first %d ranks.</p>\n", n_lanes);
-  add_legend(out);
+  add_legend(out, list);
   draw(out, timed, n_lanes);
   text_add(out, "</section>\n");
   add_ranks(out, timed);

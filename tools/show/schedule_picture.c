@@ -3,6 +3,8 @@
  * rank, a character for each unit of time.
  *
  *     rank 0 |0123......aa44bb55ccddee..|
+ *
+ * Where ranks have several stages a second line says which.
  */
 #include "tools/commands/schedule.h"
 
@@ -32,15 +34,38 @@ static Ps column_time(const TimedSchedule *timed) {
   return time > 0 ? time : 1;
 }
 
+typedef char Letter(const Token *token);
+
+static char stage_of(const Token *token) {
+  return (char)('0' + token->stage % 10);
+}
+
 /* Parts of one action share its columns. */
-static void draw_span(char *line, const ScheduleSpan *span, Ps column, int n) {
+static void draw_span(char *line, const ScheduleSpan *span, Ps column, int n,
+                      Letter *letter) {
   for (int c = 0; c < n; c++) {
     Ps middle = c * column + column / 2;
     if (middle < span->begin || middle >= span->end) continue;
     Ps part =
         (middle - span->begin) * span->n_tokens / (span->end - span->begin);
-    line[c] = letter_of(&span->tokens[part]);
+    line[c] = letter(&span->tokens[part]);
   }
+}
+
+/* Returns the lines of the first ranks, one after the other, each ended. */
+static char *draw_lines(Arena *arena, const TimedSchedule *timed, Ps column,
+                        int n, int n_lines, Letter *letter) {
+  char *lines = arena_alloc(arena, (size_t)n_lines * (size_t)(n + 1));
+  for (int r = 0; r < n_lines; r++) {
+    memset(lines + r * (n + 1), '.', (size_t)n);
+    lines[r * (n + 1) + n] = '\0';
+  }
+  for (int i = 0; i < timed->spans.n; i++) {
+    const ScheduleSpan *span = &timed->spans.data[i];
+    if (span->rank < n_lines)
+      draw_span(lines + span->rank * (n + 1), span, column, n, letter);
+  }
+  return lines;
 }
 
 void schedule_print_picture(Text *out, const TimedSchedule *timed) {
@@ -48,15 +73,15 @@ void schedule_print_picture(Text *out, const TimedSchedule *timed) {
   int n = (int)((timed->result.step + column - 1) / column);
   int n_ranks = timed->list->n_ranks;
   int n_lines = n_ranks < MOST_LINES ? n_ranks : MOST_LINES;
-  char *lines = arena_alloc(out->arena, (size_t)n_lines * (size_t)(n + 1));
-  for (int r = 0; r < n_lines; r++) memset(lines + r * (n + 1), '.', (size_t)n);
-  for (int i = 0; i < timed->spans.n; i++) {
-    const ScheduleSpan *span = &timed->spans.data[i];
-    if (span->rank < n_lines)
-      draw_span(lines + span->rank * (n + 1), span, column, n);
-  }
-  for (int r = 0; r < n_lines; r++)
+  bool has_stages = timed->list->n_stages > n_ranks;
+  const char *lines =
+                 draw_lines(out->arena, timed, column, n, n_lines, letter_of),
+             *stages =
+                 draw_lines(out->arena, timed, column, n, n_lines, stage_of);
+  for (int r = 0; r < n_lines; r++) {
     text_printf(out, "rank %-4d |%s|\n", r, lines + r * (n + 1));
+    if (has_stages) text_printf(out, "   stage  |%s|\n", stages + r * (n + 1));
+  }
   if (n_lines < n_ranks)
     text_printf(out, "and %d more ranks\n", n_ranks - n_lines);
   text_printf(out,
@@ -64,4 +89,6 @@ void schedule_print_picture(Text *out, const TimedSchedule *timed) {
               "digit of its micro-batch;\na to j a backward pass, A to J the "
               "gradient of weights alone, a point waits\n",
               schedule_units(out->arena, column));
+  if (has_stages)
+    text_add(out, "below each rank: the last digits of its stages\n");
 }

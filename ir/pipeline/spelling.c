@@ -1,0 +1,93 @@
+/*
+ * spelling.c -- reads the name of a schedule and its arguments, as plans spell
+ * them.
+ *
+ *     1f1b
+ *     interleaved(v = 2)
+ */
+#include "ir/pipeline/pipeline.h"
+
+#include <ctype.h>
+#include <string.h>
+
+enum { DEFAULT_CHUNKS = 2, MOST_VALUE = 1000000 };
+
+typedef struct Speller {
+  Arena *arena;
+  const char *at;
+  const char *wrong; /* the first mistake, or NULL */
+} Speller;
+
+static void skip_spaces(Speller *s) {
+  while (isspace((unsigned char)*s->at)) s->at++;
+}
+
+static bool take(Speller *s, char c) {
+  skip_spaces(s);
+  if (*s->at != c) return false;
+  s->at++;
+  return true;
+}
+
+static void reject(Speller *s, const char *fact) {
+  if (!s->wrong) s->wrong = fact;
+}
+
+static const char *read_word(Speller *s) {
+  skip_spaces(s);
+  const char *begin = s->at;
+  while (isalnum((unsigned char)*s->at) || *s->at == '_') s->at++;
+  return arena_printf(s->arena, "%.*s", (int)(s->at - begin), begin);
+}
+
+/* An integer of at least 1. */
+static int read_value(Speller *s, const char *name) {
+  skip_spaces(s);
+  const char *begin = s->at;
+  int value = 0;
+  for (; isdigit((unsigned char)*s->at); s->at++)
+    if (value <= MOST_VALUE) value = value * 10 + (*s->at - '0');
+  if (s->at == begin || value < 1 || value > MOST_VALUE)
+    reject(s, arena_printf(s->arena, "'%s' is an integer from 1 to %d", name,
+                           MOST_VALUE));
+  return value;
+}
+
+static void read_argument(Speller *s, PipelineSpelling *out) {
+  const char *name = read_word(s);
+  bool has_name = take(s, '=');
+  bool is_chunks = out->schedule->args == PIPELINE_ARGS_chunks && has_name &&
+                   strcmp(name, "v") == 0;
+  if (is_chunks)
+    out->chunks = read_value(s, name);
+  else
+    reject(s, arena_printf(s->arena, "'%s' has no argument '%s'", out->name,
+                           name));
+}
+
+const char *pipeline_spelling_read(Arena *arena, const char *text,
+                                   PipelineSpelling *out) {
+  Speller s = {.arena = arena, .at = text};
+  *out = (PipelineSpelling){.name = read_word(&s), .chunks = 1};
+  skip_spaces(&s);
+  bool is_name = *s.at == '\0' || *s.at == '(';
+  if (!is_name) out->name = text;
+  out->schedule = is_name ? pipeline_schedule_find(out->name) : NULL;
+  if (!out->schedule) return NULL;
+  if (out->schedule->args == PIPELINE_ARGS_chunks) out->chunks = DEFAULT_CHUNKS;
+  if (take(&s, '(') && !take(&s, ')')) {
+    do read_argument(&s, out);
+    while (!s.wrong && take(&s, ','));
+    if (!take(&s, ')')) reject(&s, "a ')' is missing after the arguments");
+  }
+  skip_spaces(&s);
+  if (*s.at) reject(&s, arena_printf(arena, "'%s' follows the schedule", s.at));
+  return s.wrong;
+}
+
+const char *pipeline_schedule_call(Arena *arena,
+                                   const PipelineSchedule *schedule) {
+  if (schedule->args == PIPELINE_ARGS_chunks)
+    return arena_printf(arena, "%s(v = %d)", schedule->name, DEFAULT_CHUNKS);
+  return schedule->name;
+}
