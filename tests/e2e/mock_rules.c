@@ -2,6 +2,8 @@
  * mock_rules.c -- breaks a rule of NCCL or of the driver on the mock, in two
  * processes: "mock_rules CASE" prints for each rank what its calls returned.
  */
+#include <stdatomic.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -17,6 +19,7 @@ typedef struct Rank {
 } Rank;
 
 static NcclId ids[2];
+static _Atomic int *is_tried; /* between the ranks */
 
 static CuEnum wait_for_comm(NcclComm comm) {
   CuEnum error = NCCL_IN_PROGRESS;
@@ -104,12 +107,46 @@ static CuEnum two_roots(Rank *rank) {
   return error ? error : finish(rank);
 }
 
+/* From rank `from` to the other one, each communicator on its stream. */
+static CuEnum message(const Rank *rank, int comm, int from, size_t bytes) {
+  return rank->index == from ? ncclSend(at(rank, 0), bytes, NCCL_Uint8, !from,
+                                        rank->comms[comm], rank->streams[comm])
+                             : ncclRecv(at(rank, 0), bytes, NCCL_Uint8, from,
+                                        rank->comms[comm], rank->streams[comm]);
+}
+
 static CuEnum two_lengths(Rank *rank) {
-  CuEnum error = rank->index == 0 ? ncclSend(at(rank, 0), 100, NCCL_Uint8, 1,
-                                             rank->comms[0], rank->streams[0])
-                                  : ncclRecv(at(rank, 0), 101, NCCL_Uint8, 0,
-                                             rank->comms[0], rank->streams[0]);
+  CuEnum error = message(rank, 0, 0, rank->index == 0 ? 100 : 101);
   return error ? error : finish(rank);
+}
+
+/* Rank 1 receives when rank 0 has asked for the end of its send for a while. */
+static CuEnum unbuffered(Rank *rank) {
+  while (rank->index == 1 && !atomic_load(is_tried)) usleep(100);
+  CuEnum error = message(rank, 0, 0, 16);
+  if (error || rank->index == 1) return error ? error : finish(rank);
+  for (int i = 0; i < 100 && !error; i++)
+    if (cuStreamQuery(rank->streams[0]) != CU_NOT_READY) error = 99;
+  atomic_store(is_tried, 1);
+  return error ? error : finish(rank);
+}
+
+/* Rank 0 waits for the second message alone, which rank 1 sends when the first
+ * one has ended. */
+static CuEnum first_message(Rank *rank, int from) {
+  CuEnum error = message(rank, 0, from, 16);
+  if (!error && rank->index == 1) error = cuStreamSynchronize(rank->streams[0]);
+  if (!error) error = message(rank, 1, 1, 16);
+  if (!error) error = cuStreamSynchronize(rank->streams[1]);
+  return error ? error : finish(rank);
+}
+
+static CuEnum unwatched_send(Rank *rank) {
+  return first_message(rank, 0);
+}
+
+static CuEnum unwatched_receipt(Rank *rank) {
+  return first_message(rank, 1);
 }
 
 static CuEnum overlap(Rank *rank) {
@@ -169,6 +206,9 @@ static const struct {
     {"two_counts", two_counts, false},
     {"two_roots", two_roots, false},
     {"two_lengths", two_lengths, false},
+    {"unbuffered", unbuffered, false},
+    {"unwatched_send", unwatched_send, false},
+    {"unwatched_receipt", unwatched_receipt, false},
     {"overlap", overlap, false},
     {"two_streams", two_streams, false},
     {"after_abort", after_abort, false},
@@ -189,6 +229,9 @@ static void run_rank(int c, int index) {
 }
 
 int main(int argc, char **argv) {
+  is_tried = mmap(NULL, sizeof *is_tried, PROT_READ | PROT_WRITE,
+                  MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (is_tried == MAP_FAILED) return 1;
   for (int c = 0; c < ARRAY_LENGTH(cases); c++) {
     if (argc < 2 || strcmp(argv[1], cases[c].name) != 0) continue;
     for (int i = 0; i < 2; i++) {

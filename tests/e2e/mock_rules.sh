@@ -1,6 +1,7 @@
 #!/bin/bash
 # The mock of NCCL and the driver notices what the real ones forbid: each rule is
-# broken once, by two processes.
+# broken once, by two processes.  A message has no buffer, and moves while its rank
+# waits for another stream.
 . "$(dirname "$0")/lib.sh"
 ${CC:-cc} -std=gnu11 -D_GNU_SOURCE -O1 -I"$root" -o rules "$root/tests/e2e/mock_rules.c" \
   "$root"/tests/mock/*.c "$root/support/half.c" -ldl -lm -lrt || fail "cannot compile"
@@ -13,6 +14,10 @@ breaks() {
 }
 breaks one_order 0 ''
 [ "$(grep -c ': 0$' out)" = 2 ] && [ ! -s err ] || { cat out err; fail "one order"; }
+for case in unbuffered unwatched_send unwatched_receipt; do
+  breaks $case 0 ''
+  [ "$(grep -c ': 0$' out)" = 2 ] || { cat out err; fail $case; }
+done
 breaks two_orders 5 'another rank launches in another order'
 breaks two_counts 5 'ranks mean different collectives'
 breaks two_roots 5 'ranks mean different collectives'

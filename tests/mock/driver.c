@@ -26,6 +26,7 @@ typedef struct Stream {
   long first, n, capacity, done;
   int number;
   bool is_running;
+  struct Stream *next; /* of all streams */
 } Stream;
 
 /* The last recording: this much of the stream's work, counted from its
@@ -57,6 +58,7 @@ static struct {
   Block blocks[16];
   int n_blocks, n_streams, n_events, n_modules, n_contexts, depth;
   size_t used, capacity;
+  Stream *streams;
   void *libraries[64];
   int n_libraries;
   unsigned seed;
@@ -283,6 +285,24 @@ static int64_t now_us(void) {
   return now.tv_sec * INT64_C(1000000) + now.tv_nsec / 1000;
 }
 
+/* The next work of a stream, once what it waits for has ended. */
+static const MockWork *next_work(Stream *stream) {
+  while (stream->done < stream->n && stream->work[stream->done].run == run_wait)
+    if (drain(stream, stream->done + 1, AT_ONCE) != 0) return NULL;
+  return stream->done < stream->n ? &stream->work[stream->done] : NULL;
+}
+
+/* A GPU carries out what it can while a stream waits.  Here that is only what
+ * another rank may need before this one gets on. */
+static void move_messages(void) {
+  for (Stream *stream = mock.streams; stream; stream = stream->next) {
+    const MockWork *work = stream->is_running ? NULL : next_work(stream);
+    while (work && work->is_message &&
+           drain(stream, stream->done + 1, AT_ONCE) == 0)
+      work = next_work(stream);
+  }
+}
+
 static CuEnum drain(Stream *stream, long until, int64_t patience_us) {
   if (stream->done >= until) return 0;
   if (stream->is_running) return CU_NOT_READY;
@@ -299,7 +319,10 @@ static CuEnum drain(Stream *stream, long until, int64_t patience_us) {
       free(work->more);
       stream->done++;
       since = now_us();
-    } else if (patience_us == FOR_EVER || now_us() - since < patience_us) {
+      continue;
+    }
+    if (mock.depth == 1) move_messages();
+    if (patience_us == FOR_EVER || now_us() - since < patience_us) {
       sched_yield();
     } else {
       result = CU_NOT_READY;
@@ -316,6 +339,8 @@ CuEnum cuStreamCreateWithPriority(CuStream *stream, unsigned flags,
   MOCK_ENTER();
   Stream *made = calloc(1, sizeof *made);
   made->number = mock.n_streams++;
+  made->next = mock.streams;
+  mock.streams = made;
   *stream = made;
   return 0;
 }
@@ -325,6 +350,9 @@ CuEnum cuStreamDestroy_v2(CuStream handle) {
   MOCK_ENTER();
   for (long i = stream->done; i < stream->n; i++) free(stream->work[i].more);
   free(stream->work);
+  Stream **at = &mock.streams;
+  while (*at != stream) at = &(*at)->next;
+  *at = stream->next;
   free(stream);
   mock.n_streams--;
   return 0;

@@ -7,7 +7,9 @@
  *
  * Work on a stream is not done until somebody waits for it, and
  * another stream continues only as far as an event demands: a missing wait
- * shows in wrong numbers.  Device memory is out of the host's reach except
+ * shows in wrong numbers.  Messages alone move while any stream waits, because
+ * the other rank may have to go on first; they have no buffer, a send ends when
+ * its receiver has taken all.  Device memory is out of the host's reach except
  * while enqueued work is done, has guard pages on both sides and disappears
  * when it is freed.  Objects that are still alive when the context is destroyed
  * are reported.
@@ -53,8 +55,9 @@ typedef struct MockWork MockWork;
 struct MockWork {
   bool (*run)(MockWork *work);
   const char *what;
-  char data[256]; /* its arguments, by kind */
-  void *more;     /* freed when done */
+  bool is_message; /* is done while any stream waits */
+  char data[256];  /* its arguments, by kind */
+  void *more;      /* freed when done */
 };
 
 /* Takes a copy of the work. */

@@ -273,6 +273,7 @@ static bool run_joined(Operation *o) {
   return true;
 }
 
+/* Ends when the receiver has taken all: NCCL promises no buffer. */
 static bool run_send(Operation *o) {
   Mailbox *box = &o->comm->shared->mailboxes[o->comm->rank][o->peer];
   while (o->done < o->count) {
@@ -285,7 +286,7 @@ static bool run_send(Operation *o) {
     o->done += box->bytes;
     atomic_store(&box->is_full, 1);
   }
-  return true;
+  return !atomic_load(&box->is_full);
 }
 
 static bool run_receive(Operation *o) {
@@ -346,6 +347,14 @@ static bool run_group(MockWork *work) {
   return is_over && end_group(group);
 }
 
+/* The other side of a message may have to end it before it goes on. */
+static bool is_of_messages(const Group *group) {
+  for (int i = 0; i < group->n; i++)
+    if (group->operations[i].kind != group->operations[0].kind) return false;
+  return group->operations[0].kind == SEND ||
+         group->operations[0].kind == RECEIVE;
+}
+
 static CuEnum enqueue_pending(void) {
   if (n_pending == 0) return 0;
   size_t bytes = sizeof(Operation) * (size_t)n_pending;
@@ -360,7 +369,10 @@ static CuEnum enqueue_pending(void) {
     return error;
   }
   for (int i = 0; i < group->n; i++) group->operations[i].comm->n_enqueued++;
-  MockWork work = {.run = run_group, .what = "collective", .more = group};
+  MockWork work = {.run = run_group,
+                   .what = "collective",
+                   .is_message = is_of_messages(group),
+                   .more = group};
   return mock_enqueue(pending_stream, &work);
 }
 
