@@ -116,9 +116,6 @@ CompileResult driver_compile(Compilation *c, Station station) {
                          : add_entry_points(c)))
     return COMPILE_mistake;
   if (is_training_only) return COMPILE_done;
-  if (station == STATION_program && !c->target.backend->has_host_kernels &&
-      !driver_has_one_stage(c, "several stages on a GPU"))
-    return COMPILE_mistake;
   if (station == STATION_program) driver_add_plain(c);
   double begin = driver_seconds();
   driver_assign_buffers(c);

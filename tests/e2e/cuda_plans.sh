@@ -1,8 +1,8 @@
 #!/bin/bash
-# Bundles of plans on the mock GPU: eleven train as one rank on the CPU does; a
-# failure on one rank ends all ranks within seconds, names what failed, no wait
-# between streams can be left out unnoticed, and a value that is not finite is
-# traced to the operator that the CPU names.
+# Bundles of plans on the mock GPU: they train as one rank on the CPU does, with
+# several stages too; a failure on one rank ends all ranks within seconds, names
+# what failed, no wait between streams can be left out unnoticed, and a value that
+# is not finite is traced to the operator that the CPU names.
 . "$(dirname "$0")/lib.sh"
 . "$root/tests/mock/lib.sh"
 has_mpi || skip "needs mpirun"

@@ -107,5 +107,4 @@ refused() {
 }
 refused show two.plan --model "$mlp"
 refused run "$mlp" --plan two.plan --profile p.csv
-refused build "$mlp" --plan two.plan --target cuda -o gpu.bundle
 refused tune "$mlp" --plan two.plan -o tuned
