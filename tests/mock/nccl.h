@@ -10,7 +10,7 @@
 #include <stdatomic.h>
 
 #define CHUNK_BYTES   (1 << 18)
-#define MAILBOX_BYTES (1 << 14)
+#define MAILBOX_BYTES (1 << 18)
 #define MAX_RANKS     16
 #define ORDER_ENTRIES 64
 
