@@ -175,11 +175,27 @@ typedef struct MessagePlace {
   int list, between;
 } MessagePlace;
 
+/* Codegen takes no program that breaks the rules of timelines. */
+static bool check_timelines(MessageCheck *check, const VerifySteps *steps,
+                            const VerifyStep *step) {
+  for (int k = 0; k < steps->n_classes; k++) {
+    Text errors = text_create(check->arena);
+    if (entry_point_check(&step->classes[k].entry, &errors)) continue;
+    check->report->hang_free = ANSWER_no;
+    note_message(check,
+                 arena_printf(check->arena, "the program of rank %d: %s",
+                              steps->first_rank[k], text_string(&errors)));
+    return false;
+  }
+  return true;
+}
+
 /* Returns false if the tables cannot be made. */
 static bool check_step(MessageCheck *check, const Compilation *c,
                        const VerifySteps *steps, const VerifyStep *step,
                        const PlayMessages *played, MessagePlace *at) {
   int n = steps->n_classes;
+  if (!check_timelines(check, steps, step)) return false;
   ProgramMessages *tables = ARENA_ARRAY(check->arena, ProgramMessages, n);
   for (int k = 0; k < n; k++) {
     const EntryPoint *entry = &step->classes[k].entry;

@@ -173,6 +173,9 @@ void play_copy(Player *player, const Frame *frame, Value from, Value to);
 /* Marks the bytes of a value as those of a new write. */
 void play_stamp(Player *player, const Frame *frame, Value value);
 void play_stamp_bytes(Player *player, int64_t begin, int64_t n, int stamp);
+/* Returns the rank, stage and micro-batch at hand as the end of a sentence; ""
+ * where the program has one stage. */
+const char *play_where(const Player *player);
 /* Reports, if the bytes of a value are not those that were written last to it,
  * that node `reader` would read something else. */
 void play_check(Player *player, const Frame *frame, Value value,

@@ -149,6 +149,16 @@ void play_stamp(Player *player, const Frame *frame, Value value) {
                    local_bytes(frame, value), stamp);
 }
 
+const char *play_where(const Player *player) {
+  const EntryPoint *entry = &player->program->entry;
+  if (entry->edges.n == 0) return "";
+  return arena_printf(
+      player->arena, ", on rank %d, stage %d, micro-batch %d",
+      player->options.first_rank,
+      entry->stages.data[player->stage - player->program->stages].number,
+      player->microbatch);
+}
+
 void play_check(Player *player, const Frame *frame, Value value,
                 const char *reader) {
   int64_t at = play_address(player, frame, value);
@@ -162,9 +172,9 @@ void play_check(Player *player, const Frame *frame, Value value,
   const Node *node = graph_node(frame->graph, value);
   player->memory_fault = arena_printf(
       player->arena,
-      "'%s' (%s) is overwritten before the last reader, which is %s",
+      "'%s' (%s) is overwritten before the last reader, which is %s%s",
       node->path && *node->path ? node->path : "a value",
-      op_info(node->op)->name, reader);
+      op_info(node->op)->name, reader, play_where(player));
 }
 
 /* ---- elements ---- */

@@ -63,10 +63,11 @@ static const ProgramEdge *edge_at(const PlayRun *run, int edge) {
   return &run->runners[0].entry->edges.data[edge];
 }
 
-static void note_fault(Player *player, const char *format, const char *path,
-                       const char *rest) {
-  if (!player->message_fault)
-    player->message_fault = arena_printf(player->arena, format, path, rest);
+/* "'x' of edge 1 (stage 0 to stage 2)". */
+static const char *edge_text(const PlayRun *run, int edge) {
+  const ProgramEdge *of = edge_at(run, edge);
+  return arena_printf(run->arena, "'%s' of edge %d (stage %d to stage %d)",
+                      of->path, edge, of->from, of->to);
 }
 
 /* ---- one message ---- */
@@ -117,10 +118,13 @@ static bool is_alike(const PlayRun *run, const Message *message, int edge) {
   bool is_alike = from->dtype == to->dtype &&
                   type_elements(from) == type_elements(to) &&
                   message->from.player->options.ranks == player->options.ranks;
-  if (!is_alike)
-    note_fault(player,
-               "'%s' is sent with %s bytes or dtype than it is received",
-               edge_at(run, edge)->path, "other");
+  if (!is_alike && !player->message_fault) {
+    go_to(&message->to);
+    player->message_fault = arena_printf(
+        player->arena,
+        "%s is sent with other bytes or dtype than it is received%s",
+        edge_text(run, edge), play_where(player));
+  }
   return is_alike;
 }
 
@@ -284,16 +288,20 @@ static bool wait_for(PlayRun *run, int edge, Message *message) {
   return true;
 }
 
-/* All that a class has sent and received has met its other side. */
-static bool can_end(const PlayRun *run, const Runner *runner) {
+/* Finds a message of the class that has not met its other side. */
+static bool find_lonely(const PlayRun *run, const Runner *runner, int *out_edge,
+                        const MessageEnd **out_end) {
   for (int e = 0; e < runner->entry->edges.n; e++)
     for (int i = 0; i < run->boxes[e].messages.n; i++) {
       const Message *message = run->boxes[e].messages.data[i];
-      bool is_own = message->from.player == runner->player ||
-                    message->to.player == runner->player;
-      if (is_own && !(message->from.player && message->to.player)) return false;
+      bool is_sent = message->from.player == runner->player;
+      *out_edge = e;
+      *out_end = is_sent ? &message->from : &message->to;
+      if ((*out_end)->player == runner->player &&
+          !(message->from.player && message->to.player))
+        return true;
     }
-  return true;
+  return false;
 }
 
 /* ---- the run ---- */
@@ -328,6 +336,33 @@ static Runner *choose_runner(PlayRun *run) {
   return NULL;
 }
 
+static bool has_ended(const Runner *runner) {
+  return runner->at == runner->entry->timeline.n;
+}
+
+/* Reports a class that cannot end. */
+static void note_waiting(PlayRun *run, const Runner *runner) {
+  Player *player = runner->player;
+  const MessageEnd *end;
+  int edge;
+  bool is_lonely = find_lonely(run, runner, &edge, &end);
+  if ((has_ended(runner) && !is_lonely) || player->message_fault) return;
+  if (is_lonely) {
+    bool is_sent = edge_at(run, edge)->from ==
+                   runner->entry->stages.data[end->stage].number;
+    go_to(end);
+    player->message_fault =
+        arena_printf(player->arena, "%s is %s but not %s%s",
+                     edge_text(run, edge), is_sent ? "sent" : "received",
+                     is_sent ? "received" : "sent", play_where(player));
+    return;
+  }
+  const ProgramCall *call = &runner->entry->timeline.data[runner->at];
+  play_set_registers(player, call->stage, call->registers);
+  player->message_fault = arena_printf(player->arena, "a call waits for ever%s",
+                                       play_where(player));
+}
+
 static void end_run(PlayRun *run) {
   for (int e = 0; e < run->runners[0].entry->edges.n; e++)
     for (int i = 0; i < run->boxes[e].messages.n; i++) {
@@ -336,12 +371,8 @@ static void end_run(PlayRun *run) {
         move_message(run, e, message);
     }
   for (int r = 0; r < run->n; r++) {
-    Runner *runner = &run->runners[r];
-    bool has_ended = runner->at == runner->entry->timeline.n;
-    if (!has_ended || !can_end(run, runner))
-      note_fault(runner->player, "%s waits for ever%s",
-                 arena_printf(run->arena, "class %d", r), "");
-    play_end(runner->player);
+    note_waiting(run, &run->runners[r]);
+    if (has_ended(&run->runners[r])) play_end(run->runners[r].player);
   }
 }
 

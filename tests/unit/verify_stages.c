@@ -1,0 +1,284 @@
+// links: verify driver codegen frontend passes runtime ir support
+/*
+ * verify_stages.c -- plans of several stages are equal to one rank, and faults
+ * in their programs and tables are refused, with rank, stage, edge and
+ * micro-batch.
+ */
+#include "tests/unit/play_model.h"
+#include "verify/play_layout.h"
+#include "verify/verify_steps.h"
+
+TestSuite(verify_stages, .fini = modules_destroy, .timeout = 300);
+
+#define SYSTEM(name) "benchmarks/systems/" name ".dnn"
+#define PLAN(name)   TEST_ROOT "/benchmarks/plans/" name ".plan"
+
+/* ---- plans ---- */
+
+static const PlayCase plans[] = {
+    {.model = SYSTEM("mlp"), .plan = PLAN("pipe_mlp")},
+    {.model = SYSTEM("mlp"), .plan = PLAN("pipe_mlp_zero")},
+    {.model = SYSTEM("gpt"), .plan = PLAN("pipe_gpt")},
+    {.model = SYSTEM("gpt"), .plan = PLAN("pipe_gpt_loops")},
+    {.model = SYSTEM("gpt"), .plan = PLAN("pipe_gpt_tensor")},
+    {.model = SYSTEM("gpt"), .sizes = "L=4", .plan = PLAN("pipe_gpt_four")},
+    {.model = SYSTEM("moe"), .plan = PLAN("pipe_moe_naive")},
+};
+
+Test(verify_stages, plans_are_equal_on_all_ranks) {
+  for (int i = 0; i < ARRAY_LENGTH(plans); i++)
+    for (uint64_t seed = 1; seed <= 3; seed++) {
+      PlayCase one = plans[i];
+      one.seed = seed;
+      VerifyReport report = play_case(&one);
+      cr_expect_eq(report.equal, ANSWER_yes, "%s: %s %s %s", one.plan,
+                   report.step, report.path, report.not_compared);
+      cr_expect_eq(report.memory_ok, ANSWER_yes, "%s: %s", one.plan,
+                   report.memory_fault);
+      cr_expect(report.messages_match == ANSWER_yes &&
+                    report.hang_free == ANSWER_yes,
+                "%s: %s", one.plan, report.message_fault);
+      cr_expect_eq(report.placement_ok, ANSWER_yes);
+      cr_expect_gt(report.stages, 1);
+      modules_destroy();
+    }
+}
+
+/* ---- faults ---- */
+
+/* A step of a program, in which a fault is put before it is played. */
+typedef struct Faulty {
+  VerifySteps *steps;
+  VerifyClass *classes; /* of the first training step */
+  PlayMessages *played; /* by class; NULL before it is played */
+} Faulty;
+
+static EntryPoint *entry_of(const Faulty *f, int class) {
+  return &f->classes[class].entry;
+}
+
+/* The number-th call of a kind of a class, of a micro-batch where that is not
+ * -1; it must be there. */
+static int find_call(const EntryPoint *entry, ProgramCallKind kind,
+                     int microbatch) {
+  int at = 0;
+  while (
+      entry->timeline.data[at].kind != kind ||
+      (microbatch >= 0 &&
+       (entry->edges.data[entry->timeline.data[at].edge].is_of_step ||
+        entry->timeline.data[at].registers[REGISTER_microbatch] != microbatch)))
+    cr_assert_lt(++at, entry->timeline.n);
+  return at;
+}
+
+static void remove_call(EntryPoint *entry, int at) {
+  entry->timeline.n--;
+  for (int i = at; i < entry->timeline.n; i++)
+    entry->timeline.data[i] = entry->timeline.data[i + 1];
+}
+
+static void drop_send(Faulty *f) {
+  EntryPoint *entry = entry_of(f, 0);
+  remove_call(entry, find_call(entry, CALL_send, 1));
+}
+
+static void drop_receive(Faulty *f) {
+  EntryPoint *entry = entry_of(f, 1);
+  remove_call(entry, find_call(entry, CALL_receive, 1));
+}
+
+static void drop_message(Faulty *f) {
+  drop_send(f);
+  drop_receive(f);
+}
+
+/* Micro-batches 0 and 1 are received in the slots of each other. */
+static void exchange_slots(Faulty *f) {
+  EntryPoint *entry = entry_of(f, 1);
+  int *a = entry->timeline.data[find_call(entry, CALL_receive, 0)].registers;
+  int *b = entry->timeline.data[find_call(entry, CALL_receive, 1)].registers;
+  int slot = a[REGISTER_slot];
+  cr_assert_neq(slot, b[REGISTER_slot]);
+  a[REGISTER_slot] = b[REGISTER_slot];
+  b[REGISTER_slot] = slot;
+}
+
+static int find_segment(const EntryPoint *entry, TokenKind kind) {
+  int at = 0;
+  while (entry->timeline.data[at].kind != CALL_segment ||
+         entry_point_segment(entry, &entry->timeline.data[at])->kind != kind)
+    cr_assert_lt(++at, entry->timeline.n);
+  return at;
+}
+
+/* All micro-batches have one frame in the first stage. */
+static void share_frame(Faulty *f) {
+  EntryPoint *entry = entry_of(f, 0);
+  cr_assert_gt(entry->stages.data[0].n_frames, 1);
+  for (int i = 0; i < entry->timeline.n; i++)
+    entry->timeline.data[i].registers[REGISTER_frame] = 0;
+}
+
+static void lose_backward(Faulty *f) {
+  EntryPoint *entry = entry_of(f, 1);
+  remove_call(entry, find_segment(entry, TOKEN_backward));
+}
+
+/* The first gradient is received before the first value is sent. */
+static void receive_early(Faulty *f) {
+  EntryPoint *entry = entry_of(f, 0);
+  int to = find_call(entry, CALL_send, 0);
+  int from = find_call(entry, CALL_receive, 0);
+  ProgramCall call = entry->timeline.data[from];
+  cr_assert_lt(to, from);
+  for (int i = from; i > to; i--)
+    entry->timeline.data[i] = entry->timeline.data[i - 1];
+  entry->timeline.data[to] = call;
+}
+
+/* All messages of an edge, which have one row in the tables. */
+static void change_peer(Faulty *f) {
+  EntryPoint *entry = entry_of(f, 0);
+  int edge = entry->timeline.data[find_call(entry, CALL_send, 1)].edge;
+  for (int i = 0; i < entry->timeline.n; i++)
+    entry->timeline.data[i].peer += entry->timeline.data[i].edge == edge;
+}
+
+static void change_bytes(Faulty *f) {
+  if (f->played) f->played[1].between.data[2].bytes *= 2;
+}
+
+static void change_order(Faulty *f) {
+  if (!f->played) return;
+  PlayMessages *played = &f->played[0];
+  int i = 0;
+  while (played->between.data[i].edge == played->between.data[i + 1].edge) i++;
+  PlayEdgeMessage first = played->between.data[i];
+  played->between.data[i] = played->between.data[i + 1];
+  played->between.data[i + 1] = first;
+}
+
+typedef struct FaultRow {
+  const char *name;
+  void (*make)(Faulty *);
+  /* Words of the first sentence that has one; numbers: outputs differ. */
+  bool is_numbers;
+  const char *words[4];
+  bool has_four_stages; /* all forward passes first; else two, 1f1b */
+} FaultRow;
+
+#define SAYS(text, change, ...)                                                \
+  {                                                                            \
+    .name = text, .make = change, .words = { __VA_ARGS__ }                     \
+  }
+#define DIFFERS(text, change)                                                  \
+  { .name = text, .make = change, .is_numbers = true }
+
+static const FaultRow faults[] = {
+    SAYS("a message that is not sent", drop_send, "edge",
+         "received but not sent", "on rank", "micro-batch"),
+    SAYS("a message that is not received", drop_receive, "edge",
+         "sent but not received", "rank 0", "micro-batch"),
+    DIFFERS("a message that is dropped", drop_message),
+    {.name = "slots of other micro-batches",
+     .make = exchange_slots,
+     .is_numbers = true,
+     .has_four_stages = true},
+    SAYS("a frame that is used again", share_frame, "overwritten", "rank 0",
+         "stage 0", "micro-batch"),
+    DIFFERS("a backward pass that is lost", lose_backward),
+    SAYS("a receive before what it answers", receive_early, "rank 0 receives",
+         "waits for ever for rank 1", "edge", "stage 1 to stage 0"),
+    SAYS("a message to another rank", change_peer, "rank 0 sends", "edge",
+         "micro-batch 0", "what was played"),
+    SAYS("another number of bytes", change_bytes, "rank 1 receives", "edge",
+         "stage 0 to stage 1", "bytes from rank 0"),
+    SAYS("tables in another order", change_order, "rank 0 ", "edge",
+         "what was played", "bytes"),
+};
+
+static void pack_again(const Compilation *c, Faulty *f) {
+  for (int k = 0; k < f->steps->n_classes; k++) {
+    EntryPoint *entry = entry_of(f, k);
+    f->classes[k].program = play_program_of_stages(
+        c->module->arena, entry,
+        play_layouts(c->module->arena, entry, &c->target.backend->target));
+  }
+}
+
+/* Plays the plan in exact mode with a fault in the first training step. */
+static VerifyReport play_fault(const FaultRow *row, uint64_t seed) {
+  Module *module = module_create();
+  Override four_blocks = {"L", "4"};
+  bool has_four = row->has_four_stages;
+  CompileOptions options = {.path = TEST_ROOT "/" SYSTEM("gpt"),
+                            .overrides = &four_blocks,
+                            .n_overrides = has_four,
+                            .plan = has_four ? PLAN("pipe_gpt_fthenb")
+                                             : PLAN("pipe_gpt"),
+                            .target = "cpu",
+                            .follows_links = true,
+                            .level = 2};
+  Compilation c;
+  VerifySteps steps;
+  cr_assert_eq(driver_load(module, &options, &c), COMPILE_done);
+  cr_assert_eq(verify_compile(&c, module, false, &steps), COMPILE_done);
+  PlayMessages played[4] = {{0}};
+  cr_assert_eq(steps.n_classes, has_four ? 4 : 2);
+  for (int k = 0; k < steps.n_classes; k++) played[k].arena = module->arena;
+  Faulty faulty = {.steps = &steps, .classes = steps.program.list[0].classes};
+  row->make(&faulty);
+  pack_again(&c, &faulty);
+  VerifyRun run = {.c = &c,
+                   .steps = &steps,
+                   .arena = module->arena,
+                   .numbers = {.number = INTERP_exact, .seed = seed},
+                   .report = {.equal = ANSWER_yes,
+                              .memory_ok = ANSWER_yes,
+                              .messages_match = ANSWER_yes,
+                              .hang_free = ANSWER_yes},
+                   .messages = played};
+  verify_play(&run);
+  faulty.played = played;
+  if (row->make == change_bytes || row->make == change_order)
+    row->make(&faulty);
+  verify_messages(&c, &steps, played, &run.report);
+  return run.report;
+}
+
+static void expect_words(const FaultRow *row, const VerifyReport *report) {
+  const char *fault =
+      report->memory_fault ? report->memory_fault : report->message_fault;
+  cr_expect(fault, "%s: not found", row->name);
+  for (int i = 0; i < ARRAY_LENGTH(row->words) && fault; i++)
+    cr_expect(strstr(fault, row->words[i]), "%s: no '%s' in: %s", row->name,
+              row->words[i], fault);
+}
+
+Test(verify_stages, faults_are_refused_by_name) {
+  for (int i = 0; i < ARRAY_LENGTH(faults); i++)
+    for (uint64_t seed = 1; seed <= 2; seed++) {
+      VerifyReport report = play_fault(&faults[i], seed);
+      if (faults[i].is_numbers) {
+        cr_expect_eq(report.equal, ANSWER_no, "%s: equal", faults[i].name);
+        cr_expect(report.path && report.stage >= 0, "%s", faults[i].name);
+      } else {
+        expect_words(&faults[i], &report);
+      }
+      modules_destroy();
+    }
+}
+
+/* The fault is what changes the answer. */
+static void change_nothing(Faulty *f) {
+  (void)f;
+}
+
+Test(verify_stages, without_a_fault_nothing_is_refused) {
+  static const FaultRow none = {.name = "none", .make = change_nothing};
+  VerifyReport report = play_fault(&none, 1);
+  cr_expect(report.equal == ANSWER_yes && report.messages_match == ANSWER_yes &&
+                report.hang_free == ANSWER_yes &&
+                report.memory_ok == ANSWER_yes,
+            "%s %s %s", report.path, report.message_fault, report.memory_fault);
+}
