@@ -20,6 +20,9 @@
  * cast, a broadcast or a view itself if that sends less, or if its operand is
  * sent anyway.  The stage that makes the operand runs a cast to fewer bytes.
  *
+ * A value that has the batch dim under another name gets it back for the
+ * message (batch_dims.c).
+ *
  * Loss, norm and rate are outputs of every stage, and so is the dynamic loss
  * scale.  Other outputs that replace an input belong to the stage of that
  * input, metrics and results to that of their value.
@@ -30,11 +33,14 @@
  *
  * cost: O(stages * (nodes + edges))
  */
+#include "passes/stages/batch_dims.h"
 #include "passes/stages/stages.h"
 
 /* A value that crosses, before it has a path. */
 typedef struct Crossing {
-  Value value; /* of the joint graph */
+  Value value;          /* of the joint graph */
+  const Type *type;     /* of the message */
+  bool is_brought_back; /* it has its batch dim under another name */
   StageEdge edge;
 } Crossing;
 
@@ -48,10 +54,10 @@ typedef struct Cut {
   PassContext *ctx;
   const Graph *joint;
   int n_stages;
-  int *first_value; /* by node: number of its first result */
-  bool *is_free;    /* by node */
-  uint16_t *stage;  /* by node: that which runs it, counted from 1, or 0 */
-  Name *hidden;     /* by value: the dim that has the batch, or NULL */
+  int *first_value;    /* by node: number of its first result */
+  bool *is_free;       /* by node */
+  uint16_t *stage;     /* by node: that which runs it, counted from 1, or 0 */
+  HiddenBatch *hidden; /* by value */
   GraphPins pins;
   Part *parts; /* by stage */
   VEC(Crossing) crossings;
@@ -84,58 +90,6 @@ static void find_free(Cut *c) {
     for (int i = 0; i < node->n_inputs; i++)
       is_free &= c->is_free[node->inputs[i].node];
     c->is_free[id] = is_free;
-  }
-}
-
-/* ---- dims that hold the batch under another name ---- */
-
-static bool has_name(const Name *names, int n, Name name) {
-  for (int i = 0; i < n; i++)
-    if (names[i] == name) return true;
-  return false;
-}
-
-/* The dim of the result of a node that takes the batch from dim `from` of the
- * operand under another name; NULL means none. */
-static Name renamed_batch(const Cut *c, const Node *node, Name from) {
-  int n_from = 0, n_to = 0;
-  const Name *before = NULL, *after = NULL;
-  if (node_has(node, ATTR_from)) before = node_names(node, ATTR_from, &n_from);
-  if (node_has(node, ATTR_to)) after = node_names(node, ATTR_to, &n_to);
-  switch (node->op) {
-  case OP_rename:
-    for (int i = 0; i < n_from; i++)
-      if (before[i] == from) return after[i];
-    return NULL;
-  case OP_merge_dims:
-    return has_name(before, n_from, from) ? node_name(node, ATTR_dim) : NULL;
-  case OP_split_dim:
-    return node_name(node, ATTR_dim) == from &&
-                   !has_name(after, n_to, c->ctx->plan->batch_dim)
-               ? after[0]
-               : NULL;
-  default: return NULL;
-  }
-}
-
-static Name hidden_batch(const Cut *c, const Node *node, const Type *type) {
-  for (int i = 0; i < node->n_inputs; i++) {
-    Name names[2] = {c->ctx->plan->batch_dim,
-                     c->hidden[number_of(c, node->inputs[i])]};
-    if (names[1] && type_find(type, names[1]) >= 0) return names[1];
-    for (int k = 0; k < 2; k++) {
-      Name now = names[k] ? renamed_batch(c, node, names[k]) : NULL;
-      if (now && type_find(type, now) >= 0) return now;
-    }
-  }
-  return NULL;
-}
-
-static void find_hidden(Cut *c) {
-  for (int id = 0; id < c->joint->nodes.n && c->ctx->plan->batch_dim; id++) {
-    const Node *node = node_at(c, id);
-    for (int r = 0; r < node->n_results; r++)
-      c->hidden[c->first_value[id] + r] = hidden_batch(c, node, node->types[r]);
   }
 }
 
@@ -294,20 +248,32 @@ static Name path_of_edge(Cut *c, Value value) {
   return own;
 }
 
+/* A value without the batch dim, and without another one that has the batch, is
+ * one of the step. */
 static void add_crossing(Cut *c, Value value, int to) {
   const Plan *plan = c->ctx->plan;
+  Module *module = c->ctx->module;
   const Node *node = node_at(c, value.node);
-  const Type *type = graph_type(c->joint, value);
-  Name hidden = c->hidden[number_of(c, value)];
+  const Type *type = type_logical(module->arena, graph_type(c->joint, value));
+  const HiddenBatch *hidden = &c->hidden[number_of(c, value)];
   bool has_batch = plan->batch_dim && type_find(type, plan->batch_dim) >= 0;
-  StageEdge edge = {.from = c->stage[value.node] - 1,
-                    .to = to,
-                    .path = path_of_edge(c, value),
-                    .is_of_step = !has_batch && !hidden};
-  if (!has_batch && hidden && plan_mesh(plan)->n_axes > 0)
-    diag(c->ctx->module->diags, DIAG_stage_batch, node->span, edge.path, hidden,
-         plan->batch_dim);
-  vec_push(c->ctx->scratch, &c->crossings, (Crossing){value, edge});
+  Crossing crossing = {.value = value,
+                       .type = type,
+                       .edge = {.from = c->stage[value.node] - 1,
+                                .to = to,
+                                .path = path_of_edge(c, value),
+                                .is_of_step = !has_batch && !hidden->dim}};
+  const Type *shown = NULL;
+  if (!has_batch && hidden->dim)
+    shown = batch_dims_shown(module->arena, type, hidden, plan->batch_dim);
+  if (shown) {
+    crossing.type = shown;
+    crossing.is_brought_back = true;
+  } else if (!has_batch && hidden->dim && plan_mesh(plan)->n_axes > 0) {
+    diag(module->diags, DIAG_stage_batch, node->span, crossing.edge.path,
+         plan->batch_dim, hidden->dim);
+  }
+  vec_push(c->ctx->scratch, &c->crossings, crossing);
 }
 
 static void find_crossings(Cut *c) {
@@ -328,15 +294,29 @@ static void leave_stage(Graph *graph, int id) {
   (*node)->stage = 0;
 }
 
-static Value append_receive(Graph *to, const Cut *c, const Crossing *crossing) {
-  Module *module = c->ctx->module;
-  const Node *node = node_at(c, crossing->value.node);
+static void set_place(Graph *to, const Cut *c, int id) {
+  const Node *node = node_at(c, id);
   to->span = node->span;
   to->phase = (Phase)node->phase;
-  to->path = graph_path(c->joint, crossing->value.node);
-  return graph_input(
-      to, ROLE_receive, crossing->edge.path,
-      type_logical(module->arena, graph_type(c->joint, crossing->value)));
+  to->path = graph_path(c->joint, id);
+}
+
+static Value append_receive(Graph *to, const Cut *c, const Crossing *crossing) {
+  set_place(to, c, crossing->value.node);
+  Value value =
+      graph_input(to, ROLE_receive, crossing->edge.path, crossing->type);
+  if (!crossing->is_brought_back) return value;
+  return batch_dims_hide(to, value, &c->hidden[number_of(c, crossing->value)],
+                         c->ctx->plan->batch_dim);
+}
+
+/* The value that a stage sends, behind the node that makes it. */
+static Value append_sent(Graph *to, const Cut *c, const Crossing *crossing,
+                         Value value) {
+  if (!crossing->is_brought_back) return value;
+  set_place(to, c, crossing->value.node);
+  return batch_dims_show(to, value, &c->hidden[number_of(c, crossing->value)],
+                         c->ctx->plan->batch_dim);
 }
 
 static void append_run(Graph *to, const Cut *c, int id, Value *now) {
@@ -353,9 +333,9 @@ static void append_run(Graph *to, const Cut *c, int id, Value *now) {
 }
 
 /* Appends the outputs of a stage.  `now`: its values by those of the joint
- * graph. */
+ * graph; `sent`: by crossing. */
 static void append_outputs(Graph *to, const Cut *c, const InputIndex *inputs,
-                           int stage, const Value *now) {
+                           int stage, const Value *now, const Value *sent) {
   for (int i = 0; i < c->joint->outputs.n; i++) {
     const GraphOutput *output = &c->joint->outputs.data[i];
     int of = stage_of_output(c, inputs, output);
@@ -366,8 +346,7 @@ static void append_outputs(Graph *to, const Cut *c, const InputIndex *inputs,
   for (int i = 0; i < c->crossings.n; i++) {
     const Crossing *crossing = &c->crossings.data[i];
     if (crossing->edge.from == stage)
-      graph_output(to, ROLE_send, crossing->edge.path,
-                   now[number_of(c, crossing->value)]);
+      graph_output(to, ROLE_send, crossing->edge.path, sent[i]);
   }
 }
 
@@ -375,18 +354,25 @@ static Graph *build_stage(const Cut *c, const InputIndex *inputs, int n_values,
                           int stage) {
   Graph *to = graph_create(c->ctx->module, c->joint->name);
   Value *now = ARENA_ARRAY(c->ctx->scratch, Value, n_values);
-  int next = 0; /* crossing */
+  Value *sent = ARENA_ARRAY(c->ctx->scratch, Value, c->crossings.n);
+  int begin = 0; /* of the crossings of a node */
   for (int v = 0; v < n_values; v++) now[v] = VALUE_NONE;
   for (int id = 0; id < c->joint->nodes.n; id++) {
-    for (; next < c->crossings.n && c->crossings.data[next].value.node == id;
-         next++) {
-      const Crossing *crossing = &c->crossings.data[next];
-      if (crossing->edge.to == stage)
-        now[number_of(c, crossing->value)] = append_receive(to, c, crossing);
-    }
+    int end = begin;
+    while (end < c->crossings.n && c->crossings.data[end].value.node == id)
+      end++;
+    for (int i = begin; i < end; i++)
+      if (c->crossings.data[i].edge.to == stage)
+        now[number_of(c, c->crossings.data[i].value)] =
+            append_receive(to, c, &c->crossings.data[i]);
     if (c->parts[stage].runs[id]) append_run(to, c, id, now);
+    for (int i = begin; i < end; i++)
+      if (c->crossings.data[i].edge.from == stage)
+        sent[i] = append_sent(to, c, &c->crossings.data[i],
+                              now[number_of(c, c->crossings.data[i].value)]);
+    begin = end;
   }
-  append_outputs(to, c, inputs, stage, now);
+  append_outputs(to, c, inputs, stage, now, sent);
   return to;
 }
 
@@ -411,11 +397,12 @@ StageCut stages_cut(PassContext *ctx, const Graph *joint) {
   int n_values = number_values(&c);
   c.is_free = ARENA_ARRAY(scratch, bool, joint->nodes.n);
   c.stage = ARENA_ARRAY(scratch, uint16_t, joint->nodes.n);
-  c.hidden = ARENA_ARRAY(scratch, Name, n_values);
+  c.hidden = ARENA_ARRAY(scratch, HiddenBatch, n_values);
   c.parts = ARENA_ARRAY(scratch, Part, c.n_stages);
   find_free(&c);
   find_stages(&c);
-  find_hidden(&c);
+  if (ctx->plan->batch_dim)
+    batch_dims_find(joint, c.first_value, ctx->plan->batch_dim, c.hidden);
   InputIndex inputs = graph_index_inputs(joint, scratch);
   for (int s = 0; s < c.n_stages; s++)
     c.parts[s] = find_part(&c, &inputs, n_values, s);

@@ -499,11 +499,15 @@ Test(stages, equal_the_joint_graph_after_all_passes) {
       {"charlstm.dnn", "B=2 T=4 V=8 E=4 C=4",
        "mesh { pipe = 2 } plan { cut after lstm }", 2},
       {"charmoe.dnn", "B=2 T=4 V=8 C=8 H=2 F=8 L=2",
-       "mesh { pipe = 2 } plan { cut after moe_block[0] }", 2}};
+       "mesh { pipe = 2 } plan { cut after moe_block[0] }", 2},
+      {"../benchmarks/systems/merged.dnn", "B=4",
+       "mesh { pipe = 4 } plan { cut after words; cut after pairs; "
+       "cut after other }",
+       4}};
   for (int i = 0; i < ARRAY_LENGTH(cases); i++) {
     Loaded loaded = load_case(&cases[i]);
     cut_graph(&loaded, loaded.model->train, true);
-    Graph *graphs[3];
+    Graph *graphs[4];
     cr_assert(partition_stages(&loaded, graphs));
     check_same(&loaded, graphs);
   }
