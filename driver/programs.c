@@ -103,9 +103,9 @@ static bool add_stage_graphs(Compilation *c, EntryPointId id,
   Arena *arena = c->module->arena;
   StageEntries made;
   if (!driver_stage_entries(c, id, graphs, &made)) return false;
-  while (c->classes.n < made.n)
+  for (int i = c->classes.n; i < made.n; i++)
     vec_push(arena, &c->classes,
-             (ProgramClass){.first_rank = made.first_rank[c->classes.n],
+             (ProgramClass){.first_rank = made.first_rank[i],
                             .n_ranks = made.n_ranks});
   for (int i = 0; i < c->classes.n; i++) {
     RankProgram *program = &c->classes.data[i].program;
