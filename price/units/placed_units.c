@@ -8,10 +8,13 @@
  * Kernels are cut otherwise by collectives, so nodes are found by what they
  * compute: path, phase and operator, inside of kernels too.  Each dim of what
  * they read and write has a say, and the loop dim with most says gets the axis.
+ * Views have none: they lie where their readers want them.
  */
 #include "price/units/placed_units.h"
 
 #include <string.h>
+
+#include "ir/list/instructions.h"
 
 /* A node of the plan's program. */
 typedef struct SeenNode {
@@ -22,6 +25,7 @@ typedef struct SeenNode {
 
 typedef struct Votes {
   int of[MOST_MESH_AXES][MOST_LOOP_DIMS];
+  int all[MOST_LOOP_DIMS]; /* dims of values, sharded or not */
 } Votes;
 
 typedef struct PlacedReader {
@@ -99,6 +103,7 @@ static void vote(const PlacedReader *r, Votes *votes, const UnitKernel *k,
     int at = type_find(type, known->dims[d].name);
     if (at < 0 || dims->at[d] < 0) continue;
     AxisList split = type->dims[at].split;
+    votes->all[k->loop[dims->at[d]]]++;
     for (int i = 0; i < axis_list_length(split); i++) {
       int axis = r->axis_of[axis_list_at(split, i)];
       if (axis >= 0) votes->of[axis][k->loop[dims->at[d]]]++;
@@ -162,6 +167,7 @@ static void vote_node(PlacedReader *r, Votes *votes, const UnitKernel *k,
 
 static void vote_kernel(PlacedReader *r, Votes *votes, const UnitKernel *k) {
   const Node *node = r->units->graph->nodes.data[k->id];
+  if (!node_is_launched(r->units->graph, k->id)) return;
   if (!node->body) {
     vote_node(r, votes, k, &(KernelNode){r->units->graph, k->id});
     return;
@@ -182,6 +188,17 @@ static Assignment elect(const PlacedReader *r, const Votes *votes) {
       }
   }
   return out;
+}
+
+/* Returns whether all votes say the assignment. */
+static bool is_unanimous(const PlacedReader *r, const Votes *votes,
+                         Assignment elected) {
+  for (int a = 0; a < r->mesh->n_axes; a++)
+    for (int loop = 0; loop < MOST_LOOP_DIMS; loop++)
+      if (votes->of[a][loop] !=
+          (elected.loop[a] == loop ? votes->all[loop] : 0))
+        return false;
+  return true;
 }
 
 /* ---- what is computed again ---- */
@@ -290,6 +307,7 @@ PlacedUnits units_placed(Arena *arena, const Units *units, const Plan *plan,
     for (int i = 0; i < unit->kernels.n; i++)
       vote_kernel(&r, &votes, &unit->kernels.data[i]);
     assignments[u] = elect(&r, &votes);
+    out.n_mixed += !is_unanimous(&r, &votes, assignments[u]);
   }
   out.mesh = r.mesh;
   out.assignments = assignments;

@@ -12,6 +12,7 @@ typedef struct PlacedUnits {
   const Mesh *mesh;              /* without the axis of micro-batches */
   const Assignment *assignments; /* by unit */
   bool recomputes;               /* all blocks of repeats */
+  int n_mixed; /* units whose kernels are not all placed so, or are split */
 } PlacedUnits;
 
 /* Reads the placements of a final graph of the whole program. */

@@ -371,6 +371,33 @@ Test(units, placements_are_read_from_a_program) {
   driver_end_trial(&program.trial);
 }
 
+/* Views behind a product lie where its readers want them, so they say nothing
+ * of it.  The gradient of a unit whose parts are sharded otherwise is mixed. */
+Test(units, launches_alone_say_how_a_unit_is_placed) {
+  static const Subject mlp = {TEST_ROOT "/models/mlp.dnn", {{0}}, 0};
+  Program program;
+  Trial trial;
+  load(&mlp, 0, &program);
+  PlacedUnits placed = placed_of(
+      &program, "mesh { data = 8 }\nplan { shard B over data }\n", &trial);
+  cr_expect_eq(placed.n_mixed, 0);
+  driver_end_trial(&trial);
+  placed = placed_of(&program,
+                     "mesh { data = 8 }\n"
+                     "plan {\n"
+                     "  replicate linear[0]!dot\n"
+                     "  shard linear[0].add: B over data\n"
+                     "  replicate linear[1].add\n"
+                     "  shard linear[2]!dot: I over data\n"
+                     "}\n",
+                     &trial);
+  cr_expect_gt(placed.n_mixed, 0);
+  const PlanUnit *first = program.units->units.data[0];
+  cr_expect_eq(axis_of(first, placed.assignments[0], "B"), -1);
+  driver_end_trial(&trial);
+  driver_end_trial(&program.trial);
+}
+
 /* A bound is no larger than the largest load of a plan of its space, and that
  * no longer than its step. */
 Test(units, a_bound_is_below_the_largest_load_of_a_plan) {
