@@ -313,20 +313,21 @@ static Sent param_gathers(Loads *l, const UnitParam *param,
   return out;
 }
 
-/* Sums of gradients: levels 2 and 3 sum for each micro-batch. */
+/* Sums of gradients: levels 2 and 3 sum for each micro-batch.  With ZeRO, ranks
+ * that have the same sum may each take a slice of it before they add it up. */
 static Sent param_sums(Loads *l, const UnitParam *param,
                        const ParamPlace *place, int zero) {
   int64_t n = place->elements, m = l->r.microbatches;
   int64_t shard = (n + place->copies - 1) / place->copies;
-  int64_t part = shard * place->copies /
-                 group_size(l->r.mesh, place->summed); /* of the sum */
+  int64_t slice = shard * group_size(l->r.mesh, place->summed);
   Sent out = {0};
   if (!place->summed) return out;
+  if (zero == 0 || slice > n) slice = n;
   Op op = zero == 0 ? OP_all_reduce : OP_reduce_scatter;
   Sent once =
       bulk_message(l, op, place->summed,
-                   sent_bytes(l, op, place->summed, n, zero == 0 ? n : part,
-                              param->type->dtype));
+                   sent_bytes(l, op, place->summed, slice,
+                              zero == 0 ? n : shard, param->type->dtype));
   add_sent(&out, &once, zero >= 2 ? m : 1);
   return out;
 }

@@ -317,11 +317,13 @@ static void add_param(Costs *c, const PlanUnit *unit, const UnitParam *param,
       add_busy(&to->gather_links, &once.links, times);
     }
     if (summed) {
-      int64_t part = piece * copies / ranks_along(c->mesh, summed);
+      /* A copy that is in no sum need only be summed for its own pieces. */
+      int64_t added = piece * ranks_along(c->mesh, summed);
+      if (added > n) added = n;
       Message once =
-          zero == 0
-              ? bulk(c, OP_all_reduce, summed, n, n, param->type->dtype)
-              : bulk(c, OP_reduce_scatter, summed, n, part, param->type->dtype);
+          zero == 0 ? bulk(c, OP_all_reduce, summed, n, n, param->type->dtype)
+                    : bulk(c, OP_reduce_scatter, summed, added, piece,
+                           param->type->dtype);
       double times = zero >= 2 ? m : 1;
       to->sums += once.busiest * times;
       add_busy(&to->sum_links, &once.links, times);

@@ -331,6 +331,61 @@ static PlacedUnits placed_of(Program *program, const char *text, Trial *trial) {
                       trial->priced.stage->instructions->graph);
 }
 
+/* Returns how long sums of weight gradients keep the busiest link busy. */
+static Ps listed_sums(Arena *arena, const Trial *trial) {
+  const Graph *graph = trial->priced.stage->instructions->graph;
+  Ps busy[N_LOAD_LINKS] = {0}, most = 0;
+  for (int id = 0; id < graph->nodes.n; id++) {
+    const Node *node = graph->nodes.data[id];
+    if (node->phase != PHASE_weight_gradient ||
+        !op_has(node->op, OP_FLAG_asynchronous) || !node_is_launched(graph, id))
+      continue;
+    SimTransfer t = price_transfer(arena, &trial->priced.model,
+                                   &trial->priced.slice, graph, id);
+    for (int i = 0; i < t.n_loads; i++)
+      if (t.loads[i].link < N_LOAD_LINKS)
+        busy[t.loads[i].link] += t.loads[i].busy;
+  }
+  for (int l = 0; l < N_LOAD_LINKS; l++)
+    if (busy[l] > most) most = busy[l];
+  return most;
+}
+
+/* With ZeRO, ranks along `tensor`, which have equal gradients, sum a slice each
+ * over `data`. */
+Test(units, copies_of_a_gradient_are_sliced_before_they_are_summed) {
+  static const Subject mlp = {TEST_ROOT "/models/mlp.dnn", {{0}}, 0};
+  Program program;
+  Trial trial;
+  Ps most = 0;
+  load(&mlp, 0, &program);
+  Arena *arena = program.module->arena;
+  PlacedUnits placed = placed_of(&program,
+                                 "mesh { tensor = 4; data = 2 }\n"
+                                 "plan { zero = 1 over (tensor, data); shard B "
+                                 "over data }\n",
+                                 &trial);
+  cr_assert(!placed.reason, "%s", placed.reason);
+  Loads *loads =
+      loads_create(arena, &(LoadRequest){.units = program.units,
+                                         .mesh = placed.mesh,
+                                         .slice = &trial.priced.slice,
+                                         .model = &trial.priced.model,
+                                         .microbatches = 1});
+  for (int l = 0; l < N_LOAD_LINKS; l++) {
+    Ps busy = 0;
+    for (int u = 0; u < program.units->units.n; u++)
+      busy +=
+          loads_of_unit(loads, u, placed.assignments[u]).zero[1].sums.busy[l];
+    if (busy > most) most = busy;
+  }
+  Ps listed = listed_sums(arena, &trial);
+  cr_expect(most > listed * 9 / 10 && most <= listed, "%lld of %lld ps",
+            (long long)most, (long long)listed);
+  driver_end_trial(&trial);
+  driver_end_trial(&program.trial);
+}
+
 /* Of 12 blocks six are kept, and the fourth stands for seven. */
 Test(units, placements_are_read_from_a_program) {
   static const Subject gpt2 = {TEST_ROOT "/models/gpt2.dnn", {{"B", "8"}}, 1};
