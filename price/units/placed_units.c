@@ -201,6 +201,51 @@ static bool is_unanimous(const PlacedReader *r, const Votes *votes,
   return true;
 }
 
+/* ---- parameters ---- */
+
+static void see_params(const PlacedReader *r, const Graph *graph, Map *types) {
+  for (int i = 0; i < graph->inputs.n; i++) {
+    const GraphInput *input = &graph->inputs.data[i];
+    if (input->role != ROLE_param) continue;
+    uint64_t key = units_path_key(r->units->repeats, input->path, true);
+    map_put(types, key_of(key),
+            (void *)(uintptr_t)graph_type(graph, input->value));
+  }
+}
+
+static bool is_stored_as_read(const PlacedReader *r, const UnitParam *param,
+                              const Type *type, Assignment at) {
+  for (int d = 0; d < param->type->rank; d++) {
+    int found = type_find(type, param->type->dims[d].name);
+    AxisList split = found < 0 ? 0 : type->dims[found].split;
+    AxisSet has = 0;
+    for (int i = 0; i < axis_list_length(split); i++)
+      if (r->axis_of[axis_list_at(split, i)] >= 0)
+        has |= (AxisSet)(1u << r->axis_of[axis_list_at(split, i)]);
+    for (int a = 0; a < r->mesh->n_axes; a++)
+      if ((has >> a & 1) !=
+          (param->dims.at[d] >= 0 && at.loop[a] == param->dims.at[d]))
+        return false;
+  }
+  return true;
+}
+
+/* A line may store shards of a parameter that its unit reads whole.  ZeRO
+ * stores shards over all axes. */
+static void check_params(const PlacedReader *r, const Graph *graph,
+                         const Assignment *assignments, bool *is_mixed) {
+  Map *types = map_create(r->arena);
+  if (r->plan->zero > 0) return;
+  see_params(r, graph, types);
+  for (int i = 0; i < r->units->params.n; i++) {
+    const UnitParam *param = &r->units->params.data[i];
+    uint64_t key = units_path_key(r->units->repeats, param->path, false);
+    const Type *type = map_get(types, key_of(key));
+    if (type && !is_stored_as_read(r, param, type, assignments[param->unit]))
+      is_mixed[param->unit] = true;
+  }
+}
+
 /* ---- what is computed again ---- */
 
 static bool is_in_block(const PlacedReader *r, const char *path) {
@@ -301,15 +346,18 @@ PlacedUnits units_placed(Arena *arena, const Units *units, const Plan *plan,
                              "it computes some layers again, not all blocks"};
   see(&r, graph);
   Assignment *assignments = ARENA_ARRAY(arena, Assignment, units->units.n + 1);
+  bool *is_mixed = ARENA_ARRAY(arena, bool, units->units.n + 1);
   for (int u = 0; u < units->units.n; u++) {
     const PlanUnit *unit = units->units.data[u];
     Votes votes = {0};
     for (int i = 0; i < unit->kernels.n; i++)
       vote_kernel(&r, &votes, &unit->kernels.data[i]);
     assignments[u] = elect(&r, &votes);
-    out.n_mixed += !is_unanimous(&r, &votes, assignments[u]);
+    is_mixed[u] = !is_unanimous(&r, &votes, assignments[u]);
   }
+  check_params(&r, graph, assignments, is_mixed);
   out.mesh = r.mesh;
   out.assignments = assignments;
+  out.is_mixed = is_mixed;
   return out;
 }

@@ -426,6 +426,12 @@ Test(units, placements_are_read_from_a_program) {
   driver_end_trial(&program.trial);
 }
 
+static int count_mixed(const Program *program, const PlacedUnits *placed) {
+  int n = 0;
+  for (int u = 0; u < program->units->units.n; u++) n += placed->is_mixed[u];
+  return n;
+}
+
 /* Views behind a product lie where its readers want them, so they say nothing
  * of it.  The gradient of a unit whose parts are sharded otherwise is mixed. */
 Test(units, launches_alone_say_how_a_unit_is_placed) {
@@ -435,7 +441,7 @@ Test(units, launches_alone_say_how_a_unit_is_placed) {
   load(&mlp, 0, &program);
   PlacedUnits placed = placed_of(
       &program, "mesh { data = 8 }\nplan { shard B over data }\n", &trial);
-  cr_expect_eq(placed.n_mixed, 0);
+  cr_expect_eq(count_mixed(&program, &placed), 0);
   driver_end_trial(&trial);
   placed = placed_of(&program,
                      "mesh { data = 8 }\n"
@@ -446,9 +452,28 @@ Test(units, launches_alone_say_how_a_unit_is_placed) {
                      "  shard linear[2]!dot: I over data\n"
                      "}\n",
                      &trial);
-  cr_expect_gt(placed.n_mixed, 0);
+  cr_expect_gt(count_mixed(&program, &placed), 0);
   const PlanUnit *first = program.units->units.data[0];
   cr_expect_eq(axis_of(first, placed.assignments[0], "B"), -1);
+  driver_end_trial(&trial);
+  driver_end_trial(&program.trial);
+}
+
+/* The plan then needs less memory than its assignment says. */
+Test(units, shards_of_a_parameter_that_is_read_whole_are_mixed) {
+  static const Subject mlp = {TEST_ROOT "/models/mlp.dnn", {{0}}, 0};
+  Program program;
+  Trial trial;
+  load(&mlp, 0, &program);
+  PlacedUnits placed = placed_of(&program,
+                                 "mesh { data = 8 }\n"
+                                 "plan {\n"
+                                 "  zero = 0\n"
+                                 "  shard B over data\n"
+                                 "  shard linear[1].w: I over data\n"
+                                 "}\n",
+                                 &trial);
+  cr_expect_eq(count_mixed(&program, &placed), 1);
   driver_end_trial(&trial);
   driver_end_trial(&program.trial);
 }
