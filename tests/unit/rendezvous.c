@@ -26,7 +26,7 @@ static int roll(Dice *dice, int n) {
 
 /* ---- the executor ---- */
 
-enum { MOST_RANKS = 6, MOST_PASSED = 256 };
+enum { MOST_RANKS = 6, MOST_PASSED = 1024 };
 
 /* Calls that a rank has made, messages that it has received. */
 typedef struct Passed {
@@ -56,6 +56,12 @@ static bool has_passed(const Executor *e, int rank, TokenKind kind, int stage,
   return false;
 }
 
+/* I, or B, which has it. */
+static bool has_passed_back(const Executor *e, int rank, int stage, int m) {
+  return has_passed(e, rank, TOKEN_input_grad, stage, m) ||
+         has_passed(e, rank, TOKEN_backward, stage, m);
+}
+
 static void pass(Executor *e, int rank) {
   const Token *token = next_token(e, rank);
   cr_assert_lt(e->n_passed[rank], MOST_PASSED);
@@ -65,27 +71,30 @@ static void pass(Executor *e, int rank) {
 }
 
 /* A value of another stage is computed on this rank, or it was received. */
-static bool has_value(const Executor *e, int rank, TokenKind made,
-                      TokenKind received, int from, int stage, int m) {
-  return has_passed(e, rank, made, from, m) ||
-         has_passed(e, rank, received, stage, m);
-}
-
 static bool can_call(const Executor *e, int rank, const Token *token) {
   int s = token->stage, m = token->microbatch;
-  if (token->kind == TOKEN_forward)
-    return s == 0 || has_value(e, rank, TOKEN_forward, TOKEN_receive_forward,
-                               s - 1, s, m);
-  return has_passed(e, rank, TOKEN_forward, s, m) &&
-         (s + 1 == e->pipeline->n_stages ||
-          has_value(e, rank, TOKEN_backward, TOKEN_receive_backward, s + 1, s,
-                    m));
+  switch (token->kind) {
+  case TOKEN_forward:
+    return s == 0 || has_passed(e, rank, TOKEN_forward, s - 1, m) ||
+           has_passed(e, rank, TOKEN_receive_forward, s, m);
+  case TOKEN_weight_grad: return has_passed_back(e, rank, s, m);
+  default:
+    return has_passed(e, rank, TOKEN_forward, s, m) &&
+           (s + 1 == e->pipeline->n_stages ||
+            has_passed_back(e, rank, s + 1, m) ||
+            has_passed(e, rank, TOKEN_receive_backward, s, m));
+  }
+}
+
+/* The call whose result a message carries. */
+static bool has_sent_value(const Executor *e, int rank, const Token *token) {
+  if (token->kind == TOKEN_send_forward)
+    return has_passed(e, rank, TOKEN_forward, token->stage, token->microbatch);
+  return has_passed_back(e, rank, token->stage, token->microbatch);
 }
 
 static bool can_send(const Executor *e, int rank, const Token *token) {
-  TokenKind kind =
-      token->kind == TOKEN_send_forward ? TOKEN_forward : TOKEN_backward;
-  if (!has_passed(e, rank, kind, token->stage, token->microbatch)) return false;
+  if (!has_sent_value(e, rank, token)) return false;
   const Token *other = next_token(e, token->peer);
   return other && token_info(other->kind)->role == TOKEN_ROLE_receive &&
          other->peer == rank;
@@ -148,14 +157,23 @@ static RendezvousVerdict executor_verdict(Module *module,
 
 /* ---- mutants ---- */
 
+/* The fewest micro-batches from `least` on that the schedule can have. */
+static Pipeline *make_pipeline(Module *module, const PipelineSchedule *schedule,
+                               int p, int least) {
+  bool is_single = schedule->placement == PLACEMENT_single;
+  PipelineShape shape = {p, is_single ? p : 2 * p, least, {1, 1, 1}};
+  while (pipeline_schedule_refuses(module->arena, schedule, &shape))
+    shape.microbatches++;
+  return pipeline_make(module->arena, schedule, &shape);
+}
+
 static Pipeline *random_pipeline(Module *module, Dice *dice, int most_ranks) {
   const PipelineSchedule *schedule =
       pipeline_schedule(roll(dice, pipeline_schedule_count()));
   int p = 2 + roll(dice, most_ranks - 1), n_ranks = 1 + roll(dice, p);
-  PipelineShape shape = {p, p, 1 + roll(dice, 6), {1, 1, 1}};
-  Pipeline *pipeline = pipeline_make(module->arena, schedule, &shape);
-  int *rank_of_stage = ARENA_ARRAY(module->arena, int, p);
-  for (int s = 0; s < p; s++) rank_of_stage[s] = s % n_ranks;
+  Pipeline *pipeline = make_pipeline(module, schedule, p, 1 + roll(dice, 6));
+  int *rank_of_stage = ARENA_ARRAY(module->arena, int, pipeline->n_stages);
+  for (int s = 0; s < pipeline->n_stages; s++) rank_of_stage[s] = s % n_ranks;
   if (roll(dice, 3) == 0)
     pipeline = pipeline_place(module->arena, pipeline, n_ranks, rank_of_stage);
   return pipeline_lower(module->arena, pipeline);
@@ -540,12 +558,8 @@ static Status run_list(const Runner *r) {
   own->pipeline = r->pipeline;
   for (const Token *token; (token = next_token(own, rank)); pass(own, rank)) {
     bool is_send = token_info(token->kind)->role == TOKEN_ROLE_send;
-    bool can_go_on =
-        is_send ? has_passed(own, rank,
-                             token->kind == TOKEN_send_forward ? TOKEN_forward
-                                                               : TOKEN_backward,
-                             token->stage, token->microbatch)
-                : is_message(token) || can_call(own, rank, token);
+    bool can_go_on = is_send ? has_sent_value(own, rank, token)
+                             : is_message(token) || can_call(own, rank, token);
     if (!can_go_on) return status_make(STATUS_lost, "a value never comes");
     if (is_message(token)) TRY(run_message(r, arena, token));
   }
