@@ -227,8 +227,22 @@ PriceRequest priced_request(const Priced *p) {
                         .without = p->model.without};
 }
 
-const PricedClass *priced_slowest(const Priced *p) {
-  return p->n_classes > 0 ? &p->classes[p->price.slowest] : NULL;
+bool priced_show_stage(Priced *p, int number) {
+  for (int c = 0; c < p->price.n_classes; c++) {
+    const EntryPoint *step = priced_program(p, c)->step;
+    for (int s = 0; s < step->stages.n; s++) {
+      if (step->stages.data[s].number != number) continue;
+      p->shown = c;
+      p->step = step;
+      p->stage = &step->stages.data[s];
+      return true;
+    }
+  }
+  return false;
+}
+
+const PricedClass *priced_shown(const Priced *p) {
+  return p->n_classes > 0 ? &p->classes[p->shown] : NULL;
 }
 
 Ps priced_length(const StreamSpan *span) {
@@ -314,7 +328,8 @@ bool driver_price(const Compilation *c, const PriceRequest *request,
     report_stuck(out);
     return false;
   }
-  out->step = priced_program(out, out->price.slowest)->step;
+  out->shown = out->price.slowest;
+  out->step = priced_program(out, out->shown)->step;
   out->stage = &out->step->stages.data[0];
   out->memory = least_memory(out);
   driver_end_station(c->options, "price", begin);

@@ -61,7 +61,9 @@ typedef struct Priced {
   CostModel model;
   int n_programs;
   PricedProgram *programs; /* in the order of their ranks */
-  /* That of the slowest class, and its first stage. */
+  int shown; /* the class that is looked at: the slowest, until another is
+                chosen */
+  /* Step and stage of that class: its first stage, until another is chosen. */
   const EntryPoint *step;
   const ProgramStage *stage;
   Bytes peak;   /* the largest arena of a rank */
@@ -93,9 +95,11 @@ bool driver_price(const Compilation *c, const PriceRequest *request,
 /* Returns how another plan of the same model is priced, without spans. */
 PriceRequest priced_request(const Priced *p);
 
-/* Returns the class that takes as long as the step.  Returns NULL if there are
- * no spans. */
-const PricedClass *priced_slowest(const Priced *p);
+/* Looks at a stage of the plan, and its class.  Returns false if the plan has
+ * no such stage. */
+bool priced_show_stage(Priced *p, int number);
+/* Returns the class that is looked at.  Returns NULL if there are no spans. */
+const PricedClass *priced_shown(const Priced *p);
 /* Returns the program of a class. */
 const PricedProgram *priced_program(const Priced *p, int class);
 /* Returns the path of the value that a node belongs to: "grad." and

@@ -10,10 +10,10 @@
 #include <string.h>
 
 static bool is_split(const Compilation *c, EntryPointId id, Graph *graph) {
-  PassResult result;
-  return driver_compile_graph(c, id, graph, pass_phase(PASSES_merging),
-                              &result) &&
-         mesh_microbatches(&result.graph->mesh) > 1;
+  StageGraphs result;
+  return driver_compile_stages(c, id, graph, pass_phase(PASSES_merging),
+                               &result) &&
+         mesh_microbatches(&result.graphs.data[0]->mesh) > 1;
 }
 
 /* "f1_score" of its output "f1_score.hits". */
@@ -51,7 +51,7 @@ const char *driver_whole_batch(const Compilation *c, const EntryPoint *entry) {
   bool is_evaluation = id == ENTRY_eval || id == ENTRY_eval_remainder;
   const Plan *plan = is_evaluation ? driver_entry_point_plan(c, id) : NULL;
   if (!plan || plan->microbatches <= 1 ||
-      mesh_microbatches(&entry_point_stage(entry)->graph->mesh) > 1)
+      mesh_microbatches(&entry->stages.data[0].graph->mesh) > 1)
     return NULL;
   Compilation trial = *c;
   CompileOptions options = *c->options;

@@ -695,9 +695,9 @@ void buffer_assign_stages(PassContext *ctx, EntryPoint *entry,
     stages[s] = begin_stage(ctx, entry, &entry->stages.data[s], persistent);
     if (has_caches(stages[s].stage->graph)) at = persistent->bytes;
   }
-  entry->arena = (ArenaParts){.persistent = at};
   int64_t persistent_bytes = at;
   at = align_up(at, target_alignment(ctx->target));
+  entry->arena = (ArenaParts){.persistent = at};
   for (BufferHome home = HOME_step; home < N_HOMES; home++) {
     ends[home] = at;
     for (int s = 0; s < n; s++) at = place_part(&stages[s], home, at);

@@ -297,6 +297,26 @@ page() { # MODEL PLAN OPTION...
 }
 page mlp zero3_microbatches
 page gpt sequence_zero3
+page gpt pipe_gpt_tensor
+page gpt pipe_gpt_loops
+page gpt pipe_gpt_tensor --stage 0
+python3 - <<'END' || fail "the first stage of two"
+import json
+shown = json.load(open("shown.json"))
+first, last = shown["ranks"]
+assert shown["shown_stage"] == 0 and first["stages"] == [0] and last["stages"] == [1]
+assert all(sum(r["arena"].values()) == r["peak_bytes"] for r in (first, last)), shown["ranks"]
+paths = {path["path"] for path in shown["paths"]}
+assert "block[0].mlp.dot[0]" in paths and "block[1].mlp.dot[0]" not in paths, paths
+kinds = sum(kind["at_peak_bytes"] for kind in shown["memory"]) + shown["hole_bytes"]
+assert kinds == first["peak_bytes"], (kinds, first)
+stages = shown["stages"]
+assert [s["blocks"] for s in stages] == [["wte", "wpe", "block[0]"], ["block[1]", "norm"]], stages
+assert [s["first_rank"] for s in stages] == [0, 2] and all(s["ranks"] == 2 for s in stages), stages
+END
+grep -q 'block\[0\]' step.dot && ! grep -q 'block\[1\].mlp' step.dot || fail "the graph of another stage"
+wrong "has no stage 2: its stages are 0 to 1" show gpt pipe_gpt_tensor --stage 2
+wrong "takes a plan with several stages" show gpt tensor --stage 0
 page moe experts_tensor --what-if link.node=0.1x --lines 1
 page gpt sequence_zero3 L=6 --lines 0
 grep -q 'block\[2\], one of 6: backward pass' page.html || fail "one block of a repeat"

@@ -24,6 +24,9 @@ train {
 END
 printf 'mesh { data = 2 }\nplan { shard B over data; zero = 1; }\n' | tr ';' '\n' >model.plan
 printf 'mesh { data = 2 }\nplan { shard B over data }\n' >other.plan
+printf 'mesh { pipe = 2 }\nplan { microbatches = 2\n cut after h }\n' >stages.plan
+sed 's/  return dot(x, w, C)/  param v: [C, F] = normal(1)\n  h = dot(x, v, C)\n  return dot(h, w, F)/
+  s/param w: \[C, K\]/param w: [F, K]/; s/K = 3/K = 3, F = 5/; s/  eval = 11//; s/  metrics .*//' model.dnn >deep.dnn
 printf 'device core { base = cpu; memory = 1GiB }\ncluster two {\n device = core\n level node { count = 2; link = 1GB/s }\n}\n' >two.cluster
 printf '0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n' >list.csv
 
@@ -69,6 +72,8 @@ strict show model.plan --model model.dnn
 strict show model.plan --model model.dnn --collectives
 strict show model.plan --model model.dnn "${cluster[@]}"
 strict show model.plan --model model.dnn "${cluster[@]}" --collectives
+strict show stages.plan --model deep.dnn --collectives
+strict show stages.plan --model deep.dnn "${cluster[@]}"
 strict show two.cluster
 strict simulate list.csv
 strict schedule 1f1b --ranks 2 --microbatches 2

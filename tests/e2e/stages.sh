@@ -35,6 +35,16 @@ grep -o '"persistent":[0-9]*,"step":[0-9]*' out | tr -c '0-9\n' ' ' | while read
   [ "$step" -lt $((persistent * 6 / 10)) ] || fail "a step stores $step bytes beside $persistent"
 done || exit 1
 
+# What `show` prints without a cluster: who holds what, the parts of each arena.
+"$dnnc" show two.plan --model "$mlp" >out 2>err || { cat err; fail "two stages are not shown"; }
+grep -q '^  1  *1  *992  *11904  linear\[1..2\]$' out && grep -q '^  0 -> 1 .* each micro-batch .x\[0\].$' out ||
+  { cat out; fail "other stages are shown"; }
+awk '/^rank/ { sum = 0 } /^  arena/ { arena = $2 } /^  (persistent|step|frames|messages|scratch) .* [a-z]/ { sum += $2 }
+  /^values/ { if (sum != arena) exit 1; n++ } END { exit n != 2 }' out || { cat out; fail "parts that are no arena"; }
+"$dnnc" show "$root/benchmarks/plans/pipe_gpt_loops.plan" --model "$systems/gpt.dnn" --json >out 2>err &&
+  "$dnnc" simulate "$systems/gpt.dnn" --plan "$root/benchmarks/plans/pipe_gpt_loops.plan" --json \
+    --cluster "$root/models/h100x256.cluster" >out 2>err || { cat err; fail "stages of one rank are not shown"; }
+
 # ---- evaluation ----
 # validation ARGUMENTS...: the loss over 20 samples, more than two batches.
 validation() {
@@ -105,6 +115,5 @@ refused() {
   "$dnnc" "$@" >out 2>err </dev/null
   [ $? = 1 ] && grep -q 'not supported yet' err || { cat err; fail "dnnc $*: not refused"; }
 }
-refused show two.plan --model "$mlp"
 refused run "$mlp" --plan two.plan --profile p.csv
 refused tune "$mlp" --plan two.plan -o tuned

@@ -111,8 +111,9 @@ static bool needs(const char *what, const char *help) {
  * machines, too. */
 static bool check_show_options(const Options *options) {
   bool is_priced = options->trace || options->html || options->dot ||
-                   options->lines >= 0 || options->what_if.n > 0 ||
-                   options->without.n > 0 || options->profile;
+                   options->lines >= 0 || options->stage >= 0 ||
+                   options->what_if.n > 0 || options->without.n > 0 ||
+                   options->profile;
   if (is_priced && !options->cluster)
     return needs("what a step costs depends on the machines",
                  "name them with --cluster FILE");

@@ -3,6 +3,7 @@
  * cluster under its plan, by part, how sure that is, and whether it fits.
  */
 #include "tools/commands/tool_price.h"
+#include "tools/show/show_stages.h"
 
 static double share(int64_t part, int64_t of) {
   return of > 0 ? (double)part / (double)of : 0;
@@ -37,9 +38,12 @@ void priced_print_profile_json(Text *out, const Priced *priced) {
   text_add(out, "}");
 }
 
-/* The part of a step in which the class waits for other stages. */
-static double bubble(const PriceClass *class) {
+double priced_bubble(const PriceClass *class) {
   return share(class->parts[COST_message], class->step);
+}
+
+static bool has_stages(const Priced *s) {
+  return s->step->edges.n > 0;
 }
 
 static Bytes peak_of(const Priced *s, const PriceClass *class) {
@@ -91,20 +95,6 @@ static void print_largest(Text *out, const Priced *s) {
                             (double)s->stage->assignment->arena_bytes, "B"));
 }
 
-/* "stage 0", or "stages 0 and 4". */
-static const char *stages_text(const Text *out, const EntryPoint *step) {
-  Text text = text_create(out->arena);
-  int n = step->stages.n;
-  text_add(&text, n > 1 ? "stages " : "stage ");
-  for (int i = 0; i < n; i++)
-    text_printf(&text, "%s%d",
-                i == 0      ? ""
-                : i + 1 < n ? ", "
-                            : " and ",
-                step->stages.data[i].number);
-  return text_string(&text);
-}
-
 static void print_arena(Text *out, const ArenaParts *arena) {
   const struct {
     const char *name;
@@ -122,14 +112,12 @@ static void print_arena(Text *out, const ArenaParts *arena) {
 }
 
 static void print_stages(Text *out, const Priced *s, const PriceClass *class) {
-  text_printf(out, "rank%s %lld", class->ranks > 1 ? "s" : "",
-              (long long)class->first_rank);
-  if (class->ranks > 1)
-    text_printf(out, "..%lld", (long long)class->first_rank + class->ranks - 1);
-  text_printf(out, ", %s (%s): compute %s, wait %s, bubble %.1f %%; ",
-              stages_text(out, s->programs[class->program].step),
+  text_printf(out, "rank%s %s, %s (%s): compute %s, wait %s, bubble %.1f %%; ",
+              class->ranks > 1 ? "s" : "",
+              show_ranks(out->arena, class->first_rank, class->ranks),
+              show_stage_numbers(out->arena, s->programs[class->program].step),
               class->group->device->name, milliseconds(out, class->compute),
-              milliseconds(out, class->exposed), 100 * bubble(class));
+              milliseconds(out, class->exposed), 100 * priced_bubble(class));
   print_memory(out, s, class);
   print_arena(out, &s->programs[class->program].step->arena);
 }
@@ -185,6 +173,7 @@ void priced_print(Text *out, const Priced *s) {
               text_quantity(out->arena, (double)price->sent, "B"));
   priced_print_profile(out, s);
   if (price->n_classes == 1) print_memory(out, s, price->classes);
+  if (price->n_classes == 1 && has_stages(s)) print_arena(out, &s->step->arena);
   for (int i = 0; price->n_classes > 1 && i < price->n_classes; i++)
     print_class(out, s, &price->classes[i]);
   print_largest(out, s);
@@ -193,36 +182,12 @@ void priced_print(Text *out, const Priced *s) {
 static void print_json_stages(Text *out, const Priced *s,
                               const PriceClass *class) {
   const EntryPoint *step = s->programs[class->program].step;
-  text_printf(out, ",\"first_rank\":%lld,\"stages\":[",
-              (long long)class->first_rank);
-  for (int i = 0; i < step->stages.n; i++)
-    text_printf(out, "%s%d", i ? "," : "", step->stages.data[i].number);
-  text_add(out, "],\"bubble\":");
-  text_add_real(out, bubble(class));
-  const ArenaParts *arena = &step->arena;
-  text_printf(out,
-              ",\"arena\":{\"persistent\":%lld,\"step\":%lld,"
-              "\"frames\":%lld,\"messages\":%lld,\"scratch\":%lld}",
-              (long long)arena->persistent, (long long)arena->step,
-              (long long)arena->frames, (long long)arena->messages,
-              (long long)arena->scratch);
-}
-
-/* The values that pass between stages, with the bytes of a message of a rank.
- */
-static void print_json_edges(Text *out, const Priced *s) {
-  const EntryPoint *step = s->programs[0].step;
-  text_add(out, "\"edges\":[");
-  for (int i = 0; i < step->edges.n; i++) {
-    const ProgramEdge *edge = &step->edges.data[i];
-    text_printf(out, "%s{\"from\":%d,\"to\":%d,\"path\":", i ? "," : "",
-                edge->from, edge->to);
-    text_add_json(out, edge->path);
-    text_printf(out, ",\"bytes\":%lld,\"period\":\"%s\"}",
-                (long long)edge->bytes,
-                edge->is_of_step ? "step" : "microbatch");
-  }
-  text_add(out, "],");
+  text_printf(out, ",\"first_rank\":%lld,", (long long)class->first_rank);
+  show_stage_numbers_json(out, step);
+  text_add(out, ",\"bubble\":");
+  text_add_real(out, priced_bubble(class));
+  text_add(out, ",");
+  show_arena_json(out, &step->arena);
 }
 
 static void print_json_class(Text *out, const Priced *s, int i) {
@@ -237,7 +202,7 @@ static void print_json_class(Text *out, const Priced *s, int i) {
   text_add_real(out, (double)class->compute * 1e-12);
   text_add(out, ",\"exposed_comm_s\":");
   text_add_real(out, (double)class->exposed * 1e-12);
-  if (s->n_programs > 1) print_json_stages(out, s, class);
+  if (has_stages(s)) print_json_stages(out, s, class);
   text_add(out, "}");
 }
 
@@ -265,13 +230,16 @@ void priced_print_json(Text *out, const Priced *s) {
   text_printf(out, "},\"fits\":%s,\"missing_bytes\":%lld,\"bubble\":",
               missing > 0 ? "false" : "true", (long long)missing);
   if (price->has_messages)
-    text_add_real(out, bubble(&price->classes[price->slowest]));
+    text_add_real(out, priced_bubble(&price->classes[price->slowest]));
   else
     text_add(out, "0");
   text_printf(out, ",\"bytes_sent\":%lld,\"ranks\":[", (long long)price->sent);
   for (int i = 0; i < price->n_classes; i++) print_json_class(out, s, i);
   text_add(out, "],");
-  if (s->step->edges.n > 0) print_json_edges(out, s);
+  if (has_stages(s)) {
+    show_edges_json(out, s->programs[0].step);
+    text_add(out, ",");
+  }
   show_entry_points(out, s->c, true);
   if (!unchecked_device(s)) print_errors_json(out);
   priced_print_profile_json(out, s);

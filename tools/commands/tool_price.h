@@ -32,6 +32,9 @@ void priced_print_json(Text *out, const Priced *priced);
 void priced_print_profile(Text *out, const Priced *priced);
 void priced_print_profile_json(Text *out, const Priced *priced);
 
+/* Returns the part of a step in which a class waits for other stages. */
+double priced_bubble(const PriceClass *class);
+
 /* ---- simulate_plans.c ---- */
 
 /* Prices several plans for `dnnc simulate`.  Returns an exit code. */

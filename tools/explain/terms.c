@@ -104,7 +104,7 @@ static void add_memory(const Terms *terms) {
 
 void explain_add_terms(Explanation *e) {
   Terms terms = {e, subject_paths(e)};
-  const PricedClass *class = priced_slowest(e->priced);
+  const PricedClass *class = priced_shown(e->priced);
   if (class) {
     add_stream(&terms, class);
     add_queues(&terms, class);

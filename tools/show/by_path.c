@@ -71,7 +71,7 @@ static PathRow *path_row(PathSum *sum, const char *path) {
 
 /* The time of the class whose parts are those of the step. */
 static void add_times(PathSum *sum, const Priced *p) {
-  const PricedClass *class = priced_slowest(p);
+  const PricedClass *class = priced_shown(p);
   for (int i = 0; class && i < class->stream.n; i++) {
     const StreamSpan *span = &class->stream.data[i];
     PathRow *row =
@@ -96,7 +96,7 @@ static void add_memory(PathSum *sum, const Priced *p) {
   const MemoryValue *values =
       memory_values(sum->arena, graph, p->stage->assignment, target, &n);
   const PersistentBuffers *persistent =
-      &priced_program(p, p->price.slowest)->program->persistent;
+      &priced_program(p, p->shown)->program->persistent;
   for (int i = 0; i < persistent->buffers.n; i++) {
     const PersistentBuffer *buffer = &persistent->buffers.data[i];
     path_row(sum, stored_path(buffer))->persistent += buffer->bytes;

@@ -97,7 +97,7 @@ static void add_to_box(Dot *d, int id) {
 
 /* A wait counts for its collective. */
 static void add_times(Dot *d) {
-  const PricedClass *class = priced_slowest(d->p);
+  const PricedClass *class = priced_shown(d->p);
   for (int i = 0; i < class->stream.n; i++) {
     const StreamSpan *span = &class->stream.data[i];
     const PricedNode *at = &class->nodes[span->instruction];

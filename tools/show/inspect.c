@@ -14,6 +14,10 @@ const char *inspect_mfu_formula(void) {
          "2022, appendix B)";
 }
 
+Ps inspect_step(const Inspection *in) {
+  return in->priced->price.classes[in->priced->shown].step;
+}
+
 double inspect_share(Ps part, Ps of) {
   return of > 0 ? (double)part / (double)of : 0;
 }
@@ -51,7 +55,7 @@ bool inspect_rates(Inspection *out) {
 static void add_kinds(Arena *arena, Inspection *out) {
   const Priced *p = out->priced;
   Bytes bytes[N_ROLES] = {0};
-  const PricedProgram *program = priced_program(p, p->price.slowest);
+  const PricedProgram *program = priced_program(p, p->shown);
   const PersistentBuffers *persistent = &program->program->persistent;
   for (int i = 0; i < persistent->buffers.n; i++)
     bytes[persistent->buffers.data[i].role] +=

@@ -173,6 +173,8 @@ bool inspect_rates(Inspection *out);
 void inspect_print_rates(Text *out, const Inspection *inspection);
 /* Prints fields of an object, each after a comma. */
 void inspect_print_rates_json(Text *out, const Inspection *inspection);
+/* Returns the step of the class that is looked at. */
+Ps inspect_step(const Inspection *inspection);
 /* Returns what MFU is here, in words. */
 const char *inspect_mfu_formula(void);
 /* Returns a share from 0 to 1. */

@@ -3,6 +3,7 @@
  * page of --html shows numbers of this object alone, each under its key.
  */
 #include "tools/show/search_report.h"
+#include "tools/show/show_stages.h"
 
 static void add_key(Text *out, const char *key) {
   text_printf(out, ",\"%s\":", key);
@@ -53,6 +54,11 @@ static void add_head(Text *out, const Inspection *in) {
   add_integer(out, "transfers", p->price.n_transfers);
   text_add(out, ",");
   priced_print_json(out, p);
+  if (p->step->edges.n > 0) {
+    text_add(out, ",");
+    show_stages_json(out, p->c);
+    add_integer(out, "shown_stage", p->stage->number);
+  }
   text_add(out, ",\"shares\":{");
   for (int k = 0; k < N_COST_PARTS; k++) {
     if (!price_has_part(&p->price, (CostTerm)k)) continue;
@@ -180,8 +186,7 @@ static void add_lines(Text *out, const Inspection *in) {
     text_add(out, "}");
   }
   text_add(out, "]");
-  add_integer(out, "kernels_ps",
-              plan_lines_rest(&in->lines, in->priced->price.step));
+  add_integer(out, "kernels_ps", plan_lines_rest(&in->lines, inspect_step(in)));
 }
 
 static void add_bar(Text *out, const TimelineBar *bar) {

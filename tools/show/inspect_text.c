@@ -3,6 +3,7 @@
  * and memory by path, memory by kind, sharding by name, lines of the plan.
  */
 #include "tools/show/inspect.h"
+#include "tools/show/show_stages.h"
 
 enum { MOST_PATHS = 20 };
 
@@ -79,9 +80,7 @@ static void print_kinds(Text *out, const Inspection *in) {
                 driver_largest(in->priced->c)->name);
   text_printf(
       out, "  %-20s %14s %14s  of a rank\n", "arena",
-      bytes_text(out,
-                 priced_program(in->priced, in->priced->price.slowest)->peak),
-      "");
+      bytes_text(out, priced_program(in->priced, in->priced->shown)->peak), "");
   text_add(out, "\n");
   show_entry_points(out, in->priced->c, false);
 }
@@ -145,16 +144,28 @@ static void print_lines(Text *out, const Inspection *in) {
     else
       text_add(out, "\n");
   }
-  Ps step = in->priced->price.step;
+  Ps step = inspect_step(in);
   text_printf(out, "  %-44s %9s %14s %14s\n", "kernels, of no line", "", "",
               inspect_ms(out->arena, plan_lines_rest(&in->lines, step)));
   text_printf(out, "  %-44s %9s %14s %14s\n", "step", "", "",
               inspect_ms(out->arena, step));
 }
 
+static void print_stages(Text *out, const Inspection *in) {
+  const Priced *p = in->priced;
+  if (p->step->edges.n == 0) return;
+  text_add(out, "\n");
+  show_stages(out, p->c);
+  text_printf(out,
+              "\nthe tables that follow: times of %s, memory and sharding of "
+              "stage %d (--stage N)\n",
+              show_stage_numbers(out->arena, p->step), p->stage->number);
+}
+
 void inspect_print(Text *out, const Inspection *in) {
   priced_print(out, in->priced);
   inspect_print_rates(out, in);
+  print_stages(out, in);
   print_paths(out, in);
   print_kinds(out, in);
   print_names(out, in);

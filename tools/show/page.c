@@ -147,6 +147,13 @@ void page_print(Text *out, const Inspection *in) {
   begin_section(out, "A step by term", "");
   page_terms(out, in);
   text_add(out, "</section>\n");
+  if (in->priced->step->edges.n > 0) {
+    begin_section(out, "Stages",
+                  "A class of ranks runs the same stages. Its bubble is the "
+                  "part of a step in which it waits for other stages.");
+    page_stages(out, in);
+    text_add(out, "</section>\n");
+  }
   add_timelines(out, in);
   begin_section(out, "Memory of a rank over a step", "");
   page_memory(out, in);

@@ -46,6 +46,8 @@ void page_share_cell(Text *out, const char *key, double share);
 void page_name_cell(Text *out, const char *text);
 void page_terms(Text *out, const Inspection *in);
 void page_kinds(Text *out, const Inspection *in);
+/* Prints the classes of ranks of a plan with stages, and its stages. */
+void page_stages(Text *out, const Inspection *in);
 void page_sharding(Text *out, const Inspection *in);
 void page_lines(Text *out, const Inspection *in);
 void page_paths(Text *out, const Inspection *in);

@@ -258,7 +258,7 @@ void page_lines(Text *out, const Inspection *in) {
   page_name_cell(out, "kernels, of no line");
   text_add(out, "<td colspan=\"3\"></td>");
   page_time_cell(out, "kernels_ps",
-                 plan_lines_rest(&in->lines, in->priced->price.step));
+                 plan_lines_rest(&in->lines, inspect_step(in)));
   text_add(out, "<td colspan=\"2\"></td></tr>\n");
   page_end_table(out);
 }

@@ -48,7 +48,7 @@ static PlanLine *find_line(const PlanLines *lines, const char *plan, Span pin) {
 
 static void add_costs(Tool *tool, const Priced *p, PlanLines *lines) {
   const char *plan = tool->options.plan;
-  const PricedClass *class = priced_slowest(p);
+  const PricedClass *class = priced_shown(p);
   Map *seen = map_create(tool->arena); /* node -> its line, plus 1 */
   for (int i = 0; i < class->queues.n + class->stream.n; i++) {
     bool is_queue = i < class->queues.n;

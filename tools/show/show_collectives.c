@@ -16,9 +16,11 @@
 
 #include "passes/rewrite.h"
 #include "tools/commands/tools.h"
+#include "tools/show/show_stages.h"
 
 typedef struct CollectiveRow {
   const Node *node;
+  int stage; /* -1: there is one */
   const char *axes;
   int64_t bytes, times;
   CollectivePins pins;
@@ -27,6 +29,7 @@ typedef struct CollectiveRow {
 typedef struct CollectiveRows {
   Arena *arena;
   const Plan *plan;
+  int stage; /* of the graph that is read; -1: there is one */
   VEC(CollectiveRow) list;
 } CollectiveRows;
 
@@ -62,6 +65,7 @@ static void add_collectives(CollectiveRows *rows, const Graph *graph,
     int count = 0;
     const Name *axes = node_names(node, ATTR_axes, &count);
     CollectiveRow row = {.node = node,
+                         .stage = rows->stage,
                          .axes = axes_text(rows->arena, axes, count),
                          .bytes = payload_bytes(graph, node),
                          .times = n};
@@ -93,16 +97,20 @@ static void print_rows(Text *out, const CollectiveRows *rows) {
               "bytes", "times", "phase", "line", "value and pin");
   for (int i = 0; i < rows->list.n; i++) {
     const CollectiveRow *row = &rows->list.data[i];
-    text_printf(out, "%-15s %-12s %12lld %6lld  %-8s %-20s '%s': %s%s%s\n",
+    text_printf(out, "%-15s %-12s %12lld %6lld  %-8s %-20s %s'%s': %s%s%s\n",
                 op_info(row->node->op)->name, row->axes, (long long)row->bytes,
                 (long long)row->times, phase_name(row->node->phase),
                 place_of(out->arena, row->node->span),
+                row->stage < 0
+                    ? ""
+                    : arena_printf(out->arena, "stage %d, ", row->stage),
                 row->node->path ? row->node->path : "",
                 place_of(out->arena, row->pins.first),
                 row->pins.first.source ? ": " : "", row->pins.text);
   }
-  text_printf(out, "%d collectives, %lld bytes a step on each rank\n",
-              rows->list.n, (long long)total_bytes(rows));
+  text_printf(out, "%d collectives, %lld bytes a step on each rank%s\n",
+              rows->list.n, (long long)total_bytes(rows),
+              rows->stage < 0 ? "" : ", over all stages");
 }
 
 static void add_place(Text *out, const char *key, Span span) {
@@ -125,6 +133,7 @@ static void add_rows_json(Text *out, const CollectiveRows *rows) {
                 (long long)row->bytes, (long long)row->times,
                 phase_name(row->node->phase));
     text_add_json(out, row->node->path ? row->node->path : "");
+    if (row->stage >= 0) text_printf(out, ",\"stage\":%d", row->stage);
     add_place(out, "model", row->node->span);
     add_place(out, "plan", row->pins.first);
     text_add(out, ",\"pin\":");
@@ -138,8 +147,28 @@ static void add_rows_json(Text *out, const CollectiveRows *rows) {
 
 void show_collectives(Text *out, const Compilation *c, bool is_json) {
   CollectiveRows rows = {.arena = out->arena, .plan = c->plan};
+  const StageGraphs *stages = &c->trained_stages;
+  rows.stage = -1;
   if (c->plan && c->trained) add_collectives(&rows, c->trained, 1, false);
+  for (int s = 0; s < stages->graphs.n; s++) {
+    rows.stage = s;
+    add_collectives(&rows, stages->graphs.data[s], 1, false);
+  }
   (is_json ? add_rows_json : print_rows)(out, &rows);
+}
+
+/* Prints who holds what, and what is sent, of a plan with stages. */
+static void show_layout(Text *out, const Compilation *c, bool is_json) {
+  StageRows rows = stage_rows(out->arena, c);
+  if (rows.n == 0) return;
+  if (!is_json) {
+    show_stages(out, c);
+    return;
+  }
+  show_stages_json(out, c);
+  text_add(out, ",");
+  show_edges_json(out, rows.data[0].entry);
+  text_add(out, ",");
 }
 
 int show_compiled(Tool *tool) {
@@ -147,10 +176,9 @@ int show_compiled(Tool *tool) {
   const Options *options = &tool->options;
   int code = tool_compile(tool, &c);
   if (code != EXIT_done) return code;
-  if (!driver_has_one_stage(&c, "several stages without --cluster"))
-    return EXIT_user;
   Text out = text_create(tool->arena);
   if (options->json) text_add(&out, "{");
+  show_layout(&out, &c, options->json);
   if (options->collectives) show_collectives(&out, &c, options->json);
   if (options->json && options->collectives) text_add(&out, ",");
   show_memory(&out, &c, options->json);

@@ -12,12 +12,14 @@
  */
 #include "passes/buffers/memory_peak.h"
 #include "tools/commands/tools.h"
+#include "tools/show/show_stages.h"
 
 /* The persistent buffers by role, then what a training step needs besides. */
-static void add_roles(Text *out, const Compilation *c, bool is_json) {
+static void add_roles(Text *out, const RankProgram *program, bool is_json) {
   int64_t bytes[N_ROLES] = {0};
-  const EntryPoint *step = driver_training_step(c);
-  const PersistentBuffers *persistent = &driver_only_program(c)->persistent;
+  const EntryPoint *step = rank_program_find(program, ENTRY_train);
+  const EntryPoint *largest = driver_largest_of(program);
+  const PersistentBuffers *persistent = &program->persistent;
   for (int i = 0; i < persistent->buffers.n; i++)
     bytes[persistent->buffers.data[i].role] +=
         persistent->buffers.data[i].bytes;
@@ -31,7 +33,25 @@ static void add_roles(Text *out, const Compilation *c, bool is_json) {
                 is_json ? "values" : "values of a step",
                 (long long)(entry_point_arena_bytes(step) - persistent->bytes));
   text_printf(out, is_json ? "\"%s\":%lld" : "  %-20s %14lld\n", "arena",
-              (long long)driver_arena_bytes(c));
+              (long long)(largest ? entry_point_arena_bytes(largest) : 0));
+}
+
+/* The parts of the arena of a step of stages, the first of which is in the
+ * table above. */
+static void add_parts(Text *out, const ArenaParts *arena) {
+  const struct {
+    const char *name, *words;
+    int64_t bytes;
+  } parts[] = {
+      {"persistent", "stays from step to step", arena->persistent},
+      {"step", "data, and what several segments use once a step", arena->step},
+      {"frames", "values of micro-batches between their passes", arena->frames},
+      {"messages", "values that are sent and received", arena->messages},
+      {"scratch", "of one segment at a time", arena->scratch}};
+  text_add(out, "arena of a step\n");
+  for (int i = 0; i < ARRAY_LENGTH(parts); i++)
+    text_printf(out, "  %-20s %14lld  %s\n", parts[i].name,
+                (long long)parts[i].bytes, parts[i].words);
 }
 
 /* ---- by entry point ---- */
@@ -107,22 +127,85 @@ static void add_peak_table(Text *out, const ProgramStage *step,
                   (long long)peak->most[k], peak_kind_words((PeakKind)k));
   text_printf(out, "  %-20s %14lld %14s  at '%s'\n", "alive",
               (long long)peak->live, "", peak_path(step, peak));
-  text_printf(out, "  %-20s %14lld %14s  between values\n", "holes",
-              (long long)(peak->packed - peak->live), "");
+  text_printf(out, "  %-20s %14lld %14s  between values%s\n", "holes",
+              (long long)(peak->packed - peak->live), "",
+              step->segments.n > 0 && step->assignment->frame_bytes
+                  ? ", and values of other micro-batches and stages"
+                  : "");
+}
+
+static void add_peak(Text *out, const Compilation *c, const ProgramStage *stage,
+                     bool is_json) {
+  MemoryPeak peak =
+      memory_peak(stage->graph, stage->assignment, &c->target.backend->target);
+  (is_json ? add_peak_json : add_peak_table)(out, stage, &peak);
+}
+
+/* ---- ranks that run different stages ---- */
+
+static void add_class_json(Text *out, const Compilation *c,
+                           const ProgramClass *class) {
+  const EntryPoint *step = rank_program_find(&class->program, ENTRY_train);
+  text_printf(out, "{\"first_rank\":%d,\"ranks\":%d,", class->first_rank,
+              class->n_ranks);
+  add_roles(out, &class->program, true);
+  text_add(out, "}");
+  if (step) {
+    text_add(out, ",");
+    show_arena_json(out, &step->arena);
+    text_add(out, ",\"stages\":[");
+    for (int s = 0; s < step->stages.n; s++) {
+      text_printf(out, "%s{\"stage\":%d", s ? "," : "",
+                  step->stages.data[s].number);
+      add_peak(out, c, &step->stages.data[s], true);
+      text_add(out, "}");
+    }
+    text_add(out, "]");
+  }
+  text_add(out, "}");
+}
+
+static void add_class_tables(Text *out, const Compilation *c,
+                             const ProgramClass *class) {
+  const EntryPoint *step = rank_program_find(&class->program, ENTRY_train);
+  text_printf(out, "\nrank%s %s%s%s: ", class->n_ranks > 1 ? "s" : "",
+              show_ranks(out->arena, class->first_rank, class->n_ranks),
+              step ? ", " : "",
+              step ? show_stage_numbers(out->arena, step) : "");
+  add_roles(out, &class->program, false);
+  if (!step) return;
+  add_parts(out, &step->arena);
+  for (int s = 0; s < step->stages.n; s++) {
+    if (step->stages.n > 1)
+      text_printf(out, "stage %d: ", step->stages.data[s].number);
+    add_peak(out, c, &step->stages.data[s], false);
+  }
+}
+
+static void show_memory_of_stages(Text *out, const Compilation *c,
+                                  bool is_json) {
+  text_add(out, is_json ? "\"classes\":[" : "");
+  for (int k = 0; k < c->classes.n; k++) {
+    if (is_json && k) text_add(out, ",");
+    (is_json ? add_class_json : add_class_tables)(out, c, &c->classes.data[k]);
+  }
+  text_add(out, is_json ? "]," : "\n");
+}
+
+static bool has_stages(const Compilation *c) {
+  return c->plan && c->plan->stages.n > 1;
 }
 
 void show_memory(Text *out, const Compilation *c, bool is_json) {
-  const EntryPoint *entry = driver_training_step(c);
-  add_roles(out, c, is_json);
-  if (entry) {
-    const ProgramStage *step = entry_point_stage(entry);
-    MemoryPeak peak =
-        memory_peak(step->graph, step->assignment, &c->target.backend->target);
-    if (is_json)
-      add_peak_json(out, step, &peak);
-    else
-      add_peak_table(out, step, &peak);
+  if (has_stages(c)) {
+    show_memory_of_stages(out, c, is_json);
+    show_entry_points(out, c, is_json);
+    return;
   }
+  const RankProgram *program = driver_only_program(c);
+  const EntryPoint *entry = rank_program_find(program, ENTRY_train);
+  add_roles(out, program, is_json);
+  if (entry) add_peak(out, c, entry_point_stage(entry), is_json);
   if (is_json) text_add(out, "},");
   show_entry_points(out, c, is_json);
 }

@@ -26,11 +26,30 @@ static Status write_files(Tool *tool, const Inspection *in) {
   return STATUS_OK;
 }
 
+/* Looks at the stage of --stage. */
+static bool choose_stage(const Options *options, Priced *priced) {
+  if (options->stage < 0) return true;
+  const Plan *plan = priced->c->plan;
+  int n = plan && plan->stages.n > 1 ? plan->stages.n : 0;
+  if (options->stage < n && priced_show_stage(priced, (int)options->stage))
+    return true;
+  if (n == 0)
+    message_print("dnnc: error: --stage takes a plan with several stages, and "
+                  "'%s' has one\n",
+                  options->plan);
+  else
+    message_print("dnnc: error: '%s' has no stage %lld: its stages are 0 to "
+                  "%d\n",
+                  options->plan, (long long)options->stage, n - 1);
+  return false;
+}
+
 int show_step(Tool *tool) {
   const Options *options = &tool->options;
   Priced priced;
   Inspection inspection;
   int code = tool_price(tool, true, &priced);
+  if (code == EXIT_done && !choose_stage(options, &priced)) code = EXIT_user;
   if (code == EXIT_done) code = inspect(tool, &priced, &inspection);
   if (code != EXIT_done) return code;
   Status status = write_files(tool, &inspection);

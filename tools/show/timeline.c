@@ -257,7 +257,7 @@ Timeline *timelines_of(Arena *arena, const Priced *p, int *out_n) {
     vec_push(arena, &out,
              make_timeline(arena, p, c, 0, end_of_classes(p), title));
   }
-  const PricedClass *slowest = priced_slowest(p);
+  const PricedClass *slowest = priced_shown(p);
   Repeat repeat = {0};
   if (slowest) repeat = most_costly_repeat(arena, p, slowest);
   int64_t index = repeat.last / 2;
@@ -268,8 +268,7 @@ Timeline *timelines_of(Arena *arena, const Priced *p, int *out_n) {
     const char *title = arena_printf(
         arena, "%s[%lld], one of %lld: %s pass", repeat.name, (long long)index,
         (long long)repeat.last + 1, backward ? "backward" : "forward");
-    vec_push(arena, &out,
-             make_timeline(arena, p, p->price.slowest, begin, end, title));
+    vec_push(arena, &out, make_timeline(arena, p, p->shown, begin, end, title));
   }
   *out_n = out.n;
   return out.data;
@@ -319,8 +318,8 @@ MemoryMoment *memory_over_time(Arena *arena, const Priced *p, int *out_n) {
   *out_n = 0;
   if (p->n_classes == 0 || p->price.step == 0) return NULL;
   const LiveBytes *live = live_bytes(arena, p);
-  const PricedClass *class = priced_slowest(p);
-  Ps begin = p->price.classes[p->price.slowest].begin;
+  const PricedClass *class = priced_shown(p);
+  Ps begin = p->price.classes[p->shown].begin;
   Ps column = p->price.step / TIMELINE_COLUMNS + 1;
   int64_t at = -1; /* the column of the last moment */
   int last = p->stage->graph->nodes.n;

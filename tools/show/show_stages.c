@@ -1,0 +1,215 @@
+/*
+ * show_stages.c -- prints which ranks hold which blocks under a plan with
+ * stages, and what the stages send to each other.
+ *
+ *     stages    ranks   parameters          bytes  blocks
+ *          0     0..1         1976          10240  wte, wpe, block[0..5]
+ *
+ * A block is the path of a parameter up to its first index, or without its last
+ * word.  HeldBlocks that follow each other in numbers are one.
+ */
+#include "tools/show/show_stages.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- blocks ---- */
+
+typedef struct HeldBlock {
+  Name name;           /* "block" */
+  int64_t first, last; /* index; -1: it has none */
+} HeldBlock;
+
+typedef VEC(HeldBlock) HeldBlocks;
+
+static HeldBlock block_of(Names *names, const char *path) {
+  const char *bracket = strchr(path, '['), *dot = strrchr(path, '.');
+  size_t n = bracket ? (size_t)(bracket - path)
+             : dot   ? (size_t)(dot - path)
+                     : strlen(path);
+  int64_t index = bracket ? strtoll(bracket + 1, NULL, 10) : -1;
+  return (HeldBlock){name_intern_n(names, path, n), index, index};
+}
+
+static void add_block(Arena *arena, HeldBlocks *blocks, HeldBlock block) {
+  for (int i = 0; i < blocks->n; i++) {
+    HeldBlock *known = &blocks->data[i];
+    if (known->name != block.name || block.first < known->first ||
+        block.first > known->last + 1)
+      continue;
+    if (block.first > known->last) known->last = block.first;
+    return;
+  }
+  vec_push(arena, blocks, block);
+}
+
+static const char *block_text(Arena *arena, const HeldBlock *block) {
+  if (block->first < 0) return block->name;
+  if (block->first == block->last)
+    return arena_printf(arena, "%s[%lld]", block->name,
+                        (long long)block->first);
+  return arena_printf(arena, "%s[%lld..%lld]", block->name,
+                      (long long)block->first, (long long)block->last);
+}
+
+/* ---- stages ---- */
+
+/* What a stage stores of its parameters. */
+static bool is_stored(Role role) {
+  return role == ROLE_param || role == ROLE_state ||
+         role == ROLE_optimizer_state || role == ROLE_ema;
+}
+
+static void add_inputs(Arena *arena, Names *names, StageRow *row) {
+  const Graph *graph = row->stage->graph;
+  HeldBlocks blocks = {0};
+  for (int i = 0; i < graph->inputs.n; i++) {
+    const GraphInput *input = &graph->inputs.data[i];
+    const Type *type = graph_type(graph, input->value);
+    if (is_stored(input->role))
+      row->bytes += type_local_elements(type, &graph->mesh) *
+                    dtype_size_bytes(type->dtype);
+    if (input->role != ROLE_param) continue;
+    row->parameters += type_elements(type);
+    add_block(arena, &blocks, block_of(names, input->path));
+  }
+  for (int i = 0; i < blocks.n; i++)
+    vec_push(arena, &row->blocks, block_text(arena, &blocks.data[i]));
+}
+
+/* The entry point of which its stages are shown: training, else the first. */
+static const EntryPoint *shown_entry(const RankProgram *program) {
+  const EntryPoint *train = rank_program_find(program, ENTRY_train);
+  return train || program->n_entry_points == 0 ? train
+                                               : &program->entry_points[0];
+}
+
+StageRows stage_rows(Arena *arena, const Compilation *c) {
+  StageRows rows = {0};
+  if (!c->plan || c->plan->stages.n <= 1) return rows;
+  for (int number = 0; number < c->plan->stages.n; number++)
+    for (int k = 0; k < c->classes.n; k++) {
+      const EntryPoint *entry = shown_entry(&c->classes.data[k].program);
+      for (int s = 0; entry && s < entry->stages.n; s++) {
+        StageRow row = {
+            .stage = &entry->stages.data[s], .class = k, .entry = entry};
+        if (row.stage->number != number) continue;
+        add_inputs(arena, c->module->names, &row);
+        vec_push(arena, &rows, row);
+      }
+    }
+  return rows;
+}
+
+const char *show_ranks(Arena *arena, int64_t first, int64_t n) {
+  return n == 1 ? arena_printf(arena, "%lld", (long long)first)
+                : arena_printf(arena, "%lld..%lld", (long long)first,
+                               (long long)(first + n - 1));
+}
+
+static int ranks_of(const StageRow *row) {
+  return mesh_ranks(&row->stage->graph->mesh);
+}
+
+const char *stage_blocks(Arena *arena, const StageRow *row) {
+  Text text = text_create(arena);
+  for (int i = 0; i < row->blocks.n; i++)
+    text_printf(&text, "%s%s", i ? ", " : "", row->blocks.data[i]);
+  return row->blocks.n ? text_string(&text) : "no parameters";
+}
+
+static const char *edge_stages(Arena *arena, const ProgramEdge *edge) {
+  return arena_printf(arena, "%d -> %d", edge->from, edge->to);
+}
+
+static void print_edges(Text *out, const EntryPoint *entry) {
+  text_printf(out, "%-12s %12s  %-16s %s\n", "messages", "bytes", "sent",
+              "value");
+  for (int i = 0; i < entry->edges.n; i++) {
+    const ProgramEdge *edge = &entry->edges.data[i];
+    text_printf(out, "  %-10s %12lld  %-16s '%s'\n",
+                edge_stages(out->arena, edge), (long long)edge->bytes,
+                edge->is_of_step ? "once a step" : "each micro-batch",
+                edge->path);
+  }
+}
+
+void show_stages(Text *out, const Compilation *c) {
+  StageRows rows = stage_rows(out->arena, c);
+  if (rows.n == 0) return;
+  text_printf(out, "%-8s %8s %12s %14s  %s\n", "stages", "ranks", "parameters",
+              "bytes", "blocks");
+  for (int i = 0; i < rows.n; i++) {
+    const StageRow *row = &rows.data[i];
+    text_printf(out, "  %-6d %8s %12lld %14lld  %s\n", row->stage->number,
+                show_ranks(out->arena, row->stage->first_rank, ranks_of(row)),
+                (long long)row->parameters, (long long)row->bytes,
+                stage_blocks(out->arena, row));
+  }
+  print_edges(out, rows.data[0].entry);
+}
+
+void show_stages_json(Text *out, const Compilation *c) {
+  StageRows rows = stage_rows(out->arena, c);
+  text_add(out, "\"stages\":[");
+  for (int i = 0; i < rows.n; i++) {
+    const StageRow *row = &rows.data[i];
+    text_printf(out,
+                "%s{\"stage\":%d,\"class\":%d,\"first_rank\":%d,\"ranks\":%d,"
+                "\"parameters\":%lld,\"bytes\":%lld,\"blocks\":[",
+                i ? "," : "", row->stage->number, row->class,
+                row->stage->first_rank, ranks_of(row),
+                (long long)row->parameters, (long long)row->bytes);
+    for (int k = 0; k < row->blocks.n; k++) {
+      if (k) text_add(out, ",");
+      text_add_json(out, row->blocks.data[k]);
+    }
+    text_add(out, "]}");
+  }
+  text_add(out, "]");
+}
+
+void show_edges_json(Text *out, const EntryPoint *entry) {
+  text_add(out, "\"edges\":[");
+  for (int i = 0; i < entry->edges.n; i++) {
+    const ProgramEdge *edge = &entry->edges.data[i];
+    text_printf(out, "%s{\"from\":%d,\"to\":%d,\"path\":", i ? "," : "",
+                edge->from, edge->to);
+    text_add_json(out, edge->path);
+    text_printf(out, ",\"bytes\":%lld,\"period\":\"%s\"}",
+                (long long)edge->bytes,
+                edge->is_of_step ? "step" : "microbatch");
+  }
+  text_add(out, "]");
+}
+
+/* ---- parts of an arena ---- */
+
+const char *show_stage_numbers(Arena *arena, const EntryPoint *entry) {
+  Text text = text_create(arena);
+  int n = entry->stages.n;
+  text_add(&text, n > 1 ? "stages " : "stage ");
+  for (int i = 0; i < n; i++)
+    text_printf(&text, "%s%d",
+                i == 0      ? ""
+                : i + 1 < n ? ", "
+                            : " and ",
+                entry->stages.data[i].number);
+  return text_string(&text);
+}
+
+void show_stage_numbers_json(Text *out, const EntryPoint *entry) {
+  text_add(out, "\"stages\":[");
+  for (int i = 0; i < entry->stages.n; i++)
+    text_printf(out, "%s%d", i ? "," : "", entry->stages.data[i].number);
+  text_add(out, "]");
+}
+
+void show_arena_json(Text *out, const ArenaParts *arena) {
+  text_printf(out,
+              "\"arena\":{\"persistent\":%lld,\"step\":%lld,"
+              "\"frames\":%lld,\"messages\":%lld,\"scratch\":%lld}",
+              (long long)arena->persistent, (long long)arena->step,
+              (long long)arena->frames, (long long)arena->messages,
+              (long long)arena->scratch);
+}
