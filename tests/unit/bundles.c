@@ -291,6 +291,6 @@ Test(bundles, a_killed_rank_ends_the_run) {
   cr_assert(strstr(site.output, "lost rank 1"), "%s", site.output);
   cr_assert(strstr(site.output, "rank 0 (stage 0) waits at step 4"), "%s",
             site.output);
-  cr_assert(strstr(site.output, "recv 'first.dh'"), "%s", site.output);
+  cr_assert(strstr(site.output, "recv edge 'first.dh'"), "%s", site.output);
   site_remove(&site);
 }
