@@ -9,9 +9,10 @@
 #   times    each kernel of gpt2, resnet50 and a block of llama beside its limit:
 #            the bandwidth of a copy, cuBLASLt alone on the same sizes
 #   rates    tokens and images a second, and the share of the card's peak (MFU)
-#   ranks    plans on up to four ranks that share one GPU, over NCCL
+#   ranks    plans and stages on up to four ranks that share one GPU, over NCCL, and
+#            two stages on two GPUs where there are two
 #
-# Without a part: all, in 19 minutes at most.  A part that fails or takes longer
+# Without a part: all, in 20 minutes at most.  A part that fails or takes longer
 # than its budget does not stop the others.  Each writes DIR/PART.md
 # (benchmarks/gpu), and DIR/README.md joins what is there.  So parts can be run
 # one at a time, also on different days.
@@ -28,7 +29,7 @@ cd "$(dirname "$0")/.." || exit 3
 root=$PWD build=${DNNC_BUILD:-build}
 all="kernels steps times rates ranks"
 budget() { # seconds of a part
-  case $1 in kernels) echo 240 ;; steps) echo 240 ;; times) echo 300 ;; *) echo 180 ;; esac
+  case $1 in kernels) echo 240 ;; steps) echo 240 ;; times) echo 300 ;; ranks) echo 240 ;; *) echo 180 ;; esac
 }
 
 dry=${GPU_CHECK_DRY:-} out='' parts='' inside=''
@@ -308,12 +309,21 @@ part_ranks() {
   echo "rank on the CPU."
   echo
   echo '```'
+  local code=0 two_stages='pipe_mlp mlp'
   if [ -n "$dry" ]; then
-    DNN_MOCK_DEVICES=1 benchmarks/systems/run.sh "$dnnc" mock-short "uneven_batch" 2>&1
+    for pair in uneven_batch "$two_stages"; do
+      DNN_MOCK_DEVICES=1 benchmarks/systems/run.sh "$dnnc" mock-short "$pair" 2>&1 || code=1
+    done
   else
-    benchmarks/systems/run.sh "$dnnc" gpu 2>&1
+    benchmarks/systems/run.sh "$dnnc" gpu 2>&1 || code=1
   fi
-  local code=$?
+  echo '```'
+  [ -z "$dry" ] && [ "$(nvidia-smi -L | wc -l)" -gt 1 ] || return $code
+  echo
+  echo "Two stages, each on a GPU of its own:"
+  echo
+  echo '```'
+  env -u DNN_CUDA_SHARE benchmarks/systems/run.sh "$dnnc" gpu "$two_stages" 2>&1 || code=1
   echo '```'
   return $code
 }
