@@ -169,7 +169,6 @@ static int fold_graph(const StepCompiler *s, Graph **graph, Repeat *out) {
 /* Blocks fold where training and evaluation repeat the same ones. */
 static void fold_model(StepCompiler *s) {
   VerifySteps *out = s->out;
-  if (has_stages(s)) return;
   Graph *train = s->c->model->train, *eval = s->c->model->eval;
   Repeat repeats[MOST_REPEATS];
   int n = fold_graph(s, &train, out->repeats);

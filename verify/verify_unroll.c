@@ -278,6 +278,40 @@ static void join_additions(Unroll *u) {
         is_addition(&u->atoms.data[id]) && readers[id] == 1 && is_added[id];
 }
 
+/* Blocks of a run that a sum has terms of: the first two, and how many. */
+typedef struct SummedBlocks {
+  int run, n, blocks[2];
+} SummedBlocks;
+
+static void find_summed_blocks(const Unroll *u, const UnrollAtom *at,
+                               SummedBlocks *out) {
+  for (int i = 0; i < at->n_inputs; i++) {
+    const UnrollAtom *atom = &u->atoms.data[at->inputs[i]];
+    if (atom->is_joined) {
+      find_summed_blocks(u, atom, out);
+      continue;
+    }
+    bool is_known = atom->run != out->run;
+    for (int k = 0; k < out->n && k < 2; k++)
+      is_known |= out->blocks[k] == atom->block;
+    if (is_known) continue;
+    if (out->n < 2) out->blocks[out->n] = atom->block;
+    out->n++;
+  }
+}
+
+/* A sum over three blocks or more, as the norm of a stage, is in none of them,
+ * though its path may be that of its last term. */
+static void move_sums(Unroll *u) {
+  for (int id = 0; id < u->atoms.n; id++) {
+    UnrollAtom *atom = &u->atoms.data[id];
+    if (!is_addition(atom) || atom->is_joined || atom->run < 0) continue;
+    SummedBlocks summed = {.run = atom->run};
+    find_summed_blocks(u, atom, &summed);
+    if (summed.n > 2) atom->run = atom->block = -1;
+  }
+}
+
 /* ---- hashes ---- */
 
 /* Where a block is in its run: the middle ones are one. */
@@ -397,6 +431,7 @@ static Unroll make_unroll(Arena *arena, const Graph *graph,
               .is_folded = is_folded};
   add_graph_atoms(&u, graph, NULL, NULL);
   join_additions(&u);
+  move_sums(&u);
   hash_atoms(&u);
   return u;
 }

@@ -49,6 +49,8 @@ static bool is_same_path(Name name, const char *a, const char *b) {
 typedef struct Blocks {
   const Graph *graph;
   Name name;
+  const uint16_t *stages; /* by node, 0 is none; NULL means one stage */
+  int most;               /* blocks of a run that are read; 0 means all */
   int n;
   int *begin; /* [n + 1]: block i is the nodes from begin[i] on */
 } Blocks;
@@ -226,16 +228,38 @@ static int index_at(const Blocks *b, int id) {
   return is_there ? index : -1;
 }
 
-/* Blocks that follow each other from node `id` on; moves `id` behind them. */
+/* The stage of the nodes of a block that have one; 0: none has, or they have
+ * several. */
+static uint16_t stage_of_nodes(const Blocks *b, int begin, int end) {
+  uint16_t stage = 0;
+  for (int id = begin; b->stages && id < end; id++) {
+    if (!b->stages[id]) continue;
+    if (stage && stage != b->stages[id]) return 0;
+    stage = b->stages[id];
+  }
+  return stage;
+}
+
+/* The next block is of the stage of the first one of the run. */
+static bool is_in_stage(const Blocks *b, int begin, int end) {
+  if (!b->stages || b->n == 0) return true;
+  uint16_t stage = stage_of_nodes(b, b->begin[0], b->begin[1]);
+  return stage && stage_of_nodes(b, begin, end) == stage;
+}
+
+/* Blocks of one stage that follow each other from node `id` on; moves `id`
+ * behind them. */
 static Repeat read_run(Blocks *b, int *id) {
   int first = index_at(b, *id), at = *id, n_nodes = b->graph->nodes.n;
   b->n = 0;
-  while (at < n_nodes && index_at(b, at) == first + b->n) {
-    b->begin[b->n] = at;
-    while (at < n_nodes && index_at(b, at) == first + b->n) at++;
-    b->n++;
+  while (at < n_nodes && index_at(b, at) == first + b->n &&
+         (!b->most || b->n < b->most)) {
+    int end = at;
+    while (end < n_nodes && index_at(b, end) == first + b->n) end++;
+    if (!is_in_stage(b, at, end)) break;
+    b->begin[b->n++] = at;
+    b->begin[b->n] = at = end;
   }
-  b->begin[b->n] = at;
   *id = at;
   return (Repeat){b->name, first, first + b->n - 1};
 }
@@ -251,7 +275,10 @@ int graph_repeats(const Graph *graph, const Plan *plan, Repeat *out) {
   Arena *scratch = arena_create(graph->module->memory);
   Blocks blocks = {.graph = graph,
                    .begin = ARENA_ARRAY(scratch, int, graph->nodes.n + 1)};
+  StageFault fault;
   int n = 0;
+  if (plan && plan->stages.n > 1)
+    blocks.stages = stage_labels(scratch, graph, plan->stage_of, &fault);
   for (int id = 0; id < graph->nodes.n && n < MOST_REPEATS;) {
     blocks.name = name_before_index(graph, graph->nodes.data[id]->path);
     if (!blocks.name || index_at(&blocks, id) < 0) {
@@ -272,6 +299,7 @@ Graph *graph_fold(const Graph *graph, const Repeat *repeat, int kept) {
   Arena *scratch = arena_create(graph->module->memory);
   Blocks b = {.graph = graph,
               .name = repeat->name,
+              .most = repeat->last - repeat->first + 1,
               .begin = ARENA_ARRAY(scratch, int, graph->nodes.n + 1)};
   int id = 0;
   while (index_at(&b, id) != repeat->first) id++;

@@ -17,8 +17,9 @@ typedef struct Repeat {
 } Repeat;
 
 /* The runs of at least five blocks, in order, of each of which a plan (or NULL)
- * says the same; returns how many.  `out` has room for MOST_REPEATS. */
-enum { MOST_REPEATS = 8 };
+ * says the same and which are in one stage of it; returns how many.  `out` has
+ * room for MOST_REPEATS. */
+enum { MOST_REPEATS = 64 };
 int graph_repeats(const Graph *graph, const Plan *plan, Repeat *out);
 /* Returns the graph with `kept` blocks of a run, 3 or more: the first ones and
  * the last. */

@@ -44,6 +44,49 @@ Test(verify_stages, plans_are_equal_on_all_ranks) {
     }
 }
 
+/* ---- blocks ---- */
+
+#define TWELVE_BLOCKS                                                          \
+  .model = "models/chargpt.dnn", .sizes = "L=12 T=8",                          \
+  .plan = TEST_ROOT "/tests/plans/two_stages.plan"
+
+/* Each stage has a run of its own. */
+Test(verify_stages, equal_blocks_of_a_stage_are_played_as_three) {
+  static const PlayCase deep = {TWELVE_BLOCKS};
+  VerifyReport report = play_case(&deep);
+  cr_expect_eq(report.equal, ANSWER_yes, "%s %s", report.path,
+               report.not_compared);
+  cr_expect_str_eq(report.repeats ? report.repeats : "",
+                   "block[0..5], block[6..11]");
+}
+
+/* Block 8 of the second stage is its third of six: it is not played where
+ * blocks are folded. */
+static void drop_in_block_8(void *user, const WatchedPass *pass) {
+  bool *is_dropped = user;
+  const Graph *graph = pass->graph;
+  if (!pass_is_named(pass->row, "partition") || graph->mesh.n_axes == 0) return;
+  for (int id = 0; id < graph->nodes.n; id++) {
+    Node *node = graph->nodes.data[id];
+    if (node->op != OP_all_reduce || !strstr(node->path, "block[8]")) continue;
+    node->op = OP_copy;
+    node->n_attrs = 0;
+    *is_dropped = true;
+    return;
+  }
+}
+
+Test(verify_stages, a_fault_in_a_block_that_is_not_played_is_found) {
+  bool is_dropped = false;
+  PlayCase deep = {TWELVE_BLOCKS,
+                   .watch = {.user = &is_dropped, .pass = drop_in_block_8}};
+  VerifyReport report = play_case(&deep);
+  cr_expect(is_dropped);
+  cr_expect_null(report.repeats);
+  cr_expect_eq(report.equal, ANSWER_no);
+  cr_expect(report.path && strstr(report.path, "block[8]"), "%s", report.path);
+}
+
 /* ---- faults ---- */
 
 /* A step of a program, in which a fault is put before it is played. */
