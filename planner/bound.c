@@ -15,6 +15,8 @@
 #include "planner/bound.h"
 
 #include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "planner/eliminate.h"
 #include "planner/unit_tables.h"
@@ -23,9 +25,17 @@
 /* Tables that are larger take seconds and hardly raise the bound. */
 #define MOST_ENTRIES ((int64_t)1 << 12)
 
-/* Assignments of which the answers for a setting are the means. */
+/* A mean that was asked for, and the assignment at which it is the least. */
+typedef struct Answer {
+  BoundWeights weights;
+  const uint16_t *values; /* by unit */
+  Ps time;
+} Answer;
+
 typedef struct Answered {
-  VEC(const uint16_t *) values; /* by unit */
+  const BoundSetting *setting;
+  const UnitTables *tables;
+  VEC(Answer) answers;
 } Answered;
 
 typedef struct Bounding {
@@ -219,16 +229,17 @@ static Bytes bytes_of_values(const Aim *aim, const int *values) {
   return sum;
 }
 
-static void note_answer(const Aim *aim, const int *values) {
+static void note_answer(const Aim *aim, const int *values, Ps time) {
   const Bounding *b = aim->b;
   Answered *of = map_get(b->answered, aim->s);
   if (!of) {
     of = ARENA_NEW(b->arena, Answered);
+    *of = (Answered){.setting = aim->s, .tables = aim->tables};
     map_put(b->answered, aim->s, of);
   }
   uint16_t *copy = ARENA_ARRAY(b->arena, uint16_t, b->all->n + 1);
   for (int u = 0; u < b->all->n; u++) copy[u] = (uint16_t)values[u];
-  vec_push(b->arena, &of->values, copy);
+  vec_push(b->arena, &of->answers, ((Answer){aim->weights, copy, time}));
 }
 
 static BoundAnswer answer(void *user, const BoundQuestion *question) {
@@ -240,7 +251,7 @@ static BoundAnswer answer(void *user, const BoundQuestion *question) {
   BoundAnswer out = {.is_known = true, .bytes = bytes_of_values(&aim, values)};
   out.time = (Ps)(((double)sum / BOUND_ONE) -
                   aim.weights.per_byte * (double)b->r->memory);
-  note_answer(&aim, values);
+  note_answer(&aim, values, out.time);
   arena_destroy(arena);
   return out;
 }
@@ -276,8 +287,9 @@ static bool may_pass(void *user, const BoundQuestion *question, Ps worth) {
   const Answered *of = map_get(b->answered, question->setting);
   double low = 0, high = INFINITY, bytes;
   aim.weights.per_byte = 0;
-  for (int i = of ? of->values.n - 1 : -1; i >= 0 && low < high; i--) {
-    double more = mean_of(&aim, of->values.data[i], &bytes) - (double)worth;
+  for (int i = of ? of->answers.n - 1 : -1; i >= 0 && low < high; i--) {
+    double more =
+        mean_of(&aim, of->answers.data[i].values, &bytes) - (double)worth;
     double beyond = bytes - (double)b->r->memory;
     if (beyond <= 0 && more <= 0) return false;
     if (beyond > 0 && -more / beyond > low) low = -more / beyond;
@@ -315,11 +327,80 @@ static const void *open_tables(void *user, const BoundSetting *setting,
   return tables;
 }
 
-Bound plan_bound(Arena *arena, const BoundRequest *request) {
+/* ---- the plans of answers ---- */
+
+static bool has_values(const Bounding *b, const Answered *of, int n,
+                       const uint16_t *values) {
+  for (int i = 0; i < n; i++)
+    if (memcmp(of->answers.data[i].values, values,
+               (size_t)b->all->n * sizeof *values) == 0)
+      return true;
+  return false;
+}
+
+static const Assignment *assignments_of(const Bounding *b,
+                                        const UnitTables *tables,
+                                        const uint16_t *values) {
+  const Units *units = b->r->units;
+  Assignment *out = ARENA_ARRAY(b->arena, Assignment, units->units.n + 1);
+  int *copies = ARENA_ARRAY(b->arena, int, units->units.n + 1);
+  for (int u = 0; u < b->all->n; u++) {
+    int unit = b->all->unit[u];
+    if (copies[unit]++ == units->units.data[unit]->times / 2)
+      out[unit] = tables->unit[unit]->values[values[u]];
+  }
+  return out;
+}
+
+static void add_plan(const Bounding *b, const Answered *of, int at,
+                     BoundPlans *out) {
+  const uint16_t *values = of->answers.data[at].values;
+  double load = 0, bytes = 0;
+  if (has_values(b, of, at, values)) return;
+  for (int i = 0; i < of->answers.n; i++) {
+    Aim aim = {b, of->setting, of->tables, of->answers.data[i].weights};
+    aim.weights.per_byte = 0;
+    double mean = mean_of(&aim, values, &bytes);
+    if (mean > load) load = mean;
+  }
+  if (load >= (double)b->r->step || bytes > (double)b->r->memory) return;
+  vec_push(b->arena, &out->list,
+           ((BoundPlan){*of->setting, assignments_of(b, of->tables, values),
+                        (Ps)load, out->list.n}));
+}
+
+static int compare_plans(const void *a, const void *b) {
+  const BoundPlan *x = a, *y = b;
+  if (x->load != y->load) return x->load < y->load ? -1 : 1;
+  return x->number - y->number;
+}
+
+static void list_plans(const Bounding *b, BoundPlans *out) {
+  for (int i = 0; i < map_size(b->answered); i++) {
+    const Answered *of = map_value_at(b->answered, i);
+    Ps bound = 0;
+    for (int k = 0; k < of->answers.n; k++)
+      if (of->answers.data[k].time > bound) bound = of->answers.data[k].time;
+    for (int k = 0; k < of->answers.n && bound < b->r->step; k++)
+      add_plan(b, of, k, out);
+  }
+  if (out->list.n > 0)
+    qsort(out->list.data, (size_t)out->list.n, sizeof *out->list.data,
+          compare_plans);
+}
+
+Bound plan_bound_and_plans(Arena *arena, const BoundRequest *request,
+                           BoundPlans *out) {
   Bounding b = {arena, request, unroll(arena, request->units),
                 map_create(arena)};
   BoundEvaluator evaluator = {&b, open_tables, answer, least_bytes, may_pass};
   if (!b.all)
     return (Bound){.reason = "blocks that are not neighbours share a value"};
-  return bound_walk(arena, request, &evaluator);
+  Bound bound = bound_walk(arena, request, &evaluator);
+  if (out && !bound.reason) list_plans(&b, out);
+  return bound;
+}
+
+Bound plan_bound(Arena *arena, const BoundRequest *request) {
+  return plan_bound_and_plans(arena, request, NULL);
 }

@@ -24,6 +24,7 @@ typedef struct Candidate {
    * NULL. */
   const char *lines;
   const char *const *axis_names;
+  const struct Proposal *proposal; /* that the lines say; or NULL */
 } Candidate;
 
 /* Returns the candidate with one axis for neighbours that shard the same dims,

@@ -155,13 +155,42 @@ static bool price_found(Judging *j, Bytes memory, int end) {
   return j->n_fit > 0;
 }
 
+/* Allows so many further prices, of `most` in all. */
+static void allow(Pricing *p, int n, int most) {
+  p->most = p->n_priced + n < most ? p->n_priced + n : most;
+}
+
+/* Goes from the best plan, and from the best one of the bound, to better ones
+ * beside them. */
+static void improve(Judging *j, int at_once) {
+  enum { MOVES = 20, MANY_PRICES = 100 };
+  Pricing *p = j->p;
+  int most = p->most, n_moves = at_once >= MANY_PRICES ? MOVES : 0;
+  allow(p, at_once / 2, most);
+  climb_from_best(p);
+  const Scored *from = p->best;
+  allow(p, at_once / 14, most);
+  const Scored *bounded = price_bounded(p, &j->plans);
+  allow(p, at_once, most);
+  int end = p->most;
+  if (bounded) climb_units(p, &j->plans, bounded, n_moves);
+  climb_units(p, &j->plans, from, n_moves);
+  while (from != p->best && p->n_priced < end) {
+    from = p->best;
+    allow(p, at_once / 4, end);
+    climb_from_best(p);
+    p->most = end;
+    climb_units(p, &j->plans, p->best, n_moves);
+  }
+}
+
 bool price_eliminated(Pricing *p, const Candidates *starts,
                       bool *out_is_too_large) {
   enum { MOST_ROUNDS_OF_MEMORY = 4 };
   Bytes memory = p->input->memory;
   Judging j = {.p = p, .worth = INT64_MAX / 2};
   bool fits = false;
-  int at_once = whole_prices(p), most = p->most;
+  int at_once = whole_prices(p);
   if (!p->input->kernels) return false;
   p->prices_whole = true;
   /* So that there is a plan if a signal comes. */
@@ -178,9 +207,7 @@ bool price_eliminated(Pricing *p, const Candidates *starts,
     if (j.plans.reason) break; /* and less memory has no more */
     memory -= memory / 5;
   }
-  if (fits && p->n_priced + at_once / 2 < most)
-    p->most = p->n_priced + at_once / 2;
-  if (fits) climb_from_best(p);
+  if (fits) improve(&j, at_once);
   p->prices_whole = false;
   return fits;
 }

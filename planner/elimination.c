@@ -159,6 +159,7 @@ static Candidate candidate_of(const EliminationSearch *s, const Proposal *p) {
   set_mesh(s, p, names, &c);
   c.lines =
       proposal_lines(s->arena, s->units, s->space->input->paths, p, names);
+  c.proposal = arena_copy(s->arena, p, sizeof *p);
   return c;
 }
 
@@ -247,4 +248,21 @@ void eliminate_in_less(EliminatedPlans *plans, int at, Bytes memory) {
 
 Candidate eliminated_candidate(const EliminatedPlans *plans, int at) {
   return candidate_of(plans->search, &plans->search->proposals.list.data[at]);
+}
+
+Candidate proposal_candidate(const EliminatedPlans *plans,
+                             const Proposal *proposal) {
+  return candidate_of(plans->search, proposal);
+}
+
+const Units *eliminated_units(const EliminatedPlans *plans) {
+  return plans->search->units;
+}
+
+const UnitTables *eliminated_tables(const EliminatedPlans *plans,
+                                    const Proposal *proposal,
+                                    int64_t microbatches) {
+  const EliminationSearch *s = plans->search;
+  return proposal->place.space->tables(s->arena, &s->of, &proposal->place,
+                                       microbatches, proposal->batch_axes);
 }

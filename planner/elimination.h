@@ -34,6 +34,28 @@ EliminatedPlans eliminate_plans(const Space *space, Bytes memory, Ps worth);
  * memory. */
 void eliminate_in_less(EliminatedPlans *plans, int at, Bytes memory);
 Candidate eliminated_candidate(const EliminatedPlans *plans, int at);
+/* Writes a proposal that was made otherwise. */
+Candidate proposal_candidate(const EliminatedPlans *plans,
+                             const Proposal *proposal);
+const Units *eliminated_units(const EliminatedPlans *plans);
+/* Returns the tables of the place of a proposal, with other micro-batches;
+ * NULL if some unit cannot be assigned. */
+const UnitTables *eliminated_tables(const EliminatedPlans *plans,
+                                    const Proposal *proposal,
+                                    int64_t microbatches);
+
+/* ---- unit_moves.c ---- */
+
+/* Goes from a plan, if it is of a proposal, to faster ones that place one unit
+ * otherwise.  Prices so many of them in a round.  Returns the best. */
+const Scored *climb_units(Pricing *p, const EliminatedPlans *plans,
+                          const Scored *at, int most);
+
+/* ---- bounded.c ---- */
+
+/* Prices the plans of the bound, as far as the budget goes.  Returns the best
+ * one of those that were not priced before; or NULL. */
+const Scored *price_bounded(Pricing *p, const EliminatedPlans *plans);
 
 /* ---- eliminated.c ---- */
 

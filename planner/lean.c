@@ -49,7 +49,10 @@ static void progress(void *user, int n_priced, int of,
 }
 
 static SearchResult search(const SearchInput *input, Lean *lean) {
-  SearchHost host = {price_without_memory, is_over, progress, lean};
+  SearchHost host = {.price = price_without_memory,
+                     .is_stopped = is_over,
+                     .progress = progress,
+                     .user = lean};
   SearchInput own = *input;
   own.host = &host;
   SearchResult out = plan_search(&own);

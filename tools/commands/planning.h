@@ -32,7 +32,10 @@ typedef struct Planning {
   VEC(StepFall) falls; /* each time that the best step was beaten */
   int64_t until_ms;    /* end of the search, by child_now_ms; 0: none */
   SearchHost host;
-  SearchInput input; /* of planning_search */
+  SearchInput input;    /* of planning_search */
+  BoundRequest space;   /* that a bound is of; its step is of the last one */
+  const char *no_space; /* why there is none; or NULL */
+  Bound bound;          /* of the last step, which is above 0 */
   SearchResult result;
   double search_seconds; /* processor time, without that of prices */
 } Planning;
@@ -95,9 +98,13 @@ typedef struct PlanBound {
   BoundRequest space;
 } PlanBound;
 
+/* Fills in `space` or `no_space`. */
+void planning_find_space(Planning *planning);
+/* Bounds this step.  Lists the plans of the bound, unless `out` is NULL. */
+void planning_bound_step(Planning *planning, Ps step, BoundPlans *out);
 /* Bounds the step of the plans that planning_search looked at and that fit; the
  * bound is no longer than the step of the chosen one. */
-PlanBound planning_bound(const Planning *planning, const Chosen *chosen);
+PlanBound planning_bound(Planning *planning, const Chosen *chosen);
 /* Returns a bit for each restriction of these plans. */
 unsigned planning_restrictions(const Planning *planning);
 

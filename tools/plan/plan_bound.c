@@ -4,8 +4,7 @@
 #include "tools/commands/planning.h"
 #include "tools/plan/one_rank.h"
 
-/* Returns why there is no bound, or NULL. */
-static const char *find_space(const Planning *planning, BoundRequest *out) {
+void planning_find_space(Planning *planning) {
   const SearchInput *input = &planning->input;
   /* Units point to its repeats. */
   OneRank *program = ARENA_NEW(planning->tool->arena, OneRank);
@@ -16,24 +15,32 @@ static const char *find_space(const Planning *planning, BoundRequest *out) {
                        .model = input->model,
                        .memory = input->memory,
                        .ranks = input->ranks};
-  if (!input->kernels) return "no operator is placed by itself";
-  return one_rank_bound(planning->tool->arena, program, input->pins,
-                        planning_restrictions(planning), out);
+  planning->space.step = 0;
+  planning->no_space = "no operator is placed by itself";
+  if (!input->kernels) return;
+  planning->no_space =
+      one_rank_bound(planning->tool->arena, program, input->pins,
+                     planning_restrictions(planning), &planning->space);
+  planning->space.is_stopped = input->host->is_stopped;
+  planning->space.user = input->host->user;
 }
 
-PlanBound planning_bound(const Planning *planning, const Chosen *chosen) {
-  const SearchInput *input = &planning->input;
-  PlanBound out = {0};
-  BoundRequest *space = &out.space;
-  out.bound.reason = find_space(planning, space);
-  out.has_space = !out.bound.reason;
+void planning_bound_step(Planning *planning, Ps step, BoundPlans *out) {
+  planning->space.step = step;
+  planning->bound =
+      plan_bound_and_plans(planning->tool->arena, &planning->space, out);
+}
+
+PlanBound planning_bound(Planning *planning, const Chosen *chosen) {
+  Ps step = chosen->trial.priced.price.step;
+  PlanBound out = {.bound = {.reason = planning->no_space}};
+  if (planning->no_space) return out;
+  /* The search has bounded the step of its own best plan. */
+  if (planning->space.step != step) planning_bound_step(planning, step, NULL);
+  out = (PlanBound){
+      .bound = planning->bound, .has_space = true, .space = planning->space};
   if (out.bound.reason) return out;
-  space->step = chosen->trial.priced.price.step;
-  space->is_stopped = input->host->is_stopped;
-  space->user = input->host->user;
-  out.bound = plan_bound(planning->tool->arena, space);
-  if (out.bound.reason) return out;
-  out.load = plan_load(planning->tool->arena, &chosen->trial, space);
+  out.load = plan_load(planning->tool->arena, &chosen->trial, &out.space);
   if (!out.load.reason && out.load.time < out.bound.time)
     out.load.reason = "the bound is above the largest load of the plan, since "
                       "it counts bytes that the plan does not need";
