@@ -39,12 +39,14 @@ static const struct {
 } values[] = {
 #define PARAMS_none   ""
 #define PARAMS_chunks "v = 2"
+#define PARAMS_times  "times = none"
 #define PIPELINE_SCHEDULE(name, function, placement, args, needs, saving,      \
                           status, meaning)                                     \
   {"schedule", name, PARAMS_##args, status},
 #include "ir/pipeline/pipeline_schedules.def"
 #undef PARAMS_none
 #undef PARAMS_chunks
+#undef PARAMS_times
 #define PLAN_VALUE(setting, name, params, status)                              \
   {#setting, name, params, status},
 #include "frontend/plan/values.def"
@@ -53,8 +55,11 @@ static const struct {
 static bool good_argument(BuiltinCall *call, int i) {
   const char *name = call->builtin->params[i].name;
   bool is_staleness = strcmp(name, "staleness") == 0, truth;
-  int64_t n;
+  int64_t n, times[3];
   if (call->builtin->params[i].kind == FORMAL_PARAM_late) return true;
+  if (strcmp(name, "times") == 0)
+    return call->args[i].kind == EXPR_VALUE_none ||
+           arg_ints(call, i, ARRAY_LENGTH(times), 1, times);
   if (strcmp(name, "vertical") == 0) return arg_bool(call, i, &truth);
   if (is_staleness && call->args[i].kind == EXPR_VALUE_none) return true;
   return arg_int(call, i, !is_staleness, &n);

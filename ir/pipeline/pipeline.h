@@ -117,12 +117,14 @@ typedef struct PipelineShape {
 typedef enum PipelinePlacement {
   PLACEMENT_single, /* r */
   PLACEMENT_looped, /* r, p + r, 2p + r and so on */
+  PLACEMENT_vee,    /* r and 2p - 1 - r */
 } PipelinePlacement;
 
 /* The arguments that a name takes. */
 typedef enum PipelineArgs {
   PIPELINE_ARGS_none,
   PIPELINE_ARGS_chunks, /* v = 2: stages of each rank */
+  PIPELINE_ARGS_times,  /* times = (2, 2, 1): of F, I and W */
 } PipelineArgs;
 
 typedef struct PipelineSchedule {
@@ -145,11 +147,14 @@ const PipelineSchedule *pipeline_schedule_find(const char *name);
 const char *pipeline_schedule_refuses(Arena *arena,
                                       const PipelineSchedule *schedule,
                                       const PipelineShape *shape);
-/* A schedule as plans and commands spell it: "1f1b", "interleaved(v = 2)". */
+/* A schedule as plans and commands spell it: "1f1b", "interleaved(v = 2)",
+ * "zbh2(times = (2, 2, 1))". */
 typedef struct PipelineSpelling {
   const PipelineSchedule *schedule; /* NULL: no schedule has this name */
   const char *name;
   int chunks; /* stages of each rank */
+  bool has_times;
+  PipelineTimes times; /* 1 each where it has none */
 } PipelineSpelling;
 
 /* Reads a name with its arguments.  Returns NULL, or what is wrong with the

@@ -63,6 +63,8 @@ const char *pipeline_schedule_refuses(Arena *arena,
   else if (schedule->placement == PLACEMENT_looped && s % p != 0)
     needed = arena_printf(
         arena, "equally many stages on each rank, not %d on %d", s, p);
+  else if (schedule->placement == PLACEMENT_vee && s != 2 * p)
+    needed = arena_printf(arena, "two stages on each rank, not %d on %d", s, p);
   else
     needed = schedule->needs(arena, shape);
   if (!needed) return NULL;

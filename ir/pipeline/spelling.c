@@ -4,12 +4,14 @@
  *
  *     1f1b
  *     interleaved(v = 2)
+ *     zbh2(times = (2, 2, 1))
  */
 #include "ir/pipeline/pipeline.h"
 
 #include <ctype.h>
 #include <string.h>
 
+/* A V has two stages a rank, too. */
 enum { DEFAULT_CHUNKS = 2, MOST_VALUE = 1000000 };
 
 typedef struct Speller {
@@ -53,28 +55,58 @@ static int read_value(Speller *s, const char *name) {
   return value;
 }
 
-static void read_argument(Speller *s, PipelineSpelling *out) {
-  const char *name = read_word(s);
-  bool has_name = take(s, '=');
-  bool is_chunks = out->schedule->args == PIPELINE_ARGS_chunks && has_name &&
-                   strcmp(name, "v") == 0;
-  if (is_chunks)
-    out->chunks = read_value(s, name);
+/* "(2, 2, 1)" */
+static void read_times(Speller *s, PipelineTimes *out) {
+  int64_t *const fields[] = {&out->forward, &out->input_grad,
+                             &out->weight_grad};
+  bool is_good = take(s, '(');
+  for (int i = 0; is_good && i < 3; i++) {
+    if (i > 0) is_good = take(s, ',');
+    if (is_good) *fields[i] = read_value(s, "times");
+  }
+  if (!is_good || !take(s, ')'))
+    reject(s, "'times' are those of F, I and W, as in (2, 2, 1)");
+}
+
+static void refuse_argument(Speller *s, const PipelineSpelling *out,
+                            const char *name) {
+  bool is_vee = out->schedule->placement == PLACEMENT_vee;
+  if (strcmp(name, "v") == 0)
+    reject(s,
+           arena_printf(s->arena,
+                        "'%s' takes no 'v': it has %s stage%s on "
+                        "each rank",
+                        out->name, is_vee ? "two" : "one", is_vee ? "s" : ""));
   else
     reject(s, arena_printf(s->arena, "'%s' has no argument '%s'", out->name,
                            name));
 }
 
+static void read_argument(Speller *s, PipelineSpelling *out) {
+  const char *name = read_word(s);
+  PipelineArgs args = take(s, '=') ? out->schedule->args : PIPELINE_ARGS_none;
+  if (args == PIPELINE_ARGS_chunks && strcmp(name, "v") == 0) {
+    out->chunks = read_value(s, name);
+  } else if (args == PIPELINE_ARGS_times && strcmp(name, "times") == 0) {
+    read_times(s, &out->times);
+    out->has_times = true;
+  } else {
+    refuse_argument(s, out, name);
+  }
+}
+
 const char *pipeline_spelling_read(Arena *arena, const char *text,
                                    PipelineSpelling *out) {
   Speller s = {.arena = arena, .at = text};
-  *out = (PipelineSpelling){.name = read_word(&s), .chunks = 1};
+  *out = (PipelineSpelling){
+      .name = read_word(&s), .chunks = 1, .times = {1, 1, 1}};
   skip_spaces(&s);
   bool is_name = *s.at == '\0' || *s.at == '(';
   if (!is_name) out->name = text;
   out->schedule = is_name ? pipeline_schedule_find(out->name) : NULL;
   if (!out->schedule) return NULL;
-  if (out->schedule->args == PIPELINE_ARGS_chunks) out->chunks = DEFAULT_CHUNKS;
+  if (out->schedule->placement != PLACEMENT_single)
+    out->chunks = DEFAULT_CHUNKS;
   if (take(&s, '(') && !take(&s, ')')) {
     do read_argument(&s, out);
     while (!s.wrong && take(&s, ','));
@@ -87,7 +119,11 @@ const char *pipeline_spelling_read(Arena *arena, const char *text,
 
 const char *pipeline_schedule_call(Arena *arena,
                                    const PipelineSchedule *schedule) {
-  if (schedule->args == PIPELINE_ARGS_chunks)
+  switch (schedule->args) {
+  case PIPELINE_ARGS_chunks:
     return arena_printf(arena, "%s(v = %d)", schedule->name, DEFAULT_CHUNKS);
-  return schedule->name;
+  case PIPELINE_ARGS_times:
+    return arena_printf(arena, "%s(times = (1, 1, 1))", schedule->name);
+  default: return schedule->name;
+  }
 }

@@ -3,23 +3,29 @@
 # them, and gives a verdict on lists that a person wrote.
 . "$(dirname "$0")/lib.sh"
 
-for name in naive fthenb gpipe 1f1b; do
+made=0
+for name in naive fthenb gpipe 1f1b 'interleaved(v = 3)' bfs zb1p 'zbh1(times = (1, 1, 1))' zbh2 zbv vhalf vmin dualpipev; do
   for p in 1 2 5; do
     for m in 1 3 10; do
-      "$dnnc" schedule $name --ranks $p --microbatches $m --csv >calls.csv || fail "$name $p $m"
-      "$dnnc" schedule $name --ranks $p --microbatches $m --csv --comms >all.csv || fail "$name $p $m"
+      "$dnnc" schedule "$name" --ranks $p --microbatches $m --csv >calls.csv 2>refused || {
+        grep -q 'help: --microbatches' refused || fail "$name $p $m"
+        continue
+      }
+      made=$((made + 1))
+      "$dnnc" schedule "$name" --ranks $p --microbatches $m --csv --comms >all.csv || fail "$name $p $m"
       sed 's/[0-9]*\(SEND\|RECV\)_[FB][0-9]*//g; s/,,*/,/g; s/^,//; s/,$//' all.csv | cmp -s - calls.csv ||
         fail "$name $p $m: calls between messages"
       "$dnnc" schedule --check calls.csv >out || fail "$name $p $m: calls"
       "$dnnc" schedule --check all.csv --json >out.json || fail "$name $p $m: messages"
       grep -q '"verdict":"fine"' out.json || { cat out.json; fail "$name $p $m"; }
-      [ $name = gpipe ] && continue
-      "$dnnc" schedule $name --ranks $p --microbatches $m --json >one.json || fail "JSON"
+      [ "$name" = gpipe ] && continue
+      "$dnnc" schedule "$name" --ranks $p --microbatches $m --json >one.json || fail "JSON"
       "$dnnc" simulate all.csv --json >two.json || fail "simulate"
       [ "$(field makespan one.json)" = "$(field makespan two.json)" ] || fail "$name $p $m: other times"
     done
   done
 done
+[ $made -gt 100 ] || fail "$made schedules"
 # A stage that recomputes is longer by a forward pass.
 makespan() { # NAME
   "$dnnc" schedule "$1" --ranks 4 --microbatches 8 --times 2,3,4 --json >out.json || fail "$1"
@@ -28,6 +34,9 @@ makespan() { # NAME
 [ "$(makespan fthenb)" = 99.0 ] && [ "$(makespan gpipe)" = 121.0 ] && [ "$(makespan naive)" = 288.0 ] ||
   fail "times: $(makespan fthenb) $(makespan gpipe) $(makespan naive)"
 
+# The later stages of a rank are paler.
+"$dnnc" schedule zbv --ranks 2 --microbatches 4 --html page.html >/dev/null || fail "a page"
+[ "$(grep -c 'fill-opacity="0.50"/><title>[23][FIW][0-3]: ' page.html)" = 24 ] || fail "the page does not show stages"
 "$dnnc" schedule 1f1b --ranks 4 --microbatches 8 --html page.html >/dev/null || fail "a page"
 [ "$(grep -c '<title>[0-9]*[FB][0-9]*: ' page.html)" = 64 ] && ! grep -qi '<script\|https*:' page.html ||
   fail "the page does not show 64 calls"

@@ -34,7 +34,7 @@ combinations() { # round
     done
   done | shuf --random-source=<(yes "$seed $1")
 }
-schedules() { "$dnnc" list schedules | awk 'NF > 1 && $1 ~ /^[a-z0-9]+$/ { print $1 }'; }
+schedules() { "$dnnc" list schedules | grep -v 'not supported yet' | sed -n 's/^\([a-z0-9]*\).*/\1/p'; }
 
 # run NAME COMMAND...: ends in time, and every rank says what it has.
 run() {

@@ -100,8 +100,9 @@ static void list_devices_json(Text *out) {
 static void list_schedules(Text *out) {
   for (int i = 0; i < pipeline_schedule_count(); i++) {
     const PipelineSchedule *schedule = pipeline_schedule(i);
-    text_printf(out, "%-22s %s\n", pipeline_schedule_call(out->arena, schedule),
-                schedule->meaning);
+    text_printf(out, "%-26s %s%s\n",
+                pipeline_schedule_call(out->arena, schedule), schedule->meaning,
+                schedule->is_compiled ? "" : " (in plans: not supported yet)");
   }
 }
 

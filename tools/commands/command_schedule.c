@@ -299,6 +299,22 @@ static TimedSchedule time_schedule(Tool *tool, const PipelineSchedule *schedule,
                        schedule_list_make(tool->arena, pipeline, &times));
 }
 
+/* A list depends on the times of its argument, if it has one, else on those of
+ * --times.  It is drawn with those of --times, if they are given, else with
+ * those of its argument. */
+static void set_times(const Tool *tool, const PipelineSpelling *spelling,
+                      PipelineShape *shape, ScheduleTimes *times) {
+  const PipelineTimes *given = &spelling->times;
+  shape->times =
+      (PipelineTimes){times->forward, times->input_grad, times->weight_grad};
+  if (!spelling->has_times) return;
+  shape->times = *given;
+  if (!tool->options.times)
+    *times = (ScheduleTimes){given->forward * PS_PER_UNIT,
+                             given->input_grad * PS_PER_UNIT,
+                             given->weight_grad * PS_PER_UNIT};
+}
+
 static int print_schedule(Tool *tool) {
   const Options *options = &tool->options;
   ScheduleTimes times;
@@ -308,8 +324,7 @@ static int print_schedule(Tool *tool) {
       !schedule_read_times(tool, &times))
     return EXIT_user;
   const PipelineSchedule *schedule = spelling.schedule;
-  shape.times =
-      (PipelineTimes){times.forward, times.input_grad, times.weight_grad};
+  set_times(tool, &spelling, &shape, &times);
   const Pipeline *pipeline = pipeline_make(tool->arena, schedule, &shape);
   const Pipeline *shown =
       options->comms ? pipeline_lower(tool->arena, pipeline) : pipeline;
