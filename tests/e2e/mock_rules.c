@@ -63,7 +63,9 @@ static CuEnum finish(const Rank *rank) {
       if (state != 0 && state != CU_NOT_READY) return state;
       is_over = is_over && state == 0;
       CuEnum failed = ncclCommGetAsyncError(rank->comms[i], &error);
-      if (failed || error) return failed ? failed : error;
+      is_over = is_over && error != NCCL_IN_PROGRESS;
+      if (failed || (error && error != NCCL_IN_PROGRESS))
+        return failed ? failed : error;
     }
     if (is_over) return 0;
     usleep(100);
@@ -120,13 +122,18 @@ static CuEnum two_lengths(Rank *rank) {
   return error ? error : finish(rank);
 }
 
-/* Rank 1 receives when rank 0 has asked for the end of its send for a while. */
+/* Rank 1 receives when rank 0 has asked for a while whether its send has ended,
+ * and whether the two are connected. */
 static CuEnum unbuffered(Rank *rank) {
   while (rank->index == 1 && !atomic_load(is_tried)) usleep(100);
   CuEnum error = message(rank, 0, 0, 16);
   if (error || rank->index == 1) return error ? error : finish(rank);
-  for (int i = 0; i < 100 && !error; i++)
+  for (int i = 0; i < 100 && !error; i++) {
+    CuEnum state = 0;
+    error = ncclCommGetAsyncError(rank->comms[0], &state);
+    if (state != NCCL_IN_PROGRESS) error = 98;
     if (cuStreamQuery(rank->streams[0]) != CU_NOT_READY) error = 99;
+  }
   atomic_store(is_tried, 1);
   return error ? error : finish(rank);
 }

@@ -90,12 +90,24 @@ CuEnum ncclCommInitRankConfig(NcclComm *handle, int ranks, NcclId id, int rank,
   return NCCL_IN_PROGRESS;
 }
 
+/* NCCL connects two ranks when both have launched their first message with each
+ * other, and the host of the first one waits until then. */
+static bool is_connecting(const MockComm *comm) {
+  Shared *shared = comm->shared;
+  for (int q = 0; q < comm->ranks; q++)
+    if (atomic_load(&shared->has_messages[comm->rank][q]) &&
+        !atomic_load(&shared->has_messages[q][comm->rank]))
+      return true;
+  return false;
+}
+
 /* Members come and go: in progress until all are there. */
 CuEnum ncclCommGetAsyncError(NcclComm handle, CuEnum *error) {
   MOCK_ENTER();
   MockComm *comm = rules_live(handle, __func__);
   if (!comm) return NCCL_INVALID_USAGE;
-  bool is_ready = comm->is_checked; /* how often it is asked before is chance */
+  /* How often it is asked before is chance. */
+  bool is_ready = comm->is_checked && !is_connecting(comm);
   CuEnum injected = is_ready ? mock_enter("asyncError") : 0;
   if (injected) comm->error = injected;
   *error = comm->error;
@@ -107,6 +119,8 @@ CuEnum ncclCommGetAsyncError(NcclComm handle, CuEnum *error) {
   } else if (!comm->is_checked) {
     comm->is_checked = true;
     *error = comm->error = rules_members(comm);
+  } else if (!is_ready) {
+    *error = NCCL_IN_PROGRESS;
   }
   return 0;
 }
@@ -368,7 +382,13 @@ static CuEnum enqueue_pending(void) {
     free(group);
     return error;
   }
-  for (int i = 0; i < group->n; i++) group->operations[i].comm->n_enqueued++;
+  for (int i = 0; i < group->n; i++) {
+    const Operation *o = &group->operations[i];
+    o->comm->n_enqueued++;
+    if (o->kind == SEND || o->kind == RECEIVE)
+      atomic_store(&o->comm->shared->has_messages[o->comm->rank][o->peer],
+                   true);
+  }
   MockWork work = {.run = run_group,
                    .what = "collective",
                    .is_message = is_of_messages(group),

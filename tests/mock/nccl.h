@@ -48,6 +48,7 @@ typedef struct Shared {
   _Atomic int32_t attached;
   _Atomic int has_failed;
   Member members[MAX_RANKS];
+  _Atomic bool has_messages[MAX_RANKS][MAX_RANKS]; /* of, with */
   Meaning meanings[MAX_RANKS];
   OrderEntry order[MAX_RANKS][MAX_RANKS][ORDER_ENTRIES]; /* of, with */
   char chunks[MAX_RANKS][CHUNK_BYTES];
