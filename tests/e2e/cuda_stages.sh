@@ -48,6 +48,23 @@ for eager in 0 1; do
   same late-$eager whole 16
 done
 
+# ---- schedules ----
+# trains SETTINGS MESH: the lines of a plan of two stages, on the mock as on one rank.
+systems=$root/benchmarks/systems/mlp.dnn
+"$dnnc" run --quick "$systems" --steps 4 --no-save --json >one.json 2>err || { cat err; fail "one rank"; }
+trains() {
+  printf 'mesh { %s }\nplan { %s\n cut after x[0] }\n' "$1" "$2" >scheduled.plan
+  # shellcheck disable=SC2086
+  mock_build_file scheduled "$systems" --plan scheduled.plan --target $mock_target ||
+    { cat scheduled.log; fail "a build of $2"; }
+  mock_run scheduled --steps 4 --json >scheduled.json 2>err && ! grep 'mock:' err || { cat err; fail "$2"; }
+  same scheduled one 8
+  rm -r scheduled
+}
+trains 'pipe = 2' 'schedule = naive'
+trains 'pipe = 2; data = 2' 'schedule = fthenb; microbatches = 2; zero = 2'
+trains 'pipe = 2' 'schedule = gpipe; microbatches = 4'
+
 # ---- what stages save, one rank resumes, and the other way ----
 mkdir saved && cd saved || exit 1
 on_mock first --steps 3
