@@ -249,6 +249,7 @@ CompileResult driver_verify(Compilation *c, uint64_t seed, VerifyReport *out) {
     c->module->diags = module->diags;
   if (result != COMPILE_done) return result;
   out->not_played = steps.not_played;
+  out->played_microbatches = steps.n_microbatches;
   out->has_single_elements = steps.has_single_elements;
   note_steps(&v, &steps.gradients);
   note_steps(&v, &steps.program);

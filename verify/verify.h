@@ -26,6 +26,7 @@ typedef struct VerifyReport {
   const char *widest_path;
   int ranks, stages;
   int64_t microbatches;
+  int played_microbatches; /* fewer than that; 0 means all */
   int n_compared; /* outputs, each on every rank, in each run */
   /* Outputs that differ. */
   int n_f64_different, n_exact_different;

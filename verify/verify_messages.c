@@ -213,6 +213,25 @@ static bool check_step(MessageCheck *check, const Compilation *c,
   return true;
 }
 
+/* The order of a step of all micro-batches, of which fewer were played. Returns
+ * false if its tables cannot be made. */
+static bool check_whole(MessageCheck *check, const Compilation *c,
+                        const VerifySteps *steps, const VerifyStep *step) {
+  int n = steps->n_classes;
+  if (!check_timelines(check, steps, step)) return false;
+  ProgramMessages *tables = ARENA_ARRAY(check->arena, ProgramMessages, n);
+  for (int k = 0; k < n; k++) {
+    Status status = codegen_messages(c->module, c->target.backend,
+                                     &step->classes[k].entry, &tables[k]);
+    if (status.code != STATUS_ok) return false;
+    if (!tables[k].fault) continue;
+    check->report->hang_free = ANSWER_no;
+    note_message(check, tables[k].fault);
+  }
+  verify_order(check->report, steps, step, tables, check->arena);
+  return true;
+}
+
 void verify_messages(const Compilation *c, const VerifySteps *steps,
                      const PlayMessages *played, VerifyReport *report) {
   const StepList *lists[] = {&steps->gradients, &steps->program};
@@ -224,6 +243,8 @@ void verify_messages(const Compilation *c, const VerifySteps *steps,
   for (int i = 0; i < ARRAY_LENGTH(lists); i++)
     for (int k = 0; k < lists[i]->n && is_known; k++)
       is_known = check_step(&check, c, steps, &lists[i]->list[k], played, at);
+  for (int k = 0; k < steps->whole.n && is_known; k++)
+    is_known = check_whole(&check, c, steps, &steps->whole.list[k]);
   for (int k = 0; k < steps->n_classes && is_known; k++)
     if (at[k].list != played[k].list.n || at[k].between != played[k].between.n)
       note_message(&check,

@@ -287,16 +287,22 @@ static bool make_classes(const StepCompiler *s, StepList *steps) {
   return true;
 }
 
-/* Assigns the memory that the steps share on the ranks of a class. */
-static void assign_class(const StepCompiler *s, StepList *steps, int class) {
-  const Target *target = &s->c->target.backend->target;
+static PersistentBuffers persistent_of(const StepCompiler *s,
+                                       const StepList *steps, int class) {
   PersistentBuffers persistent = {0};
   for (int i = 0; i < steps->n; i++) {
     const EntryPoint *entry = &steps->list[i].classes[class].entry;
     for (int g = 0; g < entry->stages.n; g++)
       persistent_buffers_add(&persistent, s->arena, entry->stages.data[g].graph,
-                             target);
+                             &s->c->target.backend->target);
   }
+  return persistent;
+}
+
+/* Assigns the memory that the steps share on the ranks of a class. */
+static void assign_class(const StepCompiler *s, StepList *steps, int class) {
+  const Target *target = &s->c->target.backend->target;
+  PersistentBuffers persistent = persistent_of(s, steps, class);
   for (int i = 0; i < steps->n; i++) {
     VerifyClass *of = &steps->list[i].classes[class];
     driver_assign_entry_point(s->c, &of->entry, &persistent);
@@ -311,6 +317,18 @@ static bool make_programs(const StepCompiler *s, StepList *steps) {
   if (!make_classes(s, steps)) return false;
   steps->arena_bytes = ARENA_ARRAY(s->arena, int64_t, s->out->n_classes);
   for (int k = 0; k < s->out->n_classes; k++) assign_class(s, steps, k);
+  return true;
+}
+
+/* The tables of steps that are not played. */
+static bool make_whole(const StepCompiler *s, StepList *steps) {
+  if (!make_classes(s, steps)) return false;
+  for (int k = 0; k < s->out->n_classes && steps->n > 0; k++) {
+    PersistentBuffers persistent = persistent_of(s, steps, k);
+    for (int i = 0; i < steps->n; i++)
+      driver_assign_entry_point(s->c, &steps->list[i].classes[k].entry,
+                                &persistent);
+  }
   return true;
 }
 
@@ -366,8 +384,11 @@ CompileResult verify_compile(Compilation *c, Module *module, bool is_draft,
   if (result != COMPILE_done) return result;
   make_references(&s, true);
   if (diags_errors(module->diags) > 0) return COMPILE_mistake;
+  Compilation own = silent(&s);
+  if (has_stages(&s)) verify_fold_microbatches(&own, s.arena, out);
   if (!verify_shrink(s.arena, out)) make_references(&s, false);
-  bool is_made =
-      make_programs(&s, &out->gradients) && make_programs(&s, &out->program);
+  bool is_made = make_whole(&s, &out->whole) &&
+                 make_programs(&s, &out->gradients) &&
+                 make_programs(&s, &out->program);
   return is_made ? COMPILE_done : COMPILE_mistake;
 }

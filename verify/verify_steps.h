@@ -44,6 +44,10 @@ typedef struct StepList {
 
 typedef struct VerifySteps {
   StepList gradients, program;
+  /* Where fewer micro-batches are played: the steps of all of them, whose tables
+   * are checked, and how many are played; else empty and 0. */
+  StepList whole;
+  int n_microbatches;
   int n_classes, n_ranks; /* classes of ranks, and ranks of each */
   const int *first_rank;  /* by class */
   /* New sizes of all graphs; NULL means that they keep theirs. */
@@ -67,6 +71,13 @@ typedef struct VerifySteps {
  * a copy of the compilation's whose diagnostics nobody reads. */
 CompileResult verify_compile(Compilation *c, Module *module, bool is_draft,
                              VerifySteps *out);
+
+/* ---- verify_microbatches.c ---- */
+
+/* Leaves out micro-batches of a plan of several stages that use again what
+ * others have used. */
+void verify_fold_microbatches(const Compilation *c, Arena *arena,
+                              VerifySteps *steps);
 
 /* ---- verify_sizes.c ---- */
 

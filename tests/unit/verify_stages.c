@@ -249,44 +249,59 @@ static void pack_again(const Compilation *c, Faulty *f) {
   }
 }
 
-/* Plays the plan in exact mode with a fault in the first training step. */
-static VerifyReport play_fault(const FaultRow *row, uint64_t seed) {
-  Module *module = module_create();
-  Override four_blocks = {"L", "4"};
-  bool has_four = row->has_four_stages;
-  CompileOptions options = {.path = TEST_ROOT "/" SYSTEM("gpt"),
-                            .overrides = &four_blocks,
-                            .n_overrides = has_four,
-                            .plan = has_four ? PLAN("pipe_gpt_fthenb")
-                                             : PLAN("pipe_gpt"),
-                            .target = "cpu",
-                            .follows_links = true,
-                            .level = 2};
+typedef struct Loaded {
   Compilation c;
   VerifySteps steps;
-  cr_assert_eq(driver_load(module, &options, &c), COMPILE_done);
-  cr_assert_eq(verify_compile(&c, module, false, &steps), COMPILE_done);
-  PlayMessages played[4] = {{0}};
-  cr_assert_eq(steps.n_classes, has_four ? 4 : 2);
-  for (int k = 0; k < steps.n_classes; k++) played[k].arena = module->arena;
-  Faulty faulty = {.steps = &steps, .classes = steps.program.list[0].classes};
-  row->make(&faulty);
-  pack_again(&c, &faulty);
-  VerifyRun run = {.c = &c,
-                   .steps = &steps,
-                   .arena = module->arena,
+  PlayMessages played[4]; /* by class */
+} Loaded;
+
+static Loaded *load_plan(const CompileOptions *options) {
+  Module *module = module_create();
+  Loaded *l = ARENA_NEW(module->arena, Loaded);
+  options = arena_copy(module->arena, options, sizeof *options);
+  cr_assert_eq(driver_load(module, options, &l->c), COMPILE_done);
+  cr_assert_eq(verify_compile(&l->c, module, false, &l->steps), COMPILE_done);
+  cr_assert_leq(l->steps.n_classes, 4);
+  for (int k = 0; k < 4; k++) l->played[k].arena = module->arena;
+  return l;
+}
+
+static VerifyReport play_loaded(Loaded *l, uint64_t seed) {
+  VerifyRun run = {.c = &l->c,
+                   .steps = &l->steps,
+                   .arena = l->c.module->arena,
                    .numbers = {.number = INTERP_exact, .seed = seed},
                    .report = {.equal = ANSWER_yes,
                               .memory_ok = ANSWER_yes,
                               .messages_match = ANSWER_yes,
                               .hang_free = ANSWER_yes},
-                   .messages = played};
+                   .messages = l->played};
   verify_play(&run);
-  faulty.played = played;
+  return run.report;
+}
+
+#define OPTIONS(file)                                                          \
+  .path = TEST_ROOT "/" SYSTEM("gpt"), .plan = (file), .target = "cpu",        \
+  .follows_links = true, .level = 2
+
+/* Plays the plan in exact mode with a fault in the first training step. */
+static VerifyReport play_fault(const FaultRow *row, uint64_t seed) {
+  Override four_blocks = {"L", "4"};
+  bool has_four = row->has_four_stages;
+  CompileOptions options = {
+      OPTIONS(has_four ? PLAN("pipe_gpt_fthenb") : PLAN("pipe_gpt")),
+      .overrides = &four_blocks, .n_overrides = has_four};
+  Loaded *l = load_plan(&options);
+  Faulty faulty = {.steps = &l->steps,
+                   .classes = l->steps.program.list[0].classes};
+  row->make(&faulty);
+  pack_again(&l->c, &faulty);
+  VerifyReport report = play_loaded(l, seed);
+  faulty.played = l->played;
   if (row->make == change_bytes || row->make == change_order)
     row->make(&faulty);
-  verify_messages(&c, &steps, played, &run.report);
-  return run.report;
+  verify_messages(&l->c, &l->steps, l->played, &report);
+  return report;
 }
 
 static void expect_words(const FaultRow *row, const VerifyReport *report) {
@@ -324,4 +339,44 @@ Test(verify_stages, without_a_fault_nothing_is_refused) {
                 report.hang_free == ANSWER_yes &&
                 report.memory_ok == ANSWER_yes,
             "%s %s %s", report.path, report.message_fault, report.memory_fault);
+}
+
+/* ---- micro-batches ---- */
+
+/* Two stages of 1f1b have two frames: three micro-batches use them again. */
+Test(verify_stages, micro_batches_that_use_the_same_frames_are_not_played) {
+  static const PlayCase many = {.model = SYSTEM("gpt"),
+                                .sizes = "B=24",
+                                .microbatches = 12,
+                                .plan = PLAN("pipe_gpt")};
+  PlayCase all = many;
+  VerifyReport report = play_case(&many);
+  cr_expect_eq(report.equal, ANSWER_yes, "%s %s", report.path,
+               report.not_compared);
+  cr_expect_eq(report.messages_match, ANSWER_yes, "%s", report.message_fault);
+  cr_expect_eq(report.played_microbatches, 3);
+  modules_destroy();
+  all.plan = PLAN("pipe_gpt_fthenb_tensor");
+  report = play_case(&all);
+  cr_expect_eq(report.equal, ANSWER_yes);
+  cr_expect_eq(report.played_microbatches, 0);
+}
+
+/* The tables of all micro-batches are checked all the same. */
+Test(verify_stages, a_fault_of_a_micro_batch_that_is_not_played_is_refused) {
+  Override batch = {"B", "24"};
+  CompileOptions options = {OPTIONS(PLAN("pipe_gpt")), .overrides = &batch,
+                            .n_overrides = 1, .microbatches = 12};
+  Loaded *l = load_plan(&options);
+  cr_assert_gt(l->steps.whole.n, 0);
+  VerifyReport report = play_loaded(l, 1);
+  EntryPoint *entry = &l->steps.whole.list[0].classes[0].entry;
+  int from = find_call(entry, CALL_receive, 8);
+  int to = find_call(entry, CALL_send, 9);
+  cr_assert_neq(from, to);
+  ProgramCall call = entry->timeline.data[from];
+  entry->timeline.data[from] = entry->timeline.data[to];
+  entry->timeline.data[to] = call;
+  verify_messages(&l->c, &l->steps, l->played, &report);
+  cr_expect(report.message_fault && report.hang_free == ANSWER_no, "equal");
 }

@@ -78,6 +78,9 @@ static void print_json(Tool *tool, const VerifyReport *report,
   if (report->stages > 1)
     text_printf(&out, ",\"stages\":%d,\"stage_messages\":%lld", report->stages,
                 (long long)report->n_messages);
+  if (report->played_microbatches)
+    text_printf(&out, ",\"played_microbatches\":%d",
+                report->played_microbatches);
   text_printf(&out, ",\"batch_shards\":%lld,\"different_shards\":%lld",
               (long long)report->batch_shards, (long long)report->contents);
   text_printf(&out, ",\"seconds\":%.3f}\n", seconds);
@@ -186,6 +189,11 @@ static void print_words(Tool *tool, const Compilation *c,
   add_subject(&out, c, report);
   if (report->repeats)
     text_printf(&out, "played as three blocks: %s\n", report->repeats);
+  if (report->played_microbatches)
+    text_printf(&out,
+                "played with %d micro-batches, which use all frames and slots "
+                "again; the order of all %lld is checked in the tables\n",
+                report->played_microbatches, (long long)report->microbatches);
   if (report->sizes) text_printf(&out, "sizes: %s\n", report->sizes);
   if (report->has_single_elements)
     text_printf(&out, "dims of more than %d shards have one element a shard\n",
