@@ -126,7 +126,7 @@ static void fill_instr(DnnInstr *instr, const Launch *launch) {
   instr->phase = (uint8_t)launch->phase;
   instr->n_buffers = (uint16_t)launch->buffers.n;
   instr->n_numbers = (uint16_t)launch->numbers.n;
-  instr->n_checks = (uint16_t)(launch->checks.n / 3);
+  instr->n_checks = (uint16_t)(launch->checks.n / DNN_CHECK_NUMBERS);
   instr->n_rank_offsets = (uint16_t)launch->rank_offsets.n;
   instr->n_loops = (uint16_t)launch->n_loops;
   instr->n_launches = (uint16_t)launch->n_launches;
@@ -364,6 +364,6 @@ void program_add_members(ProgramPrinter *printer, int i, Table persistent) {
               program_arena_bytes(program), program->persistent.bytes,
               persistent.n, persistent.at, program->n_entry_points, i);
   if (input->plain) text_printf(printer->out, "  .plain = &plain_%d,\n", i);
-  if (printer->input->ranks->n > 1)
+  if (printer->input->ranks->n > 1 || program->entry_points[0].stages.n > 1)
     add_stages(printer->out, &program->entry_points[0]);
 }

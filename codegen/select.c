@@ -306,16 +306,23 @@ static void add_value_rows(Select *select) {
   }
 }
 
-/* A check of the plain program: which value, and in loops which buffer. */
-static void add_value(Select *select, Launch *launch, Value value) {
+/* A check of the value that was added last to the buffers. */
+static void add_check(Select *select, Launch *launch, Value value) {
   const Type *type = graph_type(select->graph, value);
-  if (!select->values || dtype_class(type->dtype) != CLASS_FLOAT) return;
-  vec_push(select->arena, &launch->checks, address(select, value));
-  vec_push(select->arena, &launch->checks,
-           type_local_elements(type, &select->graph->mesh));
-  vec_push(select->arena, &launch->checks, (int64_t)type->dtype);
+  const int64_t numbers[DNN_CHECK_NUMBERS] = {
+      address(select, value), type_local_elements(type, &select->graph->mesh),
+      (int64_t)type->dtype, launch->buffers.n - 1,
+      node_gives_infinity(select->graph, value.node)};
+  for (int i = 0; i < DNN_CHECK_NUMBERS; i++)
+    vec_push(select->arena, &launch->checks, numbers[i]);
+}
+
+/* A check of the plain program, which knows the value. */
+static void add_value(Select *select, Launch *launch, Value value) {
+  DType dtype = graph_type(select->graph, value)->dtype;
+  if (!select->values || dtype_class(dtype) != CLASS_FLOAT) return;
+  add_check(select, launch, value);
   vec_push(select->arena, &launch->values, value_row(select, value));
-  vec_push(select->arena, &launch->values, launch->buffers.n - 1);
 }
 
 /* Buffers, costs and checks that every launch of a node has. */
@@ -331,12 +338,8 @@ static void fill_launch(Select *select, Launch *launch, int id) {
     add_buffer(select, launch, value);
     DType dtype = node->types[r]->dtype;
     if (node->op != OP_scan) add_value(select, launch, value);
-    if (!dtype_is_rounded(dtype) || select->enclosing || select->values)
-      continue;
-    vec_push(select->arena, &launch->checks, address(select, value));
-    vec_push(select->arena, &launch->checks,
-             type_local_elements(node->types[r], &select->graph->mesh));
-    vec_push(select->arena, &launch->checks, (int64_t)dtype);
+    if (dtype_is_rounded(dtype) && !select->enclosing && !select->values)
+      add_check(select, launch, value);
   }
 }
 
@@ -742,7 +745,8 @@ static Status select_instructions(Select *select, int begin, int end) {
   return STATUS_OK;
 }
 
-static Status select_segment(Select *select, const ProgramSegment *segment) {
+static Status select_segment(Select *select, const ProgramStage *stage,
+                             const ProgramSegment *segment) {
   int first = select->out->n;
   select->segment = segment;
   message_waits_begin(select->waits, segment);
@@ -750,7 +754,8 @@ static Status select_segment(Select *select, const ProgramSegment *segment) {
   vec_push(select->arena, &select->out->segments,
            (DnnSegment){.begin = first,
                         .n = select->out->n - first,
-                        .n_registers = segment->n_registers});
+                        .n_registers = segment->n_registers,
+                        .stage = stage->number});
   return STATUS_OK;
 }
 
@@ -770,7 +775,7 @@ static Status select_stage(Select *select, const ProgramStage *stage,
   TRY(select_check(stage));
   if (select->values) add_value_rows(select);
   for (int s = 0; s < stage->segments.n; s++)
-    TRY(select_segment(select, &stage->segments.data[s]));
+    TRY(select_segment(select, stage, &stage->segments.data[s]));
   return STATUS_OK;
 }
 

@@ -22,7 +22,7 @@ typedef struct Launch {
   VEC(int64_t) numbers;
   /* Those of DnnInstr, for the first numbers; the others do not grow. */
   VEC(int64_t) number_advances;
-  VEC(int64_t) checks; /* triples of offset, elements and dtype */
+  VEC(int64_t) checks; /* rows as in DnnInstr */
   VEC(int64_t) values; /* those of DnnInstr */
   VEC(DnnRankOffset) rank_offsets;
   DnnGemm gemm;
@@ -134,6 +134,9 @@ struct ValueTable {
 };
 
 ValueTable *value_table_create(Arena *arena);
+/* Returns whether the result has infinities that stand in the program, as that
+ * of a mask. */
+bool node_gives_infinity(const Graph *graph, int id);
 /* Returns the rows + 1 of a graph's values, 0 where there is none yet. */
 int32_t *value_table_rows(ValueTable *table, const Graph *graph);
 /* Adds a row for a value of this node and returns its number. */

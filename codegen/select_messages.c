@@ -193,9 +193,11 @@ static void select_message(Arena *arena, const EntryPoint *entry,
   Launch launch = call->kind == CALL_pass
                       ? make_copy(arena, entry, edge)
                       : make_message(arena, entry, call, ids);
-  vec_push(
-      arena, &out->segments,
-      (DnnSegment){.begin = out->n, .n = 1, .n_registers = launch.n_loops});
+  vec_push(arena, &out->segments,
+           (DnnSegment){.begin = out->n,
+                        .n = 1,
+                        .n_registers = launch.n_loops,
+                        .stage = entry->stages.data[call->stage].number});
   vec_push(arena, out, arena_copy(arena, &launch, sizeof launch));
 }
 

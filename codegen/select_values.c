@@ -71,6 +71,12 @@ static DnnValueKind value_kind(const Graph *graph, int id, bool *out_infinity) {
   return chooses ? DNN_VALUE_CHOOSES : DNN_VALUE_COMPUTES;
 }
 
+bool node_gives_infinity(const Graph *graph, int id) {
+  bool has_infinity;
+  return value_kind(graph, id, &has_infinity) != DNN_VALUE_COMPUTES &&
+         has_infinity;
+}
+
 int32_t value_table_add(ValueTable *table, const Graph *graph, int id) {
   const Node *node = graph->nodes.data[id];
   ValueRow row = {.path = node->path, .phase = (int)node->phase};

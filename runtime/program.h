@@ -21,8 +21,9 @@
 
 #include "runtime/program_settings.h"
 
-#define DNN_ABI        16
-#define DNN_MAX_DIGITS 4
+#define DNN_ABI           17
+#define DNN_MAX_DIGITS    4
+#define DNN_CHECK_NUMBERS 5 /* in a row of DnnInstr.checks */
 /* Registers of a call: REGISTER_ of ir/program.h. */
 #define DNN_REGISTER_MICROBATCH 0
 #define DNN_REGISTER_FRAME      1
@@ -258,14 +259,13 @@ typedef struct DnnInstr {
   const void *detail;
   const char *path;          /* path of the node, for messages and traces */
   double flops, bytes_moved; /* estimates by the operator's cost rule */
-  /* The floats that this instruction wrote: n_checks triples (offset,
-   * elements, DnnDtype: f32, f16 or bf16), for finding the first value not
-   * finite.  A loop checks what it stacked. */
+  /* The floats that this instruction wrote: n_checks rows of
+   * DNN_CHECK_NUMBERS (offset, elements, DnnDtype: f32, f16 or bf16, the buffer
+   * that it moves with, 1 if the program gave it infinities), for finding the
+   * first value not finite.  A loop checks what it stacked. */
   uint16_t n_checks;
   const int64_t *checks;
-  /* In DnnProgram.plain, the DnnValue of each check and the buffer that moves
-   * with it, or -1. */
-  const int64_t *values;
+  const int64_t *values;   /* of each check the DnnValue, in DnnProgram.plain */
   uint16_t n_rank_offsets; /* OP_KERNEL: 0 almost always */
   uint16_t n_loops;        /* registers of its segment and loops around it */
   const DnnRankOffset *rank_offsets;
@@ -281,6 +281,7 @@ typedef struct DnnSegment {
   int32_t begin, n;    /* instructions */
   int32_t n_registers; /* the first so many of a call; they are the outermost
                           loops around its instructions */
+  int32_t stage;       /* of the stages of the model */
 } DnnSegment;
 
 typedef struct DnnCall {
@@ -346,8 +347,7 @@ struct DnnProgram {
   /* Launches of `train` take the time of their pace and compute nothing. */
   uint8_t is_paced;
   const char *model, *model_dir, *target; /* "chargpt", folder, "cpu" */
-  /* The stages of its ranks, for messages, such as "stages 1, 3"; NULL: all. */
-  const char *stages;
+  const char *stages; /* of its ranks, as "stages 1, 3"; NULL: there is one */
   const char *model_hash, *plan_hash, *compiler;
   int32_t world;       /* ranks */
   int64_t arena_bytes; /* bytes of all entry points but `predict` */

@@ -37,10 +37,7 @@ struct Exec {
                        collective */
   bool *is_open;    /* by id: started and not waited for */
   int32_t n_ids;
-  float *check; /* CHECK_FLOATS values */
 };
-
-enum { CHECK_FLOATS = 1 << 16 };
 
 /* The id of what a collective starts, or a wait waits for. */
 static int32_t id_at(const DnnInstr *instr, const int64_t *iterations) {
@@ -115,8 +112,7 @@ Exec *exec_create(Arena *arena, const DnnProgram *program, Device *device,
              .comm = comm,
              .recorder = recorder,
              .is_paced = program->is_paced,
-             .starts = ARENA_ARRAY(arena, Starts **, program->n_entry_points),
-             .check = ARENA_ARRAY(arena, float, CHECK_FLOATS)};
+             .starts = ARENA_ARRAY(arena, Starts **, program->n_entry_points)};
   for (int i = 0; i < program->n_entry_points; i++)
     exec->starts[i] =
         prepare_starts(arena, &program->entry_points[i], &exec->n_ids);
@@ -377,7 +373,7 @@ static Status inspect_one(const Visitor *v, const DnnEntryPoint *entry,
       k += loop_length(&entry->instrs[k]);
     }
   }
-  return STATUS_OK;
+  return inspection->look(inspection->user, instr, iterations);
 }
 
 Status exec_run_inspected(Exec *exec, const DnnEntryPoint *entry, int64_t step,
@@ -389,60 +385,4 @@ Status exec_run_inspected(Exec *exec, const DnnEntryPoint *entry, int64_t step,
                              .user = &inspection},
                   entry));
   return wait_for_all(exec);
-}
-
-static bool all_finite(const void *values, int64_t n, DnnDtype dtype) {
-  FloatFormat format = dtype_float_format(dtype);
-  for (int64_t i = 0; i < n; i++)
-    if (float_kind(&format, (const char *)values + i * format.bytes) !=
-        FLOAT_finite)
-      return false;
-  return true;
-}
-
-/* `check`: offset, elements, dtype. */
-static Status is_finite(Exec *exec, const int64_t *check, bool *out) {
-  DnnDtype dtype = (DnnDtype)check[2];
-  int64_t item = dtype_bytes(dtype);
-  *out = true;
-  for (int64_t at = 0; at < check[1] && *out; at += CHECK_FLOATS) {
-    int64_t here = check[1] - at < CHECK_FLOATS ? check[1] - at : CHECK_FLOATS;
-    TRY(exec->device->read(exec->device, check[0] + at * item, exec->check,
-                           here * item));
-    *out = all_finite(exec->check, here, dtype);
-  }
-  return STATUS_OK;
-}
-
-enum { CALL_SHIFT = 32 }; /* of a place: the call, then the instruction */
-
-/* Sets the place of the first instruction that fails the check. */
-static Status check_one(const Visitor *v, const DnnEntryPoint *entry, int32_t i,
-                        int64_t *iterations) {
-  Exec *exec = v->exec;
-  int64_t *first = v->user;
-  const DnnInstr *instr = &entry->instrs[i];
-  TRY(run_one(exec, entry, i, iterations));
-  if (instr->n_checks > 0) TRY(wait_if_started(exec, instr, iterations));
-  for (int j = 0; j < instr->n_checks && *first < 0; j++) {
-    bool finite;
-    TRY(is_finite(exec, instr->checks + 3 * j, &finite));
-    if (!finite)
-      *first = (int64_t)(exec->call - entry->calls) << CALL_SHIFT | i;
-  }
-  return STATUS_OK;
-}
-
-Status exec_run_checked(Exec *exec, const DnnEntryPoint *entry, int64_t step,
-                        int64_t *out_place) {
-  *out_place = -1;
-  TRY(visit_calls(
-      &(Visitor){
-          .visit = check_one, .exec = exec, .step = step, .user = out_place},
-      entry));
-  return wait_for_all(exec);
-}
-
-const DnnInstr *exec_instr_at(const DnnEntryPoint *entry, int64_t place) {
-  return &entry->instrs[place & INT32_MAX];
 }

@@ -37,14 +37,9 @@ Status exec_start(Exec *exec, const DnnEntryPoint *entry, int64_t step);
 Status exec_finish(Exec *exec);
 /* Starts and finishes a run. */
 Status exec_run(Exec *exec, const DnnEntryPoint *entry, int64_t step);
-/* Runs, and checks what each instruction wrote: *out_place is the place of the
- * first whose values are not finite, or -1.  Places rise in the order in which
- * a rank runs instructions. */
-Status exec_run_checked(Exec *exec, const DnnEntryPoint *entry, int64_t step,
-                        int64_t *out_place);
-const DnnInstr *exec_instr_at(const DnnEntryPoint *entry, int64_t place);
-/* Sees each instruction that has been done, a collective after its end, and the
- * registers and iterations of the loops around it. */
+/* Sees each instruction that has been done, a collective after its end, a loop
+ * after its last iteration, and the registers and iterations of the loops
+ * around it. */
 typedef Status ExecInspect(void *user, const DnnInstr *instr,
                            const int64_t *iterations);
 Status exec_run_inspected(Exec *exec, const DnnEntryPoint *entry, int64_t step,

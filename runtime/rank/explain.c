@@ -16,15 +16,14 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { HAS_INFINITY = 1, HAS_NAN = 2, IS_ORIGIN = 4, IS_BUSY = 8 };
-enum { CHUNK_BYTES = 1 << 18 };
+enum { IS_ORIGIN = 4, IS_BUSY = 8 }; /* beside HAS_INFINITY and HAS_NAN */
 
 typedef struct Explain {
   const DnnPlain *plain;
   Device *device; /* of the plain program */
   Device *own;    /* of the run, to which the transport belongs */
   uint8_t *marks; /* by value */
-  void *buffer;   /* CHUNK_BYTES */
+  void *buffer;   /* MARKS_CHUNK bytes */
 } Explain;
 
 /* ---- marks ---- */
@@ -41,15 +40,14 @@ static int marks_of(const void *data, int64_t n, DnnDtype dtype) {
   return marks;
 }
 
-static Status look_at(Explain *explain, int64_t offset, int64_t n,
-                      DnnDtype dtype, int *out_marks) {
-  int64_t item = dtype_bytes(dtype), most = CHUNK_BYTES / item;
+Status explain_marks(Device *device, void *buffer, int64_t offset, int64_t n,
+                     DnnDtype dtype, int *out_marks) {
+  int64_t item = dtype_bytes(dtype), most = MARKS_CHUNK / item;
   *out_marks = 0;
   for (int64_t at = 0; at < n; at += most) {
     int64_t here = n - at < most ? n - at : most;
-    TRY(explain->device->read(explain->device, offset + at * item,
-                              explain->buffer, here * item));
-    *out_marks |= marks_of(explain->buffer, here, dtype);
+    TRY(device->read(device, offset + at * item, buffer, here * item));
+    *out_marks |= marks_of(buffer, here, dtype);
   }
   return STATUS_OK;
 }
@@ -86,13 +84,12 @@ static Status inspect_result(void *user, const DnnInstr *instr,
   Explain *explain = user;
   if (instr->op == DNN_OP_COLLECTIVE) TRY(explain->own->wait(explain->own));
   for (int i = 0; i < instr->n_checks && instr->values; i++) {
-    const int64_t *check = instr->checks + 3 * i,
-                  *value = instr->values + 2 * i;
+    const int64_t *check = instr->checks + DNN_CHECK_NUMBERS * i;
     int marks;
-    int64_t moved = instr_advance(instr, (int)value[1], iterations);
-    TRY(look_at(explain, check[0] + moved, check[1], (DnnDtype)check[2],
-                &marks));
-    mark_value(explain, (int32_t)value[0], marks);
+    int64_t moved = instr_advance(instr, (int)check[3], iterations);
+    TRY(explain_marks(explain->device, explain->buffer, check[0] + moved,
+                      check[1], (DnnDtype)check[2], &marks));
+    mark_value(explain, (int32_t)instr->values[i], marks);
   }
   return STATUS_OK;
 }
@@ -105,7 +102,8 @@ static Status look_at_leaves(Explain *explain) {
                    row->dtype == DNN_bf16;
     int marks;
     if (row->kind != DNN_VALUE_LEAF || row->elements == 0 || !is_real) continue;
-    TRY(look_at(explain, row->offset, row->elements, row->dtype, &marks));
+    TRY(explain_marks(explain->device, explain->buffer, row->offset,
+                      row->elements, row->dtype, &marks));
     mark_value(explain, i, marks);
   }
   return STATUS_OK;
@@ -156,8 +154,8 @@ static int64_t find_first(Explain *explain, Arena *arena) {
 
 static Status copy_bytes(Explain *explain, Device *from, int64_t at, int64_t to,
                          int64_t bytes) {
-  for (int64_t done = 0; done < bytes; done += CHUNK_BYTES) {
-    int64_t here = bytes - done < CHUNK_BYTES ? bytes - done : CHUNK_BYTES;
+  for (int64_t done = 0; done < bytes; done += MARKS_CHUNK) {
+    int64_t here = bytes - done < MARKS_CHUNK ? bytes - done : MARKS_CHUNK;
     TRY(from->read(from, at + done, explain->buffer, here));
     TRY(explain->device->write(explain->device, to + done, explain->buffer,
                                here));
@@ -241,7 +239,7 @@ bool explain_step(Run *run, int64_t t, const DnnValue **out_value) {
   Explain explain = {.plain = plain,
                      .own = run->device,
                      .marks = ARENA_ARRAY(arena, uint8_t, plain->n_values),
-                     .buffer = arena_alloc(arena, CHUNK_BYTES)};
+                     .buffer = arena_alloc(arena, MARKS_CHUNK)};
   int64_t place;
   bool is_found = find_origin(run, &explain, arena, t, &place);
   if (is_found)

@@ -150,6 +150,19 @@ bool explain_step(Run *run, int64_t t, const DnnValue **out_value);
  * is none. */
 const char *explain_place(Arena *arena, const DnnValue *value, int64_t updated);
 
+enum { HAS_INFINITY = 1, HAS_NAN = 2 };
+enum { MARKS_CHUNK = 1 << 18 };
+/* Looks at n floats of a device by way of a buffer of MARKS_CHUNK bytes. */
+Status explain_marks(Device *device, void *buffer, int64_t offset, int64_t n,
+                     DnnDtype dtype, int *out_marks);
+
+/* ---- explain_launches.c ---- */
+
+/* Runs step `t` again where there is no plain program, or no memory for it.
+ * Returns the place, with its stage, of the first value that is not finite
+ * among the leaves and results of launches on all ranks, or NULL. */
+const char *explain_launches(Run *run, Arena *arena, int64_t t);
+
 /* ---- evaluate.c ---- */
 
 int run_evaluate(Run *run);

@@ -106,46 +106,6 @@ static void take_scale_back(Run *run) {
                                      sizeof scale));
 }
 
-/* A launch of a rank that writes what is not finite. */
-typedef struct NotFinite {
-  int64_t order; /* of launches of all programs; INT64_MAX: there is none */
-  char place[200];
-} NotFinite;
-
-/* Forward passes go up in stages, and so in programs, backward passes down. */
-static int64_t order_of_launch(const Run *run, int phase, int64_t instr) {
-  int64_t program =
-      bundle_program(run->bundle, run->comm->rank) - run->bundle->programs;
-  int64_t from_last = run->bundle->n_programs - 1 - program;
-  return ((int64_t)phase << 48) + ((phase == 0 ? program : from_last) << 32) +
-         instr;
-}
-
-/* Where there is no plain program, or no memory for it: the first launch of the
- * step itself that writes what is not finite. */
-static const char *first_launch(Run *run, Arena *arena, int64_t t) {
-  static const char *const phases[] = {"forward", "backward", "backward",
-                                       "update", "communication"};
-  int64_t at;
-  NotFinite own = {.order = INT64_MAX}, first = own;
-  run_must(run, exec_run_checked(run->exec, run->train, t, &at));
-  const DnnInstr *instr = at < 0 ? NULL : exec_instr_at(run->train, at);
-  bool is_backward = instr && (instr->phase == 1 || instr->phase == 2);
-  if (instr)
-    own.order = order_of_launch(run, is_backward ? 1 : instr->phase, at);
-  if (instr && instr->phase == 3)
-    snprintf(own.place, sizeof own.place, "the update of the parameters");
-  else if (instr)
-    snprintf(own.place, sizeof own.place, "'%s' (%s)", instr->path,
-             phases[instr->phase]);
-  NotFinite *all = ARENA_ARRAY(arena, NotFinite, run->comm->world);
-  run_must(run, run->comm->gather(run->comm, &own, sizeof own, all));
-  for (int i = 0; i < run->comm->world; i++)
-    if (all[i].order < first.order) first = all[i];
-  if (first.order == INT64_MAX) return NULL;
-  return arena_printf(arena, "%s", first.place);
-}
-
 /* The update did not happen, so the same step can be run again with a check of
  * every result.  NULL: all are finite. */
 static const char *find_not_finite(Run *run, Arena *arena, int64_t t) {
@@ -153,7 +113,7 @@ static const char *find_not_finite(Run *run, Arena *arena, int64_t t) {
   run_must(run, data_fill_train(run->data, run->device, run->train, t));
   write_step(run, t);
   take_scale_back(run);
-  if (!explain_step(run, t, &value)) return first_launch(run, arena, t);
+  if (!explain_step(run, t, &value)) return explain_launches(run, arena, t);
   if (value) return explain_place(arena, value, run->n_times > 1 ? t - 1 : 0);
   return isfinite(run->loss) ? "the norm of all gradients" : NULL;
 }
@@ -167,11 +127,10 @@ static int explain_not_finite(Run *run, int64_t t) {
     fprintf(stderr, "error: step %lld: the loss scale fell below 1\n",
             (long long)t);
   if (run->comm->rank == 0 && where)
-    message_print("error: step %lld: the %s is not finite; %s value that is "
-                  "not is in %s\n"
+    message_print("error: step %lld: the %s is not finite; the first value "
+                  "that is not is in %s\n"
                   "help: %s, or check its inputs\n",
-                  (long long)t, what,
-                  run->bundle->n_programs > 1 ? "one" : "the first", where,
+                  (long long)t, what, where,
                   run->program->settings.is_checked
                       ? "--checked turns an index out of range into NaN"
                       : "lower the learning rate, clip the gradients");

@@ -96,11 +96,84 @@ train names $lstm --steps 2 --plan lstm.plan
 same_text "$lstm" lstm.plan --load charlstm.ckpt
 
 # ---- a value that is not finite ----
+# not_finite WHERE ARGUMENTS...: the message names it.
+not_finite() {
+  local where=$1
+  shift
+  "$dnnc" run --quick "$@" --no-save >out 2>err </dev/null
+  grep -qF "the loss is not finite; the first value that is not is in $where" err ||
+    { cat err; fail "$*: another place of what is not finite"; }
+}
 for plan in "$root/benchmarks/plans/pipe_mlp.plan" "$root/benchmarks/plans/pipe_mlp_naive.plan"; do
-  "$dnnc" run --quick "$mlp" 'optimizer=sgd(lr=1e30)' clip=1e30 --plan "$plan" --no-save >out 2>err </dev/null
-  grep -q "step 2: the loss is not finite; one value that is not is in 'linear\[1\].dot' (forward)" err ||
-    { cat err; fail "$plan: another place of what is not finite"; }
+  not_finite "'linear[1].dot' (forward), stage 1, micro-batch 0" \
+    "$mlp" 'optimizer=sgd(lr=1e30)' clip=1e30 --plan "$plan"
+  not_finite "the update of 'linear[0].w' in step 1, stage 0" \
+    "$mlp" 'optimizer=sgd(lr=1e39)' clip=1e30 --plan "$plan"
 done
+# One row of the fourth micro-batch alone; the mask before it does no harm.
+cat >late.dnn <<'MODEL'
+dim B = 8, C = 2
+layer low(x: [B, C]) -> [B, C] {
+  param w: [C] = ones
+  return x * w
+}
+layer high(x: [B, C]) -> [B, C] {
+  param v: [C] = ones
+  return log(x * v + softmax(mask(x, C >= 1), C))
+}
+net f(x: [B, C]) -> [B, C] { return high(low(x)) }
+data d { x: [B, C] = csv("late.csv", 0..1); order = sequential }
+train { loss = mean(f(d.x)); optimizer = sgd(lr = 0.1); steps = 3 }
+MODEL
+printf '1,1\n2,1\n1,2\n3,1\n1,3\n1,1\n1,1\n-5,1\n' >late.csv
+for case in '0 1f1b 0 1' '2 1f1b 0 1' '2 1f1b 1 0' '2 1f1b 0 0' '2 fthenb 0 1' '2 naive 0 1' '2 gpipe 1 0'; do
+  read -r level schedule low high <<<"$case"
+  printf 'plan {\n  schedule = %s\n  microbatches = 4\n  stage 0: low on %s\n  stage 1: high on %s\n}\n' \
+    "$schedule" "$low" "$high" >late.plan
+  not_finite "'high.log' (forward), stage 1, micro-batch 3" late.dnn -O"$level" --plan late.plan
+done
+
+# ---- a dynamic loss scale ----
+# The gradient of one value alone is too large for f16, in one stage, and leads
+# to none of the other: no stage changes anything until the scale has fallen.
+scaled() { # NAME W W2 V
+  cat >"$1.dnn" <<MODEL
+dim B = 4, C = 2, I = 2, D = 2, F = 1, E = 1
+layer low(x: [B, C]) -> [B, D] {
+  param w: [C, I] = $2
+  param w2: [I, D] = $3
+  state seen: [] = 0
+  seen = seen + 1
+  return dot(dot(x, w, C), w2, I)
+}
+layer high(x: [B, D]) -> [B, E] {
+  param v: [D, F] = $4
+  param v2: [F, E] = ones
+  state seen: [] = 0
+  seen = seen + 1
+  return dot(x, dot(v, v2, F), D)
+}
+net f(x: [B, C]) -> [B, E] { return high(low(x)) }
+data d { x: [B, C] = csv("$1.csv", 0..1); y: [B, E] = csv("$1.csv", 2); order = sequential }
+train { loss = mse(f(d.x), d.y); optimizer = adamw(lr = 0.001); steps = 16 }
+precision { compute = f16; loss_scale = dynamic }
+MODEL
+  for i in 1 2 3 4; do echo "1,1,-1"; done >"$1.csv"
+  printf 'mesh { pipe = 2 }\nplan { microbatches = 2\n cut after low }\n' >scaled.plan
+  train one "$1.dnn" --no-save --microbatches 2
+  train "$1" "$1.dnn" --no-save --plan scaled.plan
+  local skipped
+  skipped=$(grep -c '"skipped":true' "$1.json")
+  [ "$skipped" -gt 2 ] && [ "$skipped" -lt 12 ] && [ "$skipped" = "$(grep -c '"skipped":true' one.json)" ] ||
+    fail "$1: $skipped steps skipped"
+  train first "$1.dnn" --plan scaled.plan --steps 1 --no-save
+  train last "$1.dnn" --plan scaled.plan --steps "$skipped" --no-save
+  train next "$1.dnn" --plan scaled.plan --steps $((skipped + 1)) --no-save
+  [ -n "$(digest first)" ] && [ "$(digest first)" = "$(digest last)" ] || fail "$1: a skipped step changes something"
+  [ "$(digest first)" != "$(digest next)" ] || fail "$1: no step is made"
+}
+scaled low 0.001 100 1
+scaled high 1 1 0.001
 
 # ---- verify ----
 "$dnnc" verify "$mlp" --plan two.plan >words || { cat words; fail "verify"; }

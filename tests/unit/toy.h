@@ -89,9 +89,9 @@ static const int64_t toy_product_at[] = {AT_x, AT_w, AT_product},
                                         AT_loss, AT_norm, AT_rate},
                      toy_bucket_at[] = {AT_gradient, AT_gradient + 16, AT_loss},
                      toy_bucket_counts[] = {4, 1, 1}, toy_bucket_id[] = {1},
-                     toy_product_checks[] = {AT_product, 1, DNN_f32},
-                     toy_backward_checks[] = {AT_gradient, 5, DNN_f32,
-                                              AT_loss,     1, DNN_f32};
+                     toy_product_checks[] = {AT_product, 1, DNN_f32, 2, 0},
+                     toy_backward_checks[] = {AT_gradient, 5, DNN_f32, 3, 0,
+                                              AT_loss,     1, DNN_f32, 4, 0};
 static const DnnMetricPart toy_loss[] = {{.sum = "loss", .factor = 1}};
 
 static inline DnnTensor toy_tensor(const char *path, DnnRole role,
