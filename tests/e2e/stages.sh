@@ -183,6 +183,17 @@ grep -q ' in 2 stages with .*: equal to one rank' words && grep -q 'no stage wai
 [ "$(field stages out.json)" = 2 ] && [ "$(field stage_messages out.json)" -gt 0 ] ||
   { cat out.json; fail "verify: stages"; }
 
+# ---- paced ----
+# Each class of ranks sleeps as long as its own launches take.
+printf 'path,phase,kernel,cores,ps,runs\nnone,forward,0000000000000000,1,1,1\n' >formulas.profile
+printf 'cluster slow {\n device = d\n level node { count = 2; link = 1GB/s }\n}\ndevice d { base = cpu; cores = 1; memory = 1GiB; flops_f32 = 10M }\n' >slow.cluster
+train paced "$mlp" --plan two.plan --paced formulas.profile --cluster slow.cluster --steps 5 --no-save
+[ "$(grep -c '"paced":true' paced.json)" = 6 ] || { cat paced.json; fail "a paced run of stages"; }
+is=$(grep -o '"ms":[^,]*' paced.json | cut -d: -f2 | sort -n | sed -n 3p)
+want=$("$dnnc" simulate "$mlp" --plan two.plan --cluster slow.cluster --json | grep -o '"step_s":[^,]*' | cut -d: -f2)
+awk -v is="$is" -v want="$want" 'BEGIN { exit !(is >= 900 * want && is <= 2000 * want) }' ||
+  fail "a paced step of stages takes $is ms, not $want s"
+
 # ---- not yet ----
 refused() {
   "$dnnc" "$@" >out 2>err </dev/null

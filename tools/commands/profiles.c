@@ -79,6 +79,13 @@ static void note_missing(Pacing *pacing, const InstructionList *list) {
   }
 }
 
+/* All ranks of a class launch the same. */
+static void note_missing_of_class(Pacing *pacing, const ProgramClass *class) {
+  const EntryPoint *step = rank_program_find(&class->program, ENTRY_train);
+  for (int s = 0; s < step->stages.n; s++)
+    note_missing(pacing, step->stages.data[s].instructions);
+}
+
 static bool check_missing(const Pacing *pacing, const char *path) {
   if (pacing->n_missing == 0 || pacing->has_cluster) return true;
   message_print("dnnc: error: '%s' has no time for %lld of the %lld launches "
@@ -124,8 +131,8 @@ bool tool_make_pacer(Tool *tool, const Compilation *c, Pacer *out) {
   pacing->missing = text_create(tool->arena);
   pacing->model.profile = tool_read_profile(tool, tool->options.paced);
   if (!pacing->model.profile || !choose_model(tool, c, pacing)) return false;
-  note_missing(pacing,
-               entry_point_stage(driver_training_step(c))->instructions);
+  for (int i = 0; i < c->classes.n; i++)
+    note_missing_of_class(pacing, &c->classes.data[i]);
   *out = (Pacer){.pace = pace_of, .user = pacing};
   return check_missing(pacing, tool->options.paced);
 }
