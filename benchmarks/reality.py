@@ -5,6 +5,7 @@
     python3 benchmarks/reality.py curves DNNC FOLDER [MODEL ...]
     python3 benchmarks/reality.py predict DNNC FOLDER
     python3 benchmarks/reality.py paced DNNC FOLDER MBIT [MODEL ...]
+    python3 benchmarks/reality.py stages DNNC FOLDER MBIT
     python3 benchmarks/reality.py report FOLDER
 
 `tune` measures this machine for each model into FOLDER, with all plans of
@@ -16,8 +17,11 @@ of all others.  `predict` predicts the same steps again, from the same files,
 after a change of the cost model.  `paced` predicts and runs two to eight ranks
 that have a network namespace each and sleep instead of computing
 (tools/network.sh starts it); the compute that is slept is the one that is
-predicted, so it tests messages and overlap.  `report` prints errors, orders and the best plans, and beside them a
-constant step per model, and operations over one rate.  Nothing else may run.
+predicted, so it tests messages and overlap.  `stages` does so for pipelines of
+two and four stages, whose kernels are those of a slow device, by formula, so
+that steps take 0.3 s and more.  `report` prints errors, orders and the best
+plans, and beside them a constant step per model, and operations over one rate.
+Nothing else may run.
 """
 import atexit
 import json
@@ -287,6 +291,52 @@ def in_namespaces(bundle, ranks, steps):
     return run(inside(0, command))
 
 
+def paced_step(dnnc, row, path, profile, cluster, bundle):
+    """Seconds of a step in namespaces."""
+    run([dnnc, "run", *model_words(row["model"]), "--plan", path, "--paced",
+         profile, "--cluster", cluster, "-o", bundle, "--steps", "0", "--quiet"])
+    lines = in_namespaces(bundle, row["ranks"],
+                          count_steps(row["predicted_s"], 40))
+    return statistics.median(steps_of(lines)) * 1e-3
+
+
+# A link has what TCP leaves of its rate.
+SLOW = """cluster slow {
+  device = slow
+  level node    { count = 1; link = 8GB/s; latency = 1us }
+  level network { count = 4; link = %.3fMb/s; latency = 100us }
+}
+device slow { base = cpu; cores = 1; memory = 4GiB; flops_f32 = 6G; bandwidth = 2GB/s }
+"""
+
+
+def stages(dnnc, folder, mbit):
+    """All steps are predicted before one runs."""
+    rows = []
+    profile = os.path.join(folder, "formulas.profile")
+    cluster = os.path.join(folder, f"slow{mbit}.cluster")
+    with open(profile, "w") as file:  # no launch has this kernel
+        file.write("path,phase,kernel,cores,ps,runs\n"
+                   "none,forward,0000000000000000,1,1,1\n")
+    with open(cluster, "w") as file:
+        file.write(SLOW % (0.95 * int(mbit)))
+    for kind, model, plan in PAIRS:
+        if kind != "stages":
+            continue
+        path = plan_path(kind, model, plan)
+        out = simulate(dnnc, model, path, "--cluster", cluster, "--without",
+                       "interference")
+        rows.append({"kind": kind, "model": model, "plan": plan, "mbit": mbit,
+                     "ranks": ranks_of(path), "flops": flops_of(dnnc, model),
+                     "predicted_s": out["step_s"], "share": 0})
+    for row in rows:
+        path = plan_path("stages", row["model"], row["plan"])
+        row["measured_s"] = paced_step(dnnc, row, path, profile, cluster,
+                                       os.path.join(folder, "stages.bundle"))
+        print_row(row)
+    save(folder, f"staged.stages{mbit}.json", rows)
+
+
 def paced(dnnc, folder, mbit, chosen):
     for model in chosen:
         rows = []
@@ -302,12 +352,7 @@ def paced(dnnc, folder, mbit, chosen):
             row |= predicted(dnnc, folder, kind + mbit, model, plan)
             cluster = network_cluster(folder, model, mbit, ranks_of(path))
             bundle = os.path.join(folder, "paced.bundle")
-            run([dnnc, "run", *model_words(model), "--plan", path, "--paced",
-                 profile, "--cluster", cluster, "-o", bundle, "--steps", "0",
-                 "--quiet"])
-            lines = in_namespaces(bundle, ranks_of(path),
-                                  count_steps(row["predicted_s"], 40))
-            row["measured_s"] = statistics.median(steps_of(lines)) * 1e-3
+            row["measured_s"] = paced_step(dnnc, row, path, profile, cluster, bundle)
             print_row(row)
             rows.append(row)
             save(folder, f"{model}.paced{mbit}.json", rows)
@@ -355,7 +400,7 @@ def report_group(title, rows):
 def report(folder):
     groups = {}
     for name in sorted(os.listdir(folder)):
-        match = re.match(r"(\w+)\.(real|curves|paced\d+)\.json$", name)
+        match = re.match(r"(\w+)\.(real|curves|(?:paced|stages)\d+)\.json$", name)
         if match:
             rows = json.load(open(os.path.join(folder, name)))
             for row in rows:
@@ -363,7 +408,7 @@ def report(folder):
             groups[match.group(2), match.group(1)] = rows
     for (kind, model), rows in sorted(groups.items()):
         report_group(f"{kind} {model}", rows)
-    for kind in ("real", "curves", "paced"):
+    for kind in ("real", "curves", "paced", "stages"):
         off = [e for key, rows in groups.items() if key[0].startswith(kind)
                for e in errors(rows, lambda row: row["predicted_s"])]
         if off:
@@ -380,6 +425,8 @@ def main():
     begin = time.time()
     if command == "paced":
         paced(dnnc, folder, words[2], words[3:] or models_of("paced"))
+    elif command == "stages":
+        stages(dnnc, folder, words[2])
     else:
         action, models = {"tune": (tune, models_of("real")),
                           "real": (real, models_of("real")),

@@ -6,6 +6,7 @@
 #   tools/network.sh collectives [MBIT ...]           all kinds, 2 and 4 ranks
 #   tools/network.sh steps [MBIT [CASE ...]]          see benchmarks/compare_ranks.py
 #   tools/network.sh paced FOLDER [MBIT [MODEL ...]]  see benchmarks/reality.py
+#   tools/network.sh stages FOLDER [MBIT]             see benchmarks/reality.py
 #   tools/network.sh found FOLDER MBIT MODEL          see benchmarks/bench_tune.py
 # $DNNC is the compiler (build/dnnc), $ROUNDS how often both sides run (5).
 # $JOB_SECONDS is what a rank of a measured job has (50, below 100 Mbit/s 110).
@@ -19,7 +20,7 @@ dnnc=$(readlink -f "${DNNC:-build/dnnc}") rounds=${ROUNDS:-5} ranks=4 burst=256k
 # a packet, which has 64 kB where the kernel joins segments.  Paced runs compare a
 # link with its model, so they send jumbo frames one by one.
 frames=
-if [ "${1:-}" = found ]; then
+if [ "${1:-}" = found ] || [ "${1:-}" = stages ]; then
   burst=16kb frames="mtu 9000 gso_max_size 9000 gso_max_segs 1"
 fi
 if [ "${1:-}" = paced ]; then
@@ -157,6 +158,12 @@ paced() {
   python3 benchmarks/reality.py paced "$dnnc" "$folder" "$rate" "$@"
 }
 
+# Pipelines; kernels and links are those of formulas.
+stages() {
+  shape "${2:-200}"
+  python3 benchmarks/reality.py stages "$dnnc" "$1" "${2:-200}"
+}
+
 # The plan that a search finds for links of this rate, and the plans of reality/.
 found() {
   local folder=$1 rate=$2 model=$3
@@ -168,6 +175,6 @@ found() {
 command=${1:-}
 shift || true
 case $command in
-collectives | steps | paced | found) $command "$@" ;;
+collectives | steps | paced | stages | found) $command "$@" ;;
 *) sed -n '2,/^set/p' "$0" | sed '$d' && exit 1 ;;
 esac
