@@ -21,7 +21,7 @@
 
 #define MANIFEST       "bundle.json"
 #define MANIFEST_BEGIN "{\"dnnc_bundle\":1,"
-#define MANIFEST_LIMIT 65536
+#define MANIFEST_LIMIT (1 << 20)
 
 typedef struct Build {
   Module *module;
@@ -291,6 +291,41 @@ static void add_member(Text *text, const char *key, const char *value) {
   text_add_json(text, value ? value : "");
 }
 
+/* The stages of a program, which are the same in all of its entry points. */
+static void add_stages(Text *text, const RankProgram *program) {
+  const EntryPoint *entry = &program->entry_points[0];
+  for (int s = 0; s < entry->stages.n; s++)
+    text_printf(text, "%s%d", s ? ", " : "", entry->stages.data[s].number);
+}
+
+static int64_t largest_arena(const RankProgram *program) {
+  int64_t most = 0;
+  for (int i = 0; i < program->n_entry_points; i++) {
+    int64_t bytes = entry_point_arena_bytes(&program->entry_points[i]);
+    if (bytes > most) most = bytes;
+  }
+  return most;
+}
+
+/* Ranks that run one program each, where there are several. */
+static void add_classes(Text *text, const Build *build) {
+  const RankPrograms *of = build->input.ranks;
+  text_add(text, ",\n \"classes\": [");
+  for (int i = 0; i < of->n_rows; i++) {
+    int first = of->rows[i].first;
+    int end = i + 1 < of->n_rows ? of->rows[i + 1].first : build->own.ranks;
+    const RankProgram *program = of->programs[of->rows[i].program];
+    text_printf(text,
+                "%s\n  {\"first_rank\": %d, \"n_ranks\": %d, \"stages\": [",
+                i ? "," : "", first, end - first);
+    add_stages(text, program);
+    text_printf(text, "], \"persistent_bytes\": %lld, \"arena_bytes\": %lld}",
+                (long long)program->persistent.bytes,
+                (long long)largest_arena(program));
+  }
+  text_add(text, "]");
+}
+
 static Status write_manifest(Build *build) {
   const char *bytes;
   size_t n;
@@ -309,6 +344,7 @@ static Status write_manifest(Build *build) {
   add_member(&text, "plan_hash", options->plan_hash);
   add_member(&text, "program_hash", hex);
   if (options->pacer) text_add(&text, ",\n \"paced\": true");
+  if (build->input.ranks->n > 1) add_classes(&text, build);
   text_add(&text, "}\n");
   TRY(file_replace(arena_printf(build->arena, "%s/plan.plan", build->bundle),
                    plan, strlen(plan)));

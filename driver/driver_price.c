@@ -227,13 +227,18 @@ PriceRequest priced_request(const Priced *p) {
                         .without = p->model.without};
 }
 
+void priced_show_class(Priced *p, int class) {
+  p->shown = class;
+  p->step = priced_program(p, class)->step;
+  p->stage = &p->step->stages.data[0];
+}
+
 bool priced_show_stage(Priced *p, int number) {
   for (int c = 0; c < p->price.n_classes; c++) {
     const EntryPoint *step = priced_program(p, c)->step;
     for (int s = 0; s < step->stages.n; s++) {
       if (step->stages.data[s].number != number) continue;
-      p->shown = c;
-      p->step = step;
+      priced_show_class(p, c);
       p->stage = &step->stages.data[s];
       return true;
     }
@@ -328,9 +333,7 @@ bool driver_price(const Compilation *c, const PriceRequest *request,
     report_stuck(out);
     return false;
   }
-  out->shown = out->price.slowest;
-  out->step = priced_program(out, out->shown)->step;
-  out->stage = &out->step->stages.data[0];
+  priced_show_class(out, out->price.slowest);
   out->memory = least_memory(out);
   driver_end_station(c->options, "price", begin);
   if (out->model.profile) note_cores(out);

@@ -95,6 +95,8 @@ bool driver_price(const Compilation *c, const PriceRequest *request,
 /* Returns how another plan of the same model is priced, without spans. */
 PriceRequest priced_request(const Priced *p);
 
+/* Looks at a class of ranks, and the first of its stages. */
+void priced_show_class(Priced *p, int class);
 /* Looks at a stage of the plan, and its class.  Returns false if the plan has
  * no such stage. */
 bool priced_show_stage(Priced *p, int number);

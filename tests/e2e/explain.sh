@@ -72,3 +72,18 @@ grep -q "name it with --plan FILE" message || { cat message; fail "no plan"; }
 "$dnnc" explain chargpt.dnn 2>message && fail "no path"
 grep -q "'dnnc explain' needs a model and a path" message || { cat message; fail "no path"; }
 exit 0
+
+# A path of a plan with stages is priced on the ranks of its stage, which the words
+# name; so are messages.  Schedules are alternatives.
+staged="$root/benchmarks/systems/gpt.dnn"
+in_stage() { # PATH TEXT
+  "$dnnc" explain "$staged" "$1" --plan "$root/benchmarks/plans/pipe_gpt.plan" --lines 0 \
+    --cluster "$root/models/h100x256.cluster" >words 2>message || { cat message; fail "explain $1 in a stage"; }
+  grep -q "$2" words || { cat words; fail "explain $1: no '$2'"; }
+}
+in_stage 'block[0].mlp.dot[0]' '^block\[0\].mlp.dot\[0\]: stage 0 on rank 0; dot f32'
+grep -q '^  dgrad  *0\.[0-9]*[1-9]' words || { cat words; fail "no time in the first stage"; }
+in_stage 'block[1].mlp.dot[0]' ': stage 1 on rank 1; dot f32'
+grep -q '^  dgrad  *0\.[0-9]*[1-9]' words || { cat words; fail "no time in the last stage"; }
+in_stage schedule '^schedule: schedule = 1f1b, 2 stages$'
+grep -q '^  schedule = gpipe ' words && grep -q '^\* schedule = 1f1b ' words || { cat words; fail "no other schedules"; }

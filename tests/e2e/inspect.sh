@@ -250,6 +250,22 @@ wrong "follows from a model" "$dnnc" diff a.plan b.plan --cluster two.cluster
 wrong "name them with --cluster" "$dnnc" diff a.plan b.plan --model "$systems/gpt.dnn"
 wrong "cannot open 'missing.plan'" "$dnnc" diff "$plans/data.plan" missing.plan --model "$systems/gpt.dnn" \
   --cluster two.cluster
+# Memory is that of the class that needs most; each class has a line.
+"$dnnc" diff "$plans/pipe_gpt.plan" "$plans/pipe_gpt_gpipe.plan" --model "$systems/gpt.dnn" --cluster two.cluster --json \
+  >diff.json || fail "diff of stages"
+python3 - <<'END' || { cat diff.json; fail "the difference of two plans of stages"; }
+import json
+diff = json.load(open("diff.json"))
+for side in "ab":
+    of = diff[side]
+    assert [c["stages"] for c in of["classes"]] == [[0], [1]], of
+    assert max(c["peak_bytes"] for c in of["classes"]) == of["peak_bytes"]
+    assert sum(row[side + "_bytes"] for row in diff["memory"]) == of["peak_bytes"], of
+    assert sum(row[side + "_ps"] for row in diff["paths"]) == of["step_ps"]
+END
+"$dnnc" diff "$plans/pipe_gpt.plan" "$plans/data.plan" --model "$systems/gpt.dnn" --cluster two.cluster >out ||
+  fail "diff of stages and none"
+grep -q '^   stage 1 on rank 1: compute .* bubble .* memory ' out || { cat out; fail "no line of a stage"; }
 echo "inspect: differences"
 
 # ---- unlike devices: a timeline for each group, of which the slowest takes the step ----

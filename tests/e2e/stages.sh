@@ -82,6 +82,8 @@ same_text() {
 same_text "$chargpt" gpt.plan --load chargpt.ckpt
 same_text "$chargpt" gpt.plan --load chargpt.ckpt --whole-windows ema=0.9
 same_text "$chargpt" gpt.plan --load chargpt.ckpt ema=0.9 precision.compute=bf16
+grep -q '{"first_rank": 1, "n_ranks": 1, "stages": \[1\], "persistent_bytes": [0-9]*, "arena_bytes": [0-9]*}\]}' text/bundle.json ||
+  { cat text/bundle.json; fail "the bundle does not list its classes"; }
 text/run --sample --json --seed 3 --count 20 >bundle.json 2>err </dev/null || { cat err; fail "no text of a bundle"; }
 same_text "$chargpt" gpt.plan --load chargpt.ckpt ema=0.9
 [ "$(grep -o '"tokens":[^]]*' bundle.json)" = "$(grep -o '"tokens":[^]]*' one.json)" ] ||

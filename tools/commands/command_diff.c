@@ -12,6 +12,7 @@
  * of the two arenas.
  */
 #include "tools/show/inspect.h"
+#include "tools/show/show_stages.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -155,6 +156,20 @@ static void print_table(Text *out, const char *title, const DiffRows *rows,
   print(out, &total);
 }
 
+static void print_class(Text *out, const Priced *p, int i) {
+  const PriceClass *class = &p->price.classes[i];
+  text_printf(
+      out,
+      "   %s on rank%s %s: compute %s, wait %s, bubble %.1f %%, memory "
+      "%s\n",
+      show_stage_numbers(out->arena, priced_program(p, i)->step),
+      class->ranks > 1 ? "s" : "",
+      show_ranks(out->arena, class->first_rank, class->ranks),
+      inspect_ms(out->arena, class->compute),
+      inspect_ms(out->arena, class->exposed), 100 * priced_bubble(class),
+      text_quantity(out->arena, (double)priced_program(p, i)->peak, "B"));
+}
+
 static void print_side(Text *out, const char *name, const char *plan,
                        const Priced *p) {
   text_printf(out, "%s: %s: %d ranks, a step takes %s, memory %s: %s\n", name,
@@ -162,6 +177,8 @@ static void print_side(Text *out, const char *name, const char *plan,
               text_quantity(out->arena, (double)p->peak, "B"),
               p->peak <= p->memory ? "fits" : "does not fit");
   priced_print_profile(out, p);
+  for (int i = 0; p->step->edges.n > 0 && i < p->price.n_classes; i++)
+    print_class(out, p, i);
 }
 
 static void print_diff(Text *out, const Diff *d) {
@@ -199,6 +216,24 @@ static void print_rows_json(Text *out, const char *key, const DiffRows *rows,
   text_add(out, "]");
 }
 
+static void print_classes_json(Text *out, const Priced *p) {
+  text_add(out, ",\"classes\":[");
+  for (int i = 0; i < p->price.n_classes; i++) {
+    const PriceClass *class = &p->price.classes[i];
+    text_printf(out,
+                "%s{\"first_rank\":%lld,\"ranks\":%d,\"compute_ps\":%lld,"
+                "\"wait_ps\":%lld,\"peak_bytes\":%lld,\"bubble\":",
+                i ? "," : "", (long long)class->first_rank, class->ranks,
+                (long long)class->compute, (long long)class->exposed,
+                (long long)priced_program(p, i)->peak);
+    text_add_real(out, priced_bubble(class));
+    text_add(out, ",");
+    show_stage_numbers_json(out, priced_program(p, i)->step);
+    text_add(out, "}");
+  }
+  text_add(out, "]");
+}
+
 static void print_side_json(Text *out, const char *name, const char *plan,
                             const Priced *p) {
   text_printf(out, "%s\"%s\":{\"plan\":", *name == 'a' ? "" : ",", name);
@@ -209,6 +244,7 @@ static void print_side_json(Text *out, const char *name, const char *plan,
               p->c->ranks, (long long)p->price.step, (long long)p->peak,
               p->peak <= p->memory ? "true" : "false");
   priced_print_profile_json(out, p);
+  if (p->step->edges.n > 0) print_classes_json(out, p);
   text_add(out, "}");
 }
 
@@ -228,6 +264,15 @@ static void print_diff_json(Text *out, const Diff *d) {
 }
 
 /* ---- the command ---- */
+
+/* The price, looked at where a rank needs most. */
+static Priced largest_of(const Priced *p) {
+  Priced own = *p;
+  for (int c = 0; c < p->price.n_classes; c++)
+    if (priced_program(p, c)->peak > priced_program(&own, own.shown)->peak)
+      priced_show_class(&own, c);
+  return own;
+}
 
 int command_diff(Tool *tool) {
   Options *options = &tool->options;
@@ -249,8 +294,9 @@ int command_diff(Tool *tool) {
   if (code == EXIT_done)
     code = tool_price_other(tool, &a, diff.plan_b, true, &b);
   if (code != EXIT_done) return code;
-  diff.memory_a = inspect_memory(tool->arena, &a);
-  diff.memory_b = inspect_memory(tool->arena, &b);
+  Priced largest_a = largest_of(&a), largest_b = largest_of(&b);
+  diff.memory_a = inspect_memory(tool->arena, &largest_a);
+  diff.memory_b = inspect_memory(tool->arena, &largest_b);
   Text out = text_create(tool->arena);
   (options->json ? print_diff_json : print_diff)(&out, &diff);
   tool_print(&out);

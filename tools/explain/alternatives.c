@@ -71,6 +71,15 @@ static void add_words(Explanation *e, const char *name,
     add(e, arena_printf(e->tool->arena, "%s = %s", name, words[i]), false);
 }
 
+/* One stage has no timeline. */
+static void add_schedules(Explanation *e) {
+  for (int i = 0; i < pipeline_schedule_count() && plan_of(e)->schedule; i++)
+    add(e,
+        arena_printf(e->tool->arena, "schedule = %s",
+                     pipeline_schedule(i)->name),
+        false);
+}
+
 static void add_values(Explanation *e) {
   static const char *const levels[] = {"0", "1", "2", "3"};
   static const char *const ways[] = {"gather", "ring", "ulysses"};
@@ -82,6 +91,7 @@ static void add_values(Explanation *e) {
   if (strcmp(name, "bucket") == 0) add_words(e, name, sizes, 4);
   if (strcmp(name, "prefetch") == 0) add_words(e, name, sizes, 4);
   if (strcmp(name, "reduce") == 0) add_words(e, name, dtypes, 2);
+  if (strcmp(name, "schedule") == 0) add_schedules(e);
   if (strcmp(name, "microbatches") == 0)
     add_numbers(e, name, e->planning.loaded.pins->batch);
 }

@@ -69,6 +69,7 @@ int command_explain(Tool *tool) {
   Text plan = text_create(tool->arena), out = text_create(tool->arena);
   plan_print(&plan, c.plan);
   e.plan_text = text_string(&plan);
+  explain_find_stage(&e);
   e.decision = explain_decision(&e);
   explain_add_terms(&e);
   explain_add_alternatives(&e);

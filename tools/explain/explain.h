@@ -26,6 +26,7 @@ typedef struct Subject {
   Name dim;
   PathList paths;
   const PlanNode *node; /* first of its nodes; NULL: a setting or a dim */
+  int stage; /* of that node; -1: the plan has one, or all stages are meant */
 } Subject;
 
 /* Another decision, as a pin. */
@@ -58,8 +59,8 @@ typedef struct PhaseTerm {
 
 typedef struct Explanation {
   Tool *tool;
-  const Priced *priced; /* the plan, with spans */
-  Planning planning;    /* without pins but for annotations */
+  Priced *priced;    /* the plan, with spans */
+  Planning planning; /* without pins but for annotations */
   int64_t ranks;
   int effort; /* plans of each search */
   Subject subject;
@@ -75,6 +76,8 @@ typedef struct Explanation {
 
 /* Finds what PATH names.  Returns false after a message. */
 bool explain_subject(Explanation *e, const char *path);
+/* Finds the stage of the subject, and looks at its ranks. */
+void explain_find_stage(Explanation *e);
 /* Says in words what the plan decides. */
 const char *explain_decision(const Explanation *e);
 

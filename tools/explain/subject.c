@@ -9,6 +9,7 @@
 
 #include "frontend/syntax/help.h"
 #include "ir/place/strategies.h"
+#include "tools/show/show_stages.h"
 
 /* ---- what is named ---- */
 
@@ -104,7 +105,7 @@ static bool report_path(const Explanation *e, const char *path) {
                  e->planning.loaded.model->name, path);
   diag_help(d, "a path is that of a value, parameter, operator or layer; a "
                "dim and zero, microbatches, attention, bucket, prefetch, "
-               "reduce, remat and mesh are explained too");
+               "reduce, schedule, remat and mesh are explained too");
   diag_suggest(d, path, names, n);
   tool_report(tool);
   return false;
@@ -142,6 +143,11 @@ static void add_setting(Text *out, const Explanation *e) {
                 quantity_text(out->arena, UNIT_bytes, plan->prefetch_bytes));
   else if (strcmp(name, "reduce") == 0)
     text_printf(out, "reduce = %s", plan->reduces_bf16 ? "bf16" : "f32");
+  else if (strcmp(name, "schedule") == 0 && plan->schedule)
+    text_printf(out, "schedule = %s, %d stages", plan->schedule,
+                plan->stages.n);
+  else if (strcmp(name, "schedule") == 0)
+    text_add(out, "there is one stage");
 }
 
 static void add_mesh(Text *out, const Mesh *mesh) {
@@ -160,13 +166,42 @@ static void add_remats(Text *out, const Plan *plan) {
   text_printf(out, "%d values are computed again", n[SAYS_remat]);
 }
 
-/* The node after partition, with the placements of its operands. */
-static void add_placement(Text *out, const Explanation *e) {
-  const Compilation *c = e->priced->c;
-  Graph *graph = driver_graph(c, ENTRY_train);
-  if (graph)
-    graph = driver_run_passes(c, ENTRY_train, graph, pass_end("partition"));
-  for (int id = 0; graph && id < graph->nodes.n; id++) {
+/* Returns the stage of a node of the training graph, counted from 1; 0: none
+ * is known. */
+static int stage_of_node(const Explanation *e, const PlanNode *at) {
+  const Plan *plan = e->priced->c->plan;
+  const Graph *graph = train_graph(e);
+  StageFault fault;
+  Name path = at->path ? at->path : at->node->path;
+  const uint16_t *stages =
+      stage_labels(e->tool->arena, graph, plan->stage_of, &fault);
+  for (int id = 0; stages && id < graph->nodes.n; id++)
+    if (graph->nodes.data[id] == at->node) return stages[id];
+  return path ? (int)(intptr_t)map_get(plan->stage_of, path) : 0;
+}
+
+void explain_find_stage(Explanation *e) {
+  const Plan *plan = e->priced->c->plan;
+  Subject *subject = &e->subject;
+  subject->stage = -1;
+  if (plan->stages.n <= 1 || !subject->node) return;
+  subject->stage = stage_of_node(e, subject->node) - 1;
+  if (subject->stage >= 0) priced_show_stage(e->priced, subject->stage);
+}
+
+static void add_stage(Text *out, const Explanation *e) {
+  const Subject *subject = &e->subject;
+  if (subject->stage < 0) return;
+  const PlanStage *stage = &e->priced->c->plan->stages.data[subject->stage];
+  text_printf(out, "%sstage %d on rank%s %s; ",
+              subject->kind == SUBJECT_layer ? "its first value is in " : "",
+              subject->stage, stage->n_ranks > 1 ? "s" : "",
+              show_ranks(out->arena, stage->first_rank, stage->n_ranks));
+}
+
+/* A node of one graph, with the placements of its operands. */
+static bool add_node(Text *out, const Explanation *e, const Graph *graph) {
+  for (int id = 0; id < graph->nodes.n; id++) {
     const Node *node = graph->nodes.data[id];
     bool is_subject =
         node->path == e->subject.node->node->path &&
@@ -183,9 +218,23 @@ static void add_placement(Text *out, const Explanation *e) {
       text_add(out, " -> ");
     }
     type_print(out, node->types[0], &graph->mesh);
-    return;
+    return true;
   }
-  text_add(out, "passes have made it a part of other operators");
+  return false;
+}
+
+/* The node after partition, in the stage that has it. */
+static void add_placement(Text *out, const Explanation *e) {
+  const Compilation *c = e->priced->c;
+  Graph *graph = driver_graph(c, ENTRY_train);
+  StageGraphs stages = {0};
+  bool is_found = false;
+  if (graph)
+    driver_compile_stages(c, ENTRY_train, graph, pass_end("partition"),
+                          &stages);
+  for (int s = 0; s < stages.graphs.n && !is_found; s++)
+    is_found = add_node(out, e, stages.graphs.data[s]);
+  if (!is_found) text_add(out, "passes have made it a part of other operators");
 }
 
 static void add_saving(Text *out, const Explanation *e) {
@@ -212,6 +261,7 @@ const char *explain_decision(const Explanation *e) {
   const Plan *plan = e->priced->c->plan;
   Text out = text_create(e->tool->arena);
   const Subject *subject = &e->subject;
+  add_stage(&out, e);
   switch (subject->kind) {
   case SUBJECT_setting:
     if (strcmp(subject->text, "mesh") == 0)

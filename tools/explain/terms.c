@@ -35,10 +35,9 @@ static Map *subject_paths(const Explanation *e) {
   return paths;
 }
 
-static bool counts(const Terms *terms, const Node *node) {
+static bool counts(const Terms *terms, const PricedNode *at) {
   if (!terms->paths) return true;
-  if (!node) return false;
-  Name path = name_intern(terms->e->tool->module.names, priced_path(node));
+  Name path = name_intern(terms->e->tool->module.names, priced_node_path(at));
   return map_has(terms->paths, path);
 }
 
@@ -70,11 +69,11 @@ static void add_stream(const Terms *terms, const PricedClass *class) {
   for (int i = 0; i < class->stream.n; i++) {
     const StreamSpan *span = &class->stream.data[i];
     const PricedNode *at = &class->nodes[span->instruction];
-    if (!at->node || !counts(terms, at->node)) continue;
+    if ((!at->node && !at->edge) || !counts(terms, at)) continue;
     Ps time = priced_length(span);
-    PhaseTerm *phase = &e->phases[at->node->phase];
+    PhaseTerm *phase = &e->phases[priced_node_phase(at)];
     *(span->is_wait ? &phase->waits : &phase->kernels) += time;
-    if (span->is_wait && op_has(at->node->op, OP_FLAG_group))
+    if (span->is_wait && at->node && op_has(at->node->op, OP_FLAG_group))
       find_transfer(e, at->node)->exposed += time;
   }
 }
@@ -83,7 +82,7 @@ static void add_queues(const Terms *terms, const PricedClass *class) {
   for (int i = 0; i < class->queues.n; i++) {
     const QueueSpan *span = &class->queues.data[i];
     const PricedNode *at = &class->nodes[span->instruction];
-    if (!at->node || !counts(terms, at->node)) continue;
+    if (!at->node || !counts(terms, at)) continue;
     TransferTerm *term = find_transfer(terms->e, at->node);
     term->n++;
     term->sent += node_sent_bytes(at->graph, at->id);

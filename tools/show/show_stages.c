@@ -54,7 +54,7 @@ static const char *block_text(Arena *arena, const HeldBlock *block) {
 
 /* ---- stages ---- */
 
-/* What a stage stores of its parameters. */
+/* Returns whether a stage stores it for its parameters. */
 static bool is_stored(Role role) {
   return role == ROLE_param || role == ROLE_state ||
          role == ROLE_optimizer_state || role == ROLE_ema;
