@@ -62,8 +62,8 @@ Status profiler_check(const char *path);
  * path is NULL; all ranks call it.  Nothing is written where nothing was
  * measured. */
 Status profiler_write(const Profiler *profiler, Arena *arena,
-                      const Device *device, Comm *comm, const char *launches,
-                      const char *transfers);
+                      const Device *device, Comm *comm, const DnnBundle *bundle,
+                      const char *launches, const char *transfers);
 
 /* ---- trace.c ---- */
 

@@ -18,8 +18,9 @@
  *
  * All ranks measure at once, as they compute in a step.  The rows of launches
  * are those of the rank whose step is the slowest, because the others wait for
- * it: the maximum over ranks of each row would add up noise of all of them.  A
- * transfer has ended when it has on all ranks, so its time is the maximum.
+ * it: the maximum over ranks of each row would add up noise of all of them.  If
+ * there are several programs, the ranks of each have such a one.  A transfer
+ * has ended when it has on all ranks, so its time is the maximum.
  */
 #include "runtime/exec/exec.h"
 
@@ -204,33 +205,110 @@ static int64_t typical_time(const Row *row, const KeptStep *steps, int n) {
   return n_with > 0 ? sum / n_with : 0;
 }
 
-/* The times of all ranks, [world][n_rows]. */
-static Status gather_times(const Profiler *profiler, Arena *arena, Comm *comm,
-                           int64_t **out) {
-  int n = profiler->rows.n, n_steps;
-  int64_t *own = ARENA_ARRAY(arena, int64_t, n);
-  const KeptStep *steps = typical_steps(profiler, arena, &n_steps);
-  *out = ARENA_ARRAY(arena, int64_t, (int64_t)n * comm->world);
-  for (int i = 0; i < n; i++)
-    own[i] = typical_time(&profiler->rows.data[i], steps, n_steps);
-  return comm->gather(comm, own, (int64_t)sizeof *own * n, *out);
+/* The measured times of all ranks, as rank 0 sees them: the rows of a program
+ * are known from its tables, so times alone are gathered. */
+typedef struct Measured {
+  const DnnBundle *bundle;
+  Profiler *const *profilers; /* of each program: its rows, without times */
+  int most_rows;
+  int64_t *cells; /* [world][most_rows][CELLS] */
+} Measured;
+
+enum { CELL_ps, CELL_runs, CELLS };
+
+static const int64_t *cells_of(const Measured *m, int rank, int row) {
+  return m->cells + ((int64_t)rank * m->most_rows + row) * CELLS;
 }
 
-/* The rank whose launches of a step take longest. */
-static int slowest_rank(const Profiler *profiler, const Comm *comm,
-                        const int64_t *times) {
-  int slowest = 0;
+static int program_of(const Measured *m, int rank) {
+  return (int)(bundle_program(m->bundle, rank) - m->bundle->programs);
+}
+
+static Status gather_times(const Profiler *own, Arena *arena, Comm *comm,
+                           const DnnBundle *bundle, Measured *out) {
+  int n_steps;
+  Profiler **profilers = ARENA_ARRAY(arena, Profiler *, bundle->n_programs);
+  *out = (Measured){.bundle = bundle, .profilers = profilers};
+  for (int i = 0; i < bundle->n_programs; i++) {
+    profilers[i] = profiler_create(
+        arena, program_entry_point(&bundle->programs[i], ENTRY_train));
+    if (profilers[i]->rows.n > out->most_rows)
+      out->most_rows = profilers[i]->rows.n;
+  }
+  int64_t n = (int64_t)out->most_rows * CELLS;
+  int64_t *cells = ARENA_ARRAY(arena, int64_t, n);
+  const KeptStep *steps = typical_steps(own, arena, &n_steps);
+  for (int i = 0; i < own->rows.n; i++) {
+    cells[i * CELLS + CELL_ps] =
+        typical_time(&own->rows.data[i], steps, n_steps);
+    cells[i * CELLS + CELL_runs] = own->rows.data[i].runs;
+  }
+  out->cells = ARENA_ARRAY(arena, int64_t, n * comm->world);
+  return comm->gather(comm, cells, (int64_t)sizeof *cells * n, out->cells);
+}
+
+/* The rank of a program whose launches of a step take longest. */
+static int slowest_rank(const Measured *m, int program) {
+  const Profiler *profiler = m->profilers[program];
+  int slowest = -1;
   double longest = -1;
-  for (int rank = 0; rank < comm->world; rank++) {
+  for (int rank = 0; rank < m->bundle->world; rank++) {
     double total = 0;
+    if (program_of(m, rank) != program) continue;
     for (int i = 0; i < profiler->rows.n; i++)
       if (!is_transfer(profiler->rows.data[i].instr))
-        total += (double)times[(int64_t)rank * profiler->rows.n + i] *
-                 (double)profiler->rows.data[i].runs;
+        total += (double)cells_of(m, rank, i)[CELL_ps] *
+                 (double)cells_of(m, rank, i)[CELL_runs];
     if (total > longest) slowest = rank;
     if (total > longest) longest = total;
   }
   return slowest;
+}
+
+/* ---- lines ---- */
+
+/* Lines with the same first cells are one: stages may run equal launches. */
+typedef struct Line {
+  const char *cells;
+  int64_t ps, runs;
+} Line;
+
+typedef struct Lines {
+  Arena *arena;
+  Map *index; /* hash of the cells -> line, plus 1 */
+  VEC(Line) lines;
+} Lines;
+
+/* Returns the line with these cells, new or known. */
+static Line *find_line(Lines *lines, const char *cells) {
+  uint64_t hash = hash_bytes(cells, strlen(cells) + 1, 0);
+  const void *key = (const void *)(uintptr_t)hash;
+  int at = (int)(intptr_t)map_get(lines->index, key);
+  if (at) return &lines->lines.data[at - 1];
+  vec_push(lines->arena, &lines->lines, (Line){.cells = cells});
+  map_put(lines->index, key, (void *)(intptr_t)lines->lines.n);
+  return &lines->lines.data[lines->lines.n - 1];
+}
+
+static void add_runs(Line *line, int64_t ps, int64_t runs) {
+  int64_t all = line->runs + runs;
+  line->ps = (int64_t)(((double)line->ps * (double)line->runs +
+                        (double)ps * (double)runs) /
+                       (double)all);
+  if (line->runs == 0) line->ps = ps;
+  line->runs = all;
+}
+
+static Status write_lines(const Lines *lines, const char *path,
+                          const char *head) {
+  Text out = text_create(lines->arena);
+  text_add(&out, head);
+  for (int i = 0; i < lines->lines.n; i++) {
+    const Line *line = &lines->lines.data[i];
+    text_printf(&out, "%s,%lld,%lld\n", line->cells, (long long)line->ps,
+                (long long)line->runs);
+  }
+  return file_replace(path, text_string(&out), out.n);
 }
 
 /* In quotes where it has what separates cells. */
@@ -247,83 +325,83 @@ static void add_cell(Text *out, const char *cell) {
   text_add(out, "\"");
 }
 
-static void add_launch(Text *out, const Row *row, int cores, int64_t ps) {
+static const char *launch_cells(Arena *arena, const DnnInstr *instr,
+                                int cores) {
   static const char *const phases[] = {
 #define PHASE(name, spelling, words) spelling,
 #include "support/phases.def"
   };
-  const DnnInstr *instr = row->instr;
+  Text out = text_create(arena);
   ASSERT(instr->phase < ARRAY_LENGTH(phases));
-  add_cell(out, instr->path);
-  text_printf(out, ",%s,%016llx,%d,%lld,%lld\n", phases[instr->phase],
-              (unsigned long long)instr->key, cores, (long long)ps,
-              (long long)row->runs);
+  add_cell(&out, instr->path);
+  text_printf(&out, ",%s,%016llx,%d", phases[instr->phase],
+              (unsigned long long)instr->key, cores);
+  return text_string(&out);
 }
 
-/* Ranks whose numbers differ in these digits: "2x4 2x1"; of a message "2x1". */
+/* Ranks whose numbers differ in these digits: "2x4 2x1". */
 static void add_group(Text *out, const DnnGroup *group) {
-  if (!group) text_add(out, "2x1");
-  for (int i = 0; group && i < group->n_digits; i++)
+  for (int i = 0; i < group->n_digits; i++)
     text_printf(out, "%s%dx%d", i ? " " : "", group->digits[i].size,
                 group->digits[i].stride);
 }
 
-static void add_transfer(Text *out, const Row *row, int64_t ps) {
-  static const char *const kinds[] = {[DNN_ALL_REDUCE] = "all_reduce",
-                                      [DNN_REDUCE_SCATTER] = "reduce_scatter",
-                                      [DNN_ALL_GATHER] = "all_gather",
-                                      [DNN_ALL_TO_ALL] = "all_to_all",
-                                      [DNN_BROADCAST] = "broadcast",
-                                      [DNN_SEND] = "send",
-                                      [DNN_RECV] = "recv",
-                                      [DNN_PERMUTE] = "permute"};
-  const DnnCollective *what = row->instr->detail;
-  text_printf(out, "%s,", kinds[what->kind]);
-  add_group(out, what->group);
-  text_printf(out, ",%lld,%d,%lld,%lld\n", (long long)comm_payload(what),
-              what->n_parts, (long long)ps, (long long)row->runs);
+static const char *transfer_cells(Arena *arena, const DnnCollective *what) {
+  static const char *const kinds[] = {
+      [DNN_ALL_REDUCE] = "all_reduce", [DNN_REDUCE_SCATTER] = "reduce_scatter",
+      [DNN_ALL_GATHER] = "all_gather", [DNN_ALL_TO_ALL] = "all_to_all",
+      [DNN_BROADCAST] = "broadcast",   [DNN_PERMUTE] = "permute"};
+  Text out = text_create(arena);
+  text_printf(&out, "%s,", kinds[what->kind]);
+  add_group(&out, what->group);
+  text_printf(&out, ",%lld,%d", (long long)comm_payload(what), what->n_parts);
+  return text_string(&out);
 }
 
-static Status write_launches(const Profiler *profiler, Arena *arena,
-                             const char *path, int cores,
-                             const int64_t *times) {
-  Text out = text_create(arena);
-  text_add(&out, "path,phase,kernel,cores,ps,runs\n");
-  for (int i = 0; i < profiler->rows.n; i++)
-    if (!is_transfer(profiler->rows.data[i].instr) &&
-        profiler->rows.data[i].runs > 0)
-      add_launch(&out, &profiler->rows.data[i], cores, times[i]);
-  return file_replace(path, text_string(&out), out.n);
-}
-
-static Status write_transfers(const Profiler *profiler, Arena *arena,
-                              const char *path, int world,
-                              const int64_t *times) {
-  Text out = text_create(arena);
-  text_add(&out, "op,group,bytes,parts,ps,runs\n");
-  for (int i = 0; i < profiler->rows.n; i++) {
-    const Row *row = &profiler->rows.data[i];
-    if (!is_transfer(row->instr) || row->runs == 0) continue;
-    int64_t longest = 0;
-    for (int rank = 0; rank < world; rank++) {
-      int64_t ps = times[(int64_t)rank * profiler->rows.n + i];
-      if (ps > longest) longest = ps;
+static Status write_launches(const Measured *m, Arena *arena, const char *path,
+                             int cores) {
+  Lines lines = {.arena = arena, .index = map_create(arena)};
+  for (int p = 0; p < m->bundle->n_programs; p++) {
+    const Profiler *of = m->profilers[p];
+    int rank = slowest_rank(m, p);
+    for (int i = 0; i < of->rows.n && rank >= 0; i++) {
+      const DnnInstr *instr = of->rows.data[i].instr;
+      const int64_t *cells = cells_of(m, rank, i);
+      if (!is_transfer(instr) && cells[CELL_runs] > 0)
+        add_runs(find_line(&lines, launch_cells(arena, instr, cores)),
+                 cells[CELL_ps], cells[CELL_runs]);
     }
-    add_transfer(&out, row, longest);
   }
-  return file_replace(path, text_string(&out), out.n);
+  return write_lines(&lines, path, "path,phase,kernel,cores,ps,runs\n");
+}
+
+/* A message waits for the stage that sends it, so it says nothing of links. */
+static Status write_transfers(const Measured *m, Arena *arena,
+                              const char *path) {
+  Lines lines = {.arena = arena, .index = map_create(arena)};
+  for (int rank = 0; rank < m->bundle->world; rank++) {
+    const Profiler *of = m->profilers[program_of(m, rank)];
+    for (int i = 0; i < of->rows.n; i++) {
+      const DnnInstr *instr = of->rows.data[i].instr;
+      const int64_t *cells = cells_of(m, rank, i);
+      const DnnCollective *what = instr->detail;
+      if (!is_transfer(instr) || !what->group || cells[CELL_runs] == 0)
+        continue;
+      Line *line = find_line(&lines, transfer_cells(arena, what));
+      if (cells[CELL_ps] > line->ps) line->ps = cells[CELL_ps];
+      if (cells[CELL_runs] > line->runs) line->runs = cells[CELL_runs];
+    }
+  }
+  return write_lines(&lines, path, "op,group,bytes,parts,ps,runs\n");
 }
 
 Status profiler_write(const Profiler *profiler, Arena *arena,
-                      const Device *device, Comm *comm, const char *launches,
-                      const char *transfers) {
-  int64_t *times;
-  TRY(gather_times(profiler, arena, comm, &times));
+                      const Device *device, Comm *comm, const DnnBundle *bundle,
+                      const char *launches, const char *transfers) {
+  Measured measured;
+  TRY(gather_times(profiler, arena, comm, bundle, &measured));
   if (comm->rank != 0 || profiler->steps == 0) return STATUS_OK;
-  int slowest = slowest_rank(profiler, comm, times);
-  if (launches)
-    TRY(write_launches(profiler, arena, launches, device->cores,
-                       times + (int64_t)slowest * profiler->rows.n));
+  if (launches) TRY(write_launches(&measured, arena, launches, device->cores));
   if (!transfers) return STATUS_OK;
-  return write_transfers(profiler, arena, transfers, comm->world, times);
+  return write_transfers(&measured, arena, transfers);
 }

@@ -111,8 +111,9 @@ static void write_events(FILE *file, const Trace *trace, const Comm *comm,
   bool is_last = rank == comm->world - 1 || !is_merged(comm);
   fprintf(file,
           "%s\n{\"ph\":\"M\",\"pid\":%d,\"name\":"
-          "\"process_name\",\"args\":{\"name\":\"rank %d%s\"}}",
+          "\"process_name\",\"args\":{\"name\":\"rank %d%s%s%s\"}}",
           is_first ? "{\"traceEvents\":[" : ",", rank, rank,
+          program->stages ? ", " : "", program->stages ? program->stages : "",
           program->is_paced ? " (paced)" : "");
   static const char *const tracks[] = {"instructions", "blocking communication",
                                        "bulk communication"};

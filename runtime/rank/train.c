@@ -238,8 +238,9 @@ static int stop_code(const Run *run) {
 static int write_profiles(Run *run) {
   if (!run->profiler) return EXIT_done;
   Arena *scratch = arena_create(run->memory);
-  Status status = profiler_write(run->profiler, scratch, run->device, run->comm,
-                                 run->options.profile, run->options.transfers);
+  Status status =
+      profiler_write(run->profiler, scratch, run->device, run->comm,
+                     run->bundle, run->options.profile, run->options.transfers);
   int code = run_agree(run, status);
   arena_destroy(scratch);
   return code;

@@ -1,7 +1,7 @@
 #!/bin/bash
 # Other plans resume what stages save; evaluation reads the averages of all
-# stages, also where a stage has no data; they write the text of one rank; what
-# cannot take stages says so.
+# stages, also where a stage has no data; they write the text of one rank, and
+# profiles.
 . "$(dirname "$0")/lib.sh"
 export OMP_NUM_THREADS=1
 systems=$root/benchmarks/systems
@@ -196,10 +196,20 @@ want=$("$dnnc" simulate "$mlp" --plan two.plan --cluster slow.cluster --json | g
 awk -v is="$is" -v want="$want" 'BEGIN { exit !(is >= 900 * want && is <= 2000 * want) }' ||
   fail "a paced step of stages takes $is ms, not $want s"
 
-# ---- not yet ----
-refused() {
-  "$dnnc" "$@" >out 2>err </dev/null
-  [ $? = 1 ] && grep -q 'not supported yet' err || { cat err; fail "dnnc $*: not refused"; }
-}
-refused run "$mlp" --plan two.plan --profile p.csv
-refused tune "$mlp" --plan two.plan -o tuned
+# ---- profiles and timelines ----
+# Each stage has its lines, all launches of a step are measured, and a timeline names
+# the stages.
+tensor="$root/benchmarks/plans/pipe_gpt_tensor.plan"
+printf 'device core { base = cpu; memory = 1GiB; cores = 1 }\ncluster four {\n device = core\n' >four.cluster
+printf ' level node { count = 4; link = 1GB/s }\n}\n' >>four.cluster
+train profiled "$systems/gpt.dnn" --plan "$tensor" --steps 4 --no-save --profile p.csv --transfers t.csv --trace trace.json
+for path in 'block\[0\].mlp.dot\[0\]' 'block\[1\].mlp.dot\[0\]' 'optimizer.norm.g'; do
+  grep -q "^$path," p.csv || { cat p.csv; fail "no launch of $path in a profile of stages"; }
+done
+cut -d, -f1-4 p.csv | sort | uniq -d | grep . && fail "a launch has two lines"
+cut -d, -f1-4 t.csv | sort | uniq -d | grep . && fail "a transfer has two lines"
+grep -q '^all_reduce,2x1,1536,1,[1-9]' t.csv && ! grep -q send t.csv || { cat t.csv; fail "transfers of stages"; }
+grep -q '"name":"rank 3, stage 1"' trace.json || fail "the timeline names no stages"
+"$dnnc" simulate "$systems/gpt.dnn" --plan "$tensor" --cluster four.cluster --profile p.csv >out 2>err ||
+  { cat err; fail "no price from a profile of stages"; }
+grep -q '^profile: \([0-9]*\) of \1 launches and 100.0 %' out || { cat out; fail "launches that were not measured"; }

@@ -11,11 +11,12 @@ plan() { # NAME LINE...
 }
 plan data.plan "shard B over ranks"
 plan hidden.plan "shard H1 over ranks"
+printf 'mesh { pipe = 2 }\nplan {\n  microbatches = 2\n  cut after x[0]\n}\n' >stages.plan
 
 # ---- alone ----
 begin=$SECONDS
-"$dnnc" tune $model --data "$root" --budget 90s -o here --plan data.plan --plan hidden.plan --hold-out data.plan \
-  --json >out.json 2>log || { cat log; fail "tune"; }
+"$dnnc" tune $model --data "$root" --budget 90s -o here --plan data.plan --plan hidden.plan \
+  --plan stages.plan --hold-out data.plan --json >out.json 2>log || { cat log; fail "tune"; }
 took=$((SECONDS - begin))
 [ $took -le 110 ] || fail "a budget of 90 s, and it took $took s"
 for file in here.cluster here.profile here.kernels.csv here.links.csv here.plan; do
@@ -31,7 +32,7 @@ grep -q "left out 2 ranks, B in shards: it is held out" log ||
 python3 - <<'END' || { cat out.json log; fail "what the plans took"; }
 import json
 plans = [json.loads(line) for line in open("out.json")]
-assert [p["plan"] for p in plans] == ["data.plan", "hidden.plan"]
+assert [p["plan"] for p in plans] == ["data.plan", "hidden.plan", "stages.plan"]
 for p in plans:
     assert p["predicted_s"] > 0 and p["measured_s"] > 0, p
     assert 0 < p["kernels_predicted_s"] <= p["predicted_s"], p

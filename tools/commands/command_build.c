@@ -318,9 +318,6 @@ int tool_build_and_run(Tool *tool) {
     return EXIT_user;
   int code = tool_compile(tool, &c);
   if (code != EXIT_done) return code;
-  if (tool->options.profile &&
-      !driver_has_one_stage(&c, "--profile with several stages"))
-    return EXIT_user;
   Pacer pacer;
   bool is_paced = tool->options.paced != NULL;
   if (is_paced && !tool_make_pacer(tool, &c, &pacer)) return EXIT_user;

@@ -51,7 +51,6 @@ static int hold_out(Tuning *tuning, const char *plan) {
   int code = tool_compile(tool, &c);
   tool->options.plan = NULL;
   if (code != EXIT_done) return code;
-  if (!driver_has_one_stage(&c, "tuning with several stages")) return EXIT_user;
   vec_push(tuning->arena, &tuning->held_out, tool_kernels(tool, &c));
   return EXIT_done;
 }
@@ -63,9 +62,7 @@ static int check_plan(Tuning *tuning, const char *plan) {
   tool->options.plan = plan;
   int code = tool_load(tool, &c);
   tool->options.plan = NULL;
-  bool is_refused = code == EXIT_done &&
-                    !driver_has_one_stage(&c, "tuning with several stages");
-  return is_refused ? EXIT_user : code;
+  return code;
 }
 
 static int load(Tuning *tuning, Compilation *model) {

@@ -49,13 +49,18 @@ static void add_instructions(KernelList *list, const InstructionList *from) {
 }
 
 const char *tool_kernels(Tool *tool, const Compilation *c) {
-  const EntryPoint *step = driver_training_step(c);
-  if (!step) return NULL;
+  bool has_step = false;
   Text out = text_create(tool->arena);
   KernelList list = {&out, map_create(tool->arena)};
   text_add(&out, "kernel,part,op,dtype,batch,m,n,k,flops,bytes\n");
-  add_instructions(&list, entry_point_stage(step)->instructions);
-  return text_string(&out);
+  for (int k = 0; k < c->classes.n; k++) {
+    const EntryPoint *step =
+        rank_program_find(&c->classes.data[k].program, ENTRY_train);
+    for (int s = 0; step && s < step->stages.n; s++)
+      add_instructions(&list, step->stages.data[s].instructions);
+    has_step = has_step || step;
+  }
+  return has_step ? text_string(&out) : NULL;
 }
 
 Status tool_write_kernels(Tool *tool, const Compilation *c, const char *path) {
