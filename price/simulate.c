@@ -25,11 +25,13 @@ static void count(Simulation *s, Runner *runner, int total, int term, Ps time) {
 
 /* To the nearest. */
 static int64_t times_share(int64_t value, int64_t share) {
+  if (share == SIM_ONE) return value;
   return (int64_t)(((Wide)value * share + SIM_ONE / 2) / SIM_ONE);
 }
 
 /* How long `left` takes at this rate, rounded up. */
 static Ps time_at(Ps left, int64_t rate) {
+  if (rate == SIM_ONE) return left;
   Wide time = ((Wide)left * SIM_ONE + rate - 1) / rate;
   return time < INT64_MAX ? (Ps)time : INT64_MAX - 1;
 }
@@ -156,7 +158,9 @@ static void count_demand(Simulation *s) {
     for (int k = 0; under->latency_left == 0 && k < under->transfer->n_loads;
          k++) {
       const SimLoad *load = &under->transfer->loads[k];
-      if (under->alone > 0)
+      if (load->busy == under->alone)
+        s->demand[load->link] += load->busy > 0 ? SIM_ONE : 0;
+      else
         s->demand[load->link] +=
             (int64_t)((Wide)load->busy * SIM_ONE / under->alone);
     }
@@ -164,18 +168,6 @@ static void count_demand(Simulation *s) {
 }
 
 /* ---- streams ---- */
-
-/* The share of a class's stream that transfers leave: at least a sixteenth. */
-static int64_t stream_rate(const Simulation *s, int class) {
-  int64_t rate = SIM_ONE;
-  for (int i = 0; i < s->under_way.n; i++) {
-    const Under *under = s->under_way.data[i];
-    if (under->latency_left > 0) continue;
-    for (int k = 0; k < under->members.n; k++)
-      if (under->members.data[k].class == class) rate -= under->transfer->takes;
-  }
-  return rate < SIM_ONE / 16 ? SIM_ONE / 16 : rate;
-}
 
 /* Only the first class compares iterations: where it repeats, all do. */
 static bool compares_iterations(const Simulation *s, const Runner *runner) {
@@ -260,19 +252,33 @@ static void advance_class(Simulation *s, int class) {
 
 /* ---- events ---- */
 
+/* Transfers take a part of the streams of their classes, of which at least a
+ * sixteenth is left. */
+static void find_rates(Simulation *s) {
+  for (int c = 0; c < s->program->n_classes; c++) s->runners[c].rate = SIM_ONE;
+  for (int i = 0; i < s->under_way.n; i++) {
+    Under *under = s->under_way.data[i];
+    if (under->latency_left > 0) continue;
+    under->rate = transfer_rate(s, under);
+    for (int k = 0; k < under->members.n; k++)
+      s->runners[under->members.data[k].class].rate -= under->transfer->takes;
+  }
+  for (int c = 0; c < s->program->n_classes; c++)
+    if (s->runners[c].rate < SIM_ONE / 16) s->runners[c].rate = SIM_ONE / 16;
+}
+
 static Ps next_event(const Simulation *s) {
   Ps least = INT64_MAX;
   for (int c = 0; c < s->program->n_classes; c++) {
     const Runner *runner = &s->runners[c];
     if (!runner->is_running) continue;
-    Ps time = time_at(runner->left, stream_rate(s, c));
+    Ps time = time_at(runner->left, runner->rate);
     if (time < least) least = time;
   }
   for (int i = 0; i < s->under_way.n; i++) {
     const Under *under = s->under_way.data[i];
-    Ps time = under->latency_left > 0
-                  ? under->latency_left
-                  : time_at(under->left, transfer_rate(s, under));
+    Ps time = under->latency_left > 0 ? under->latency_left
+                                      : time_at(under->left, under->rate);
     if (time < least) least = time;
   }
   return least;
@@ -282,7 +288,7 @@ static void pass_time_of_class(Simulation *s, int class, Ps time) {
   Runner *runner = &s->runners[class];
   if (runner->is_running) {
     const SimAction *action = &runner->class->actions[runner->at - 1];
-    Ps done = times_share(time, stream_rate(s, class));
+    Ps done = times_share(time, runner->rate);
     if (done > runner->left) done = runner->left;
     runner->left -= done;
     count(s, runner, TOTAL_compute, action->term, done);
@@ -307,7 +313,7 @@ static void pass_time(Simulation *s, Ps time) {
       under->latency_left -= time;
       continue;
     }
-    Ps done = times_share(time, transfer_rate(s, under));
+    Ps done = times_share(time, under->rate);
     under->left = done > under->left ? 0 : under->left - done;
   }
 }
@@ -527,6 +533,7 @@ SimResult simulate(Arena *arena, const SimProgram *program, int n_steps,
     for (int c = 0; c < program->n_classes; c++) advance_class(&s, c);
     if (s.n_running == 0) break;
     count_demand(&s);
+    find_rates(&s);
     Ps time = next_event(&s);
     if (time == INT64_MAX) break;
     pass_event(&s, time);

@@ -23,7 +23,8 @@ struct Under {
   int number;      /* number in the key of a snapshot */
   bool has_begun;
   Ps begin, latency_left, left; /* parts of the time that it takes alone */
-  Ps alone;                     /* time of its largest load */
+  int64_t rate; /* its share of its own rate up to the next event */
+  Ps alone;     /* time of its largest load */
   VEC(Member) members;
 };
 
@@ -56,8 +57,9 @@ typedef struct Runner {
   /* Time left of the launch that runs, and begin of that launch or of a wait.
    */
   Ps left, begin;
-  Ps cut;   /* part of that launch that is behind the longest step */
-  Ps moved; /* time at which it last had a transfer under way */
+  Ps cut;       /* part of that launch that is behind the longest step */
+  int64_t rate; /* share of the stream that it has up to the next event */
+  Ps moved;     /* time at which it last had a transfer under way */
   bool is_running;
   /* A class has slots for those transfers alone that it starts or waits for:
    * of many classes each has few of all. */
