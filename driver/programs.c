@@ -102,7 +102,9 @@ static bool add_stage_graphs(Compilation *c, EntryPointId id,
                              const StageGraphs *graphs) {
   Arena *arena = c->module->arena;
   StageEntries made;
+  double begin = driver_seconds();
   if (!driver_stage_entries(c, id, graphs, &made)) return false;
+  driver_end_station(c->options, "timeline", begin);
   for (int i = c->classes.n; i < made.n; i++)
     vec_push(arena, &c->classes,
              (ProgramClass){.first_rank = made.first_rank[i],
