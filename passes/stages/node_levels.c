@@ -8,7 +8,8 @@
  * No path in the graph of the stage leads from %3 to %4, so that passes that
  * join nodes cannot see it.  They ask for numbers: what runs once a step has
  * the level of the messages that it needs, and what is sent before the
- * micro-batches stays apart from what comes after them.
+ * micro-batches stays apart from what comes after them.  The forward pass of a
+ * micro-batch stays apart from its backward pass, which is called later.
  */
 #include "passes/stages/stages.h"
 
@@ -76,8 +77,11 @@ int *stage_node_parts(Arena *arena, const StageCut *cut, const Graph *graph) {
   if (!cut) return ARENA_ARRAY(arena, int, graph->nodes.n);
   int *parts = stage_node_levels(arena, cut, graph);
   const bool *is_early = find_early(arena, cut, graph);
-  for (int id = 0; id < graph->nodes.n; id++)
-    parts[id] =
-        node_is_per_microbatch(graph, id) ? 0 : 2 * parts[id] + is_early[id];
+  for (int id = 0; id < graph->nodes.n; id++) {
+    bool is_back = graph->nodes.data[id]->phase != PHASE_forward;
+    parts[id] = node_is_per_microbatch(graph, id)
+                    ? is_back
+                    : 2 + 2 * parts[id] + is_early[id];
+  }
   return parts;
 }
