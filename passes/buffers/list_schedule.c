@@ -196,11 +196,13 @@ static bool write_in_place(ListSchedule *list, int output_index, int replaced) {
   return true;
 }
 
-/* A kernel that copies the value, into the dim order of `type`. */
-static Value append_copy(Graph *to, Value value, const Type *type) {
+/* A kernel that copies the value, into the dim order of `type`.  `repeats`: for
+ * each micro-batch, though its type need not show it. */
+static Value append_copy(Graph *to, Value value, const Type *type,
+                         bool repeats) {
   Module *module = to->module;
   const Type *from = graph_type(to, value);
-  Attrs attrs = {0};
+  Attrs attrs = {0}, own = {0};
   Name *dims = ARENA_ARRAY(module->arena, Name, type->rank);
   for (int d = 0; d < type->rank; d++) dims[d] = type->dims[d].name;
   bool is_same = type_same_shape(from, type);
@@ -213,7 +215,8 @@ static Value append_copy(Graph *to, Value value, const Type *type) {
   Value copy = graph_append_typed(body, is_same ? OP_copy : OP_transpose, &arg,
                                   1, &attrs, &type, 1, NULL);
   graph_output(body, ROLE_result, nothing, copy);
-  return graph_append_typed(to, OP_fused, &value, 1, NULL, &type, 1, body);
+  if (repeats) attrs_int(&own, ATTR_per_microbatch, 1);
+  return graph_append_typed(to, OP_fused, &value, 1, &own, &type, 1, body);
 }
 
 /* Returns the value whose bytes a view shares. */
@@ -247,7 +250,8 @@ static bool copy_collective_inputs(Rewrite *rewrite, int id, void *user) {
   for (int i = 0; i < node->n_inputs; i++) {
     if (!input_is_shared(list, node->inputs[i])) continue;
     inputs[i] =
-        append_copy(rewrite->to, inputs[i], graph_type(rewrite->to, inputs[i]));
+        append_copy(rewrite->to, inputs[i], graph_type(rewrite->to, inputs[i]),
+                    node_has(node, ATTR_per_microbatch));
     any = true;
   }
   if (!any) return false;
@@ -293,7 +297,8 @@ static Graph *append_copies(ListSchedule *list) {
       to->span = SPAN_NONE;
       value = append_copy(to, value,
                           replaced >= 0 ? graph->nodes.data[replaced]->types[0]
-                                        : graph_type(to, value));
+                                        : graph_type(to, value),
+                          false);
     }
     graph_output(to, output->role, output->path, value);
   }
