@@ -131,9 +131,13 @@ static void fill_edge(Timing *t, int e) {
     return;
   }
   bool is_read_forward = readers & 1u << TOKEN_forward;
-  edge->is_read_back = readers & 1u << TOKEN_backward;
   edge->from_kind =
       writer->kind == TOKEN_backward ? TOKEN_backward : TOKEN_forward;
+  /* Passes may leave a value that nobody reads any more.  The forward pass may
+   * not wait for one of a later stage, or of a backward pass. */
+  bool is_of_back = edge->from_kind == TOKEN_backward || edge->from > edge->to;
+  edge->is_read_back =
+      readers & 1u << TOKEN_backward || (!is_read_forward && is_of_back);
   edge->to_kind =
       edge->is_read_back && !is_read_forward ? TOKEN_backward : TOKEN_forward;
 }

@@ -122,11 +122,40 @@ static PairMap *count_readers(const Cut *c) {
   return counts;
 }
 
+static bool has_batch(const Cut *c, Value value) {
+  const Type *type = graph_type(c->joint, value);
+  Name batch_dim = c->ctx->plan->batch_dim;
+  return batch_dim && (type_find(type, batch_dim) >= 0 ||
+                       c->hidden[number_of(c, value)].dim);
+}
+
+/* In a micro-batch values of the forward pass go up in stage numbers and those
+ * of the backward pass down.  A pass may have moved a node over one of another
+ * stage, such as the choice of an element over a sum; it goes on to the stage
+ * of its reader. */
+static void keep_direction(Cut *c) {
+  for (int id = c->joint->nodes.n - 1; id >= 0; id--) {
+    const Node *node = node_at(c, id);
+    for (int i = 0; i < node->n_inputs; i++) {
+      Value from = node->inputs[i];
+      const Node *maker = node_at(c, from.node);
+      uint16_t own = c->stage[id], *of = &c->stage[from.node];
+      if (maker->op == OP_input || !own || !*of || !has_batch(c, from))
+        continue;
+      bool is_forward = node->phase == PHASE_forward;
+      bool is_one_pass = is_forward == (maker->phase == PHASE_forward) &&
+                         node->phase != PHASE_update;
+      if (is_one_pass && (is_forward ? own < *of : own > *of)) *of = own;
+    }
+  }
+}
+
 /* A cast to fewer bytes that is all that its stage reads of a value is run by
  * the stage that makes the value. */
 static void find_stages(Cut *c) {
   for (int id = 0; id < c->joint->nodes.n; id++)
     c->stage[id] = node_at(c, id)->stage;
+  keep_direction(c);
   const PairMap *counts = count_readers(c);
   for (int id = 0; id < c->joint->nodes.n; id++) {
     const Node *node = node_at(c, id);
@@ -256,20 +285,20 @@ static void add_crossing(Cut *c, Value value, int to) {
   const Node *node = node_at(c, value.node);
   const Type *type = type_logical(module->arena, graph_type(c->joint, value));
   const HiddenBatch *hidden = &c->hidden[number_of(c, value)];
-  bool has_batch = plan->batch_dim && type_find(type, plan->batch_dim) >= 0;
+  bool is_shown = plan->batch_dim && type_find(type, plan->batch_dim) >= 0;
   Crossing crossing = {.value = value,
                        .type = type,
                        .edge = {.from = c->stage[value.node] - 1,
                                 .to = to,
                                 .path = path_of_edge(c, value),
-                                .is_of_step = !has_batch && !hidden->dim}};
+                                .is_of_step = !has_batch(c, value)}};
   const Type *shown = NULL;
-  if (!has_batch && hidden->dim)
+  if (!is_shown && hidden->dim)
     shown = batch_dims_shown(module->arena, type, hidden, plan->batch_dim);
   if (shown) {
     crossing.type = shown;
     crossing.is_brought_back = true;
-  } else if (!has_batch && hidden->dim && plan_mesh(plan)->n_axes > 0) {
+  } else if (!is_shown && hidden->dim && plan_mesh(plan)->n_axes > 0) {
     diag(module->diags, DIAG_stage_batch, node->span, crossing.edge.path,
          plan->batch_dim, hidden->dim);
   }
@@ -400,9 +429,9 @@ StageCut stages_cut(PassContext *ctx, const Graph *joint) {
   c.hidden = ARENA_ARRAY(scratch, HiddenBatch, n_values);
   c.parts = ARENA_ARRAY(scratch, Part, c.n_stages);
   find_free(&c);
-  find_stages(&c);
   if (ctx->plan->batch_dim)
     batch_dims_find(joint, c.first_value, ctx->plan->batch_dim, c.hidden);
+  find_stages(&c);
   InputIndex inputs = graph_index_inputs(joint, scratch);
   for (int s = 0; s < c.n_stages; s++)
     c.parts[s] = find_part(&c, &inputs, n_values, s);
