@@ -7,12 +7,19 @@
  *
  * A plan depends on its seed alone; the model is number SEED modulo the number
  * of models, unless --model says which.  With --state a run goes on after the
- * last plan of the file.  It prints, for each model, the plans that are legal,
- * those whose products and attention are exact, the mean distance of what
- * kernels take, how often live bytes are above the packed arena, and how often
- * a mean of loads is above the simulated step: then a bound may be wrong.
- * Exit status 1: attention differs, live bytes are above an arena, a mean of
- * loads is above a step, or partition refuses half of the plans.
+ * last plan of the file.  Partition may place a unit otherwise than was drawn;
+ * then the program's own assignment is compared, if there is one: the plan is
+ * described.  It prints, for each model, the plans that are legal, those of
+ * them that are described, and as they were drawn, those whose products and
+ * attention are exact, the mean distance of what kernels take, and how often
+ *
+ *     live bytes are above the packed arena,
+ *     a mean of loads is above the simulated step, of plans that are described,
+ *     the bound of all plans with the mesh, settings and memory is above it.
+ *
+ * and, which proves nothing, a mean of the drawn assignment of another plan.
+ * Exit status 1: one of the first three happens, attention differs, or
+ * partition refuses half of the plans.
  */
 #include <math.h>
 #include <stdio.h>
@@ -28,17 +35,25 @@ typedef struct Settings {
 
 /* A plan, as it is kept in a file. */
 typedef struct Row {
-  long long seed, live, packed, mean, step, forward[2], backward[2];
+  long long seed, live, packed, mean, bound, step, forward[2], backward[2];
   int model, is_legal, products, other_products, attention, other_attention;
+  int other_units; /* -1: no assignment says how the program is placed */
 } Row;
 
 enum { MOST_MODELS = 32 };
 
+/* Plans that prove a sum wrong, and the worst of them. */
+typedef struct Above {
+  int n;
+  double most;
+  long long worst; /* seed */
+} Above;
+
 typedef struct Totals {
-  int n, legal, exact_products, exact_attention, live_above, mean_above;
+  int n, legal, described, as_drawn, exact_products, exact_attention;
   double kernels; /* sum of distances */
-  double most_live, most_mean;
-  long long worst_live, worst_mean; /* seeds */
+  Above live, mean, bound;
+  Above drawn; /* means of plans that are not described */
 } Totals;
 
 static _Noreturn void no_memory(void *user) {
@@ -89,9 +104,12 @@ static void show(const Drawn *d, const Comparison *c) {
            (double)c->worst_of[0] * 1e-6, (double)c->worst_of[1] * 1e-6);
   Text limit = text_create(arena_create(memory_create(no_memory, NULL)));
   bound_weights_print(&limit, &c->weights);
-  printf("# live bytes %lld of %lld; mean %lld of %lld ps (%s)\n",
-         (long long)c->live, (long long)c->list.bytes, (long long)c->mean,
-         (long long)c->step, text_string(&limit));
+  printf(
+      "# %d units placed otherwise than drawn; live bytes %lld of %lld; mean "
+      "%lld, bound %lld of %lld ps (%s)\n",
+      c->n_other_units, (long long)c->live, (long long)c->list.bytes,
+      (long long)c->mean, (long long)c->bound, (long long)c->step,
+      text_string(&limit));
 }
 
 static Row compare(const Settings *settings, int64_t seed) {
@@ -103,8 +121,9 @@ static Row compare(const Settings *settings, int64_t seed) {
   if (assigned_draw(program, arena, (uint64_t)seed, &d)) {
     Comparison c = assigned_compare(program, arena, &d);
     row.is_legal = c.is_legal;
+    row.other_units = c.n_other_units;
     row.live = c.live, row.packed = c.list.bytes;
-    row.mean = c.mean, row.step = c.step;
+    row.mean = c.mean, row.bound = c.bound, row.step = c.step;
     row.forward[0] = c.tables.launches[PHASE_forward];
     row.forward[1] = c.list.launches[PHASE_forward];
     row.backward[0] = backward(&c.tables);
@@ -124,27 +143,30 @@ static double distance(const long long *of) {
   return of[1] > 0 ? fabs((double)(of[0] - of[1])) / most : 0;
 }
 
-static void note_above(int *n, double *most, long long *worst, double more,
-                       long long seed) {
+static void note_above(Above *above, double sum, double most, long long seed) {
+  double more = sum / most - 1;
   if (more <= 0) return;
-  ++*n;
-  if (more <= *most) return;
-  *most = more;
-  *worst = seed;
+  above->n++;
+  if (more <= above->most) return;
+  above->most = more;
+  above->worst = seed;
 }
 
 static void add(Totals *totals, const Row *row) {
   Totals *t = &totals[row->model];
+  double step = (double)row->step;
   t->n++;
   if (!row->is_legal) return;
   t->legal++;
+  t->described += row->other_units >= 0;
+  t->as_drawn += row->other_units == 0;
   t->exact_products += row->other_products == 0;
   t->exact_attention += row->other_attention == 0;
   t->kernels += (distance(row->forward) + distance(row->backward)) / 2;
-  note_above(&t->live_above, &t->most_live, &t->worst_live,
-             (double)row->live / (double)row->packed - 1, row->seed);
-  note_above(&t->mean_above, &t->most_mean, &t->worst_mean,
-             (double)row->mean / (double)row->step - 1, row->seed);
+  note_above(&t->live, (double)row->live, (double)row->packed, row->seed);
+  note_above(&t->bound, (double)row->bound, step, row->seed);
+  note_above(row->other_units < 0 ? &t->drawn : &t->mean, (double)row->mean,
+             step, row->seed);
 }
 
 static double percent(double part, double of) {
@@ -158,39 +180,47 @@ static bool holds(const Totals *totals) {
     n += totals[i].n;
     legal += totals[i].legal;
     exact += totals[i].exact_attention;
-    above += totals[i].mean_above + totals[i].live_above;
+    above += totals[i].mean.n + totals[i].live.n + totals[i].bound.n;
   }
   return exact == legal && above == 0 && 2 * legal > n;
 }
 
+static void print_above(const Above *above) {
+  printf(" %5d %7.2f %% %7lld", above->n, 100 * above->most, above->worst);
+}
+
 static void print(const Totals *totals) {
-  printf("%-13s %6s %6s %9s %9s %8s %24s %24s\n", "model", "plans", "legal",
-         "products", "attention", "kernels", "live bytes above (seed)",
-         "mean above (seed)");
+  printf("%-13s %6s %6s %9s %9s %9s %9s %8s %24s %24s %24s %24s\n", "model",
+         "plans", "legal", "described", "as drawn", "products", "attention",
+         "kernels", "live bytes above (seed)", "mean above (seed)",
+         "bound above (seed)", "mean of others (seed)");
   for (int i = 0; i < n_assigned_subjects; i++) {
     const Totals *t = &totals[i];
     if (t->n == 0) continue;
-    printf("%-13s %6d %6d %7.1f %% %7.1f %% %6.2f %% %5d %8.2f %% %8lld "
-           "%5d %8.2f %% %8lld\n",
-           assigned_subjects[i].name, t->n, t->legal,
+    printf("%-13s %6d %6d %9d %9d %7.1f %% %7.1f %% %6.2f %%",
+           assigned_subjects[i].name, t->n, t->legal, t->described, t->as_drawn,
            percent(t->exact_products, t->legal),
-           percent(t->exact_attention, t->legal), percent(t->kernels, t->legal),
-           t->live_above, 100 * t->most_live, t->worst_live, t->mean_above,
-           100 * t->most_mean, t->worst_mean);
+           percent(t->exact_attention, t->legal),
+           percent(t->kernels, t->legal));
+    print_above(&t->live);
+    print_above(&t->mean);
+    print_above(&t->bound);
+    print_above(&t->drawn);
+    printf("\n");
   }
 }
 
 /* ---- the file of a run ---- */
 
-static const char row_format[] = "%lld %d %d %d %d %d %d %lld %lld %lld %lld "
-                                 "%lld %lld %lld %lld\n";
+static const char row_format[] = "%lld %d %d %d %d %d %d %d %lld %lld %lld "
+                                 "%lld %lld %lld %lld %lld %lld\n";
 
 static bool read_row(FILE *file, Row *r) {
   return fscanf(file, row_format, &r->seed, &r->model, &r->is_legal,
                 &r->products, &r->other_products, &r->attention,
-                &r->other_attention, &r->live, &r->packed, &r->mean, &r->step,
-                &r->forward[0], &r->forward[1], &r->backward[0],
-                &r->backward[1]) == 15;
+                &r->other_attention, &r->other_units, &r->live, &r->packed,
+                &r->mean, &r->bound, &r->step, &r->forward[0], &r->forward[1],
+                &r->backward[0], &r->backward[1]) == 17;
 }
 
 static void write_row(const Settings *settings, const Row *r) {
@@ -198,9 +228,10 @@ static void write_row(const Settings *settings, const Row *r) {
   FILE *file = fopen(settings->state, "a");
   if (!file ||
       fprintf(file, row_format, r->seed, r->model, r->is_legal, r->products,
-              r->other_products, r->attention, r->other_attention, r->live,
-              r->packed, r->mean, r->step, r->forward[0], r->forward[1],
-              r->backward[0], r->backward[1]) < 0 ||
+              r->other_products, r->attention, r->other_attention,
+              r->other_units, r->live, r->packed, r->mean, r->bound, r->step,
+              r->forward[0], r->forward[1], r->backward[0],
+              r->backward[1]) < 0 ||
       fclose(file) != 0) {
     perror(settings->state);
     exit(2);

@@ -65,6 +65,15 @@ const Load *assigned_load_of(const Drawn *drawn, int unit);
 const EdgeLoad *assigned_edge_of(const Program *program, const Drawn *drawn,
                                  int edge);
 
+/* ---- placed.c ---- */
+
+/* Puts the assignment that the program of the plan has in the place of the
+ * drawn one.  Returns how many units differ.  Returns -1, and changes nothing,
+ * if no assignment of the space says how the program is placed: kernels or
+ * parameters of a unit that is not placed as drawn differ. */
+int assigned_placed(const Program *program, Arena *arena, const Trial *trial,
+                    Drawn *drawn);
+
 /* ---- means.c: what a bound says of one assignment ---- */
 
 /* A mean of loads of the assignment, which no step may be below. */
@@ -89,14 +98,18 @@ typedef struct Sums {
 
 typedef struct Comparison {
   bool is_legal;
+  int n_other_units; /* that the program places otherwise than was drawn; -1:
+                        no assignment says how */
   Sums tables, list;
   int n_products, n_other_products; /* paths; those whose time differs */
   int n_attention, n_other_attention;
   const char *worst;    /* path of the launch that differs most */
   Ps worst_of[2];       /* from tables, from the list */
   Bytes live;           /* below the packed arena, says the bound */
-  Ps step, mean;        /* simulated; the largest mean of loads */
-  BoundWeights weights; /* of the mean */
+  Ps step, mean;        /* simulated; the largest mean of loads, also of
+                           the recheck */
+  BoundWeights weights; /* of the mean of the tables */
+  Ps bound;             /* of all plans of the mesh and settings */
 } Comparison;
 
 Comparison assigned_compare(const Program *program, Arena *arena,

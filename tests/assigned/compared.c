@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include "ir/list/instructions.h"
+#include "planner/bound.h"
+#include "planner/recheck/recheck.h"
 #include "support/random.h"
 #include "tests/assigned/assigned.h"
 
@@ -134,8 +136,42 @@ static void compare_launched(const ByPath *by, bool recomputes,
   }
 }
 
+static BoundRequest request_of(const Program *program, const Trial *trial,
+                               const Drawn *d) {
+  const Mesh *mesh = d->proposal.place.mesh;
+  return (BoundRequest){.units = program->units,
+                        .slice = &d->slice,
+                        .model = &d->model,
+                        .ranks = mesh_ranks(mesh),
+                        .mesh = mesh,
+                        .microbatches = d->proposal.microbatches,
+                        .zeros = 1u << d->proposal.zero,
+                        .may_recompute = d->proposal.recomputes,
+                        .memory = trial->priced.peak,
+                        .step = 2 * trial->priced.price.step};
+}
+
+/* Returns a time below all plans of the mesh and the settings that need no more
+ * memory; twice the step if the bound says that there is none. */
+static Ps bound_of(Arena *arena, const BoundRequest *request) {
+  Bound bound = plan_bound(arena, request);
+  return bound.reason ? request->step : bound.time;
+}
+
+/* Returns the largest mean of loads of the assignment, those with a split too,
+ * as the recheck adds it up. */
+static Ps rechecked(Arena *arena, const BoundRequest *request, const Drawn *d) {
+  BoundSetting setting = {.mesh = request->mesh,
+                          .microbatches = request->microbatches,
+                          .batch_axes = ANY_AXES,
+                          .zero = d->proposal.zero,
+                          .recomputes = d->proposal.recomputes};
+  return recheck_load(arena, request, &setting, d->proposal.assignments);
+}
+
 Comparison assigned_compare(const Program *program, Arena *arena,
-                            const Drawn *d) {
+                            const Drawn *drawn) {
+  Drawn own = *drawn, *d = &own;
   Comparison out = {0};
   ByPath by = {arena, map_create(arena)};
   const Pins *pins = assigned_read(program, arena, d->text);
@@ -146,12 +182,17 @@ Comparison assigned_compare(const Program *program, Arena *arena,
   out.is_legal =
       driver_try(&program->loaded, memory, &plan, &program->request, &trial);
   if (out.is_legal) {
+    out.n_other_units = assigned_placed(program, arena, &trial, d);
     add_tables(program, d, &by, &out.tables);
     add_list(&trial, arena, &by, &out.list);
     compare_launched(&by, d->proposal.recomputes, &out);
     out.step = trial.priced.price.step;
+    BoundRequest request = request_of(program, &trial, d);
+    out.bound = bound_of(arena, &request);
     out.live = assigned_live_bytes(program, d);
     out.mean = (Ps)assigned_largest_mean(program, d, &out.weights);
+    Ps own = rechecked(arena, &request, d);
+    if (own > out.mean) out.mean = own;
   }
   driver_end_trial(&trial);
   return out;
