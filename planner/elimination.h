@@ -44,7 +44,7 @@ const UnitTables *eliminated_tables(const EliminatedPlans *plans,
                                     const Proposal *proposal,
                                     int64_t microbatches);
 
-/* ---- unit_moves.c ---- */
+/* ---- descent/unit_moves.c ---- */
 
 /* Goes from a plan, if it is of a proposal, to faster ones that place one unit
  * otherwise.  Prices so many of them in a round.  Returns the best. */
