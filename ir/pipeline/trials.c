@@ -238,8 +238,12 @@ static void keep_if_better(Trials *t) {
   }
 }
 
+static bool is_tired(const Trials *t) {
+  return t->best_step != NEVER && t->n_steps > MOST_STEPS;
+}
+
 void trials_play(Trials *t, const Tokens *order, TrialRules rules) {
-  if (t->best_step != NEVER && t->n_steps > MOST_STEPS) return;
+  if (is_tired(t)) return;
   t->rules = rules;
   reset(t, order);
   if (play(t)) keep_if_better(t);
@@ -339,7 +343,7 @@ static void play_clock(Trials *t, const Clock *clock) {
   Tokens *order = ARENA_ARRAY(t->arena, Tokens, t->shape->ranks);
   int n = t->shape->stages > t->shape->ranks ? 4 : 2, n_all = 1;
   for (int i = 0; i < n; i++) n_all *= MOST_PACE;
-  for (int k = 0; k < n_all; k++) {
+  for (int k = 0; k < n_all && !is_tired(t); k++) {
     int paces[MOST_PASSES];
     for (int i = 0, rest = k; i < n; i++, rest /= MOST_PACE)
       paces[i] = 1 + rest % MOST_PACE;
