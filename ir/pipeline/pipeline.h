@@ -227,6 +227,10 @@ Pipeline *pipeline_read(Arena *arena, Diags *diags, const Source *source);
 /* Reports calls that need what no rank computes, or what the same rank computes
  * later. */
 void pipeline_check_calls(Arena *arena, Diags *diags, const Pipeline *pipeline);
+/* Reports what a step lacks: micro-batches that pass through no stage or, where
+ * any call goes back, have no B, or I and W; and parts that B has, too. */
+void pipeline_check_complete(Arena *arena, Diags *diags,
+                             const Pipeline *pipeline);
 /* Finds edge and peer of each message; reports messages that are no edge, or
  * stand there twice, and stages of which two ranks compute a micro-batch. */
 void pipeline_find_messages(Arena *arena, Diags *diags, Pipeline *pipeline);

@@ -9,11 +9,13 @@ typedef struct Checker {
   Diags *diags;
   const Pipeline *pipeline;
   PipelineCalls *calls;
+  int n_rejected;
 } Checker;
 
 static void reject(Checker *c, const Token *token, const char *fact) {
   diag(c->diags, DIAG_schedule_cell, token->span,
        span_text(c->arena, token->span), fact);
+  c->n_rejected++;
 }
 
 /* ---- calls ---- */
@@ -49,10 +51,87 @@ static void check_call(Checker *c, TokenPlace place) {
 
 void pipeline_check_calls(Arena *arena, Diags *diags,
                           const Pipeline *pipeline) {
-  Checker c = {arena, diags, pipeline, pipeline_calls(arena, pipeline)};
+  Checker c = {.arena = arena,
+               .diags = diags,
+               .pipeline = pipeline,
+               .calls = pipeline_calls(arena, pipeline)};
   for (int r = 0; r < pipeline->n_ranks; r++)
     for (int i = 0; i < pipeline->lists[r].n; i++)
       check_call(&c, (TokenPlace){r, i});
+}
+
+/* ---- what is missing ---- */
+
+/* The calls of a micro-batch through a stage; NULL: there is none. */
+typedef struct OwnCalls {
+  const Token *of[N_TOKENS];
+} OwnCalls;
+
+static void check_parts(Checker *c, const OwnCalls *own) {
+  const Token *input = own->of[TOKEN_input_grad],
+              *weight = own->of[TOKEN_weight_grad];
+  const Token *part = input ? input : weight;
+  if (own->of[TOKEN_backward] && part)
+    reject(c, part,
+           arena_printf(c->arena, "%dB%d is in the schedule and has it, too",
+                        part->stage, part->microbatch));
+  else if (input && !weight)
+    reject(c, input,
+           arena_printf(c->arena, "no rank runs %dW%d", input->stage,
+                        input->microbatch));
+}
+
+static void check_own_calls(Checker *c, const OwnCalls *own, int microbatch,
+                            const Token *of_stage, bool goes_back) {
+  const Token *forward = own->of[TOKEN_forward];
+  bool has_back = own->of[TOKEN_backward] || own->of[TOKEN_input_grad];
+  if (!forward && !has_back)
+    reject(c, of_stage,
+           arena_printf(c->arena, "its stage has no %dF%d", of_stage->stage,
+                        microbatch));
+  if (forward && !has_back && goes_back)
+    reject(c, forward,
+           arena_printf(c->arena, "no rank runs %dB%d, or %dI%d and %dW%d",
+                        forward->stage, microbatch, forward->stage, microbatch,
+                        forward->stage, microbatch));
+  check_parts(c, own);
+}
+
+/* Collects the calls of micro-batches by token_row.  Returns whether any goes
+ * back; writes the first of each stage. */
+static bool collect_calls(const Pipeline *pipeline, PairMap *calls,
+                          const Token **of_stage) {
+  bool goes_back = false;
+  for (int r = 0; r < pipeline->n_ranks; r++)
+    for (int i = 0; i < pipeline->lists[r].n; i++) {
+      Token *token = &pipeline->lists[r].data[i];
+      const TokenInfo *info = token_info(token->kind);
+      if (info->role != TOKEN_ROLE_call || info->is_of_step) continue;
+      pair_map_put(calls, token_row(token->kind, token->stage),
+                   token->microbatch, token);
+      if (!of_stage[token->stage]) of_stage[token->stage] = token;
+      goes_back |= token->kind != TOKEN_forward;
+    }
+  return goes_back;
+}
+
+void pipeline_check_complete(Arena *arena, Diags *diags,
+                             const Pipeline *pipeline) {
+  enum { ENOUGH = 20 }; /* a list of one large number lacks millions */
+  Checker c = {.arena = arena, .diags = diags, .pipeline = pipeline};
+  PairMap *calls = pair_map_create(arena);
+  const Token **of_stage =
+      ARENA_ARRAY(arena, const Token *, pipeline->n_stages);
+  bool goes_back = collect_calls(pipeline, calls, of_stage);
+  for (int s = 0; s < pipeline->n_stages; s++)
+    /* The next stage needs one that has no call at all. */
+    for (int m = 0; of_stage[s] && m < pipeline->n_microbatches; m++) {
+      OwnCalls own;
+      if (c.n_rejected >= ENOUGH) return;
+      for (int kind = 0; kind < N_TOKENS; kind++)
+        own.of[kind] = pair_map_get(calls, token_row((TokenKind)kind, s), m);
+      check_own_calls(&c, &own, m, of_stage[s], goes_back);
+    }
 }
 
 /* ---- messages ---- */
@@ -127,7 +206,10 @@ static void check_own_rank(Checker *c, TokenPlace place) {
 }
 
 void pipeline_find_messages(Arena *arena, Diags *diags, Pipeline *pipeline) {
-  Checker c = {arena, diags, pipeline, pipeline_calls(arena, pipeline)};
+  Checker c = {.arena = arena,
+               .diags = diags,
+               .pipeline = pipeline,
+               .calls = pipeline_calls(arena, pipeline)};
   PairMap *seen = pair_map_create(arena);
   for (int r = 0; r < pipeline->n_ranks; r++)
     for (int i = 0; i < pipeline->lists[r].n; i++) {

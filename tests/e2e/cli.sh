@@ -35,6 +35,9 @@ printf '0F0,0SEND_F0,0F1\n1RECV_F0,1F0,1F1\n' >unsent.csv
 printf '3F0,0F0\n1F0,2F0\n' >circle.csv
 printf '0F0,0SEND_B0,0RECV_F1\n1RECV_F0,1RECV_F0,1F0,1SEND_F7,1SEND_B0,0SEND_F0\n' >messages.csv
 printf '0F0,0F0,0B1,x\n1F3,(1B0;1F1)TOGETHER\n' >cells.csv
+printf '0F0,0F1,0B0\n1F0,1F2,1I0,1B1,1F1,1I2,1B0,1B2\n' >missing.csv
+printf '0F0,0F1,0F2,3F0,3I0,3W0,3F1,0I0,3I1,0W0,0I1,0F3,3W1,0W1\n1F0,2F0,1F1,2F1,2I0,2W0,1I0,2I1,1W0,2W1,1I1\n' >vee_missing.csv
+printf '0F0,0F1,3F0,3I0,3W0,3F1,0I0,3I1,0W0,0I1,3W1,0W1\n1F0,2F0,1F1,2F1,2I0,2W0,1I0,2I1,1W0,2W1,1I1,1W1\n' >vee.csv
 printf '0F0,1F0,0SEND_F0\n0B0,1B0\n' >two_ranks.csv
 bad=0
 for golden in "$root"/tests/golden/cli/*.txt; do

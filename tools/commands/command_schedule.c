@@ -155,6 +155,7 @@ static int check_list(Tool *tool) {
   Pipeline *pipeline = pipeline_read(tool->arena, diags, source);
   if (pipeline) {
     pipeline_check_calls(tool->arena, diags, pipeline);
+    pipeline_check_complete(tool->arena, diags, pipeline);
     pipeline_find_messages(tool->arena, diags, pipeline);
   }
   if (tool_report(tool) || !pipeline) return EXIT_user;
