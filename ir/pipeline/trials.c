@@ -29,7 +29,7 @@ typedef struct Player {
   Token *made, *weights; /* calls in order; W of each I, in its order */
   int n_made, n_weights, n_weights_made;
   int live;  /* F whose W is not made */
-  int begun; /* F of the first stage whose micro-batch has no F of the last */
+  int begun; /* on a V: micro-batches between F of its first and second stage */
   int64_t begin, now;
 } Player;
 
@@ -42,7 +42,7 @@ struct Trials {
   int64_t *ends[2]; /* of F and I by stage and micro-batch; NEVER: not made */
   TrialRules rules;
   int64_t time;
-  int n_steps;
+  int64_t n_steps;
   Token **best; /* by rank */
   int64_t best_step, best_span;
 };
@@ -129,8 +129,12 @@ static bool is_ready(const Trials *t, const Token *token) {
   }
 }
 
+static bool is_vee(const Trials *t) {
+  return t->shape->stages > t->shape->ranks;
+}
+
 static bool is_first_of_two(const Trials *t, const Token *token) {
-  return t->shape->stages > t->shape->ranks && token->stage < t->shape->ranks;
+  return is_vee(t) && token->stage < t->shape->ranks;
 }
 
 /* An F that comes early must leave what the calls before it need: F of its
@@ -169,11 +173,10 @@ static void make(Trials *t, Player *player, Token token) {
   player->made[player->n_made++] = token;
   if (player->begin == NEVER) player->begin = t->time;
   player->now = t->time + t->durations[token.kind];
-  int last_two = t->shape->stages > t->shape->ranks;
   switch (token.kind) {
   case TOKEN_forward:
     player->live++;
-    if (last_two) player->begun += is_first_of_two(t, &token) ? 1 : -1;
+    player->begun += is_first_of_two(t, &token) ? 1 : -1;
     break;
   case TOKEN_weight_grad: player->live--; return;
   default: break;
@@ -280,8 +283,7 @@ typedef struct Clock {
  * are multiples of the time of a call. */
 static int make_passes(const Trials *t, const Clock *clock, const int *paces,
                        Pass *passes) {
-  bool is_vee = t->shape->stages > t->shape->ranks;
-  int n = is_vee ? 4 : 2;
+  int n = is_vee(t) ? 4 : 2;
   int64_t begin = 0;
   for (int i = 0; i < n; i++) {
     TokenKind kind = i < n / 2 ? TOKEN_forward : TOKEN_input_grad;
@@ -289,7 +291,7 @@ static int make_passes(const Trials *t, const Clock *clock, const int *paces,
         kind == TOKEN_forward ? clock->forward : clock->input_grad;
     passes[i] = (Pass){.kind = kind,
                        .goes_down = i % 2 == 1,
-                       .chunk = is_vee && (i == 1 || i == 2),
+                       .chunk = n == 4 && (i == 1 || i == 2),
                        .begin = begin,
                        .pace = paces[i] * duration};
     begin += passes[i].pace * (t->shape->ranks - 1) + duration;
@@ -341,7 +343,7 @@ static void play_pattern(Trials *t, const Clock *clock, const int *paces,
 
 static void play_clock(Trials *t, const Clock *clock) {
   Tokens *order = ARENA_ARRAY(t->arena, Tokens, t->shape->ranks);
-  int n = t->shape->stages > t->shape->ranks ? 4 : 2, n_all = 1;
+  int n = is_vee(t) ? 4 : 2, n_all = 1;
   for (int i = 0; i < n; i++) n_all *= MOST_PACE;
   for (int k = 0; k < n_all && !is_tired(t); k++) {
     int paces[MOST_PASSES];

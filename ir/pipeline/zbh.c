@@ -16,7 +16,7 @@
  */
 #include "ir/pipeline/trials.h"
 
-/* F and I alone: rank r begins with ahead(r) forward passes, then I and F
+/* F and I alone: after lead (p - 1 - r) forward passes on rank r, F and I
  * alternate. */
 static Tokens *alternate(Arena *arena, const PipelineShape *shape, int lead) {
   int p = shape->ranks, m = shape->microbatches;
