@@ -54,6 +54,7 @@ static Work *make_work(Mpi *mpi, int queue) {
 static Work *work_of_message(Mpi *mpi, const DnnCollective *what) {
   int peer = mpi->place.rank + what->peer;
   int queue = WORK_MESSAGES + 2 * peer + (what->kind == DNN_RECV);
+  ASSERT(peer >= 0 && peer < mpi->place.world);
   if (mpi->works[queue]) return mpi->works[queue];
   Work *work = make_work(mpi, queue);
   for (int i = 0; i < MPI_N_SLOTS; i++)
