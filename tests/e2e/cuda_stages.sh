@@ -1,7 +1,7 @@
 #!/bin/bash
-# Stages on the mock GPU: they evaluate, predict, save and resume as one rank on the
-# CPU does; no wait between a message and the kernels around it can be left out
-# unnoticed; a failure in one stage ends all ranks and is named.
+# Stages on the mock GPU: they evaluate, predict, save, resume and write text as one
+# rank on the CPU does; no wait between a message and the kernels around it can be
+# left out unnoticed; a failure in one stage ends all ranks and is named.
 . "$(dirname "$0")/lib.sh"
 . "$root/tests/mock/lib.sh"
 has_mpi || skip "needs mpirun"
@@ -91,6 +91,24 @@ paste -d, rows.csv rows.cpu.csv | awk -F, '{ for (i = 1; i <= 10; i++) {
   END { exit bad || NR != 1000 || NF != 20 }' || fail "rows of a prediction differ"
 cd ..
 
+# ---- text ----
+printf 'mesh { pipe = 2 }\nplan { microbatches = 2\n cut after block[0] }\n' >gpt.plan
+mkdir -p data/inputs
+yes 'to be or not to be' | head -c 4000 >data/inputs/tinyshakespeare.txt
+chargpt="$root/models/chargpt.dnn B=4 T=8 C=16 L=2 eval_every=0"
+# shellcheck disable=SC2086 # a model and its sizes
+{
+  "$dnnc" run --quick $chargpt --steps 1 --quiet 2>err </dev/null || { cat err; fail "a checkpoint of text"; }
+  "$dnnc" sample --quick $chargpt --load chargpt.ckpt --seed 3 --count 12 --json >one.json 2>err </dev/null ||
+    { cat err; fail "text of one rank"; }
+  mock_build_file text $chargpt --plan gpt.plan --target $mock_target || { cat text.log; fail "a build of text"; }
+}
+mock_run text --sample --load chargpt.ckpt --seed 3 --count 12 --json >many.json 2>err && ! grep 'mock:' err ||
+  { cat err; fail "text on the mock"; }
+tokens() { grep -o '"tokens":\[[^]]*' "$1"; }
+[ -n "$(tokens one.json)" ] && [ "$(tokens one.json)" = "$(tokens many.json)" ] ||
+  { cat one.json many.json; fail "other text"; }
+
 # ---- missing waits ----
 # steps EAGER: losses and norms of two steps.
 steps() {
@@ -123,4 +141,4 @@ ends() {
 ends cuLaunchKernel:20:700@2 "cuLaunchKernel failed at '.*ILLEGAL_ADDRESS" 'rank 2 (stage 2) is at step 1, .* in micro-batch'
 ends ncclSend:7:3@1 'NCCL failed in a collective' 'rank 1 (stage 1) is at step 1, '
 ends ncclCommInitRankConfig:2:2@1 'NCCL failed in ncclCommInitRankConfig'
-echo "three stages on the mock GPU: losses, evaluation and checkpoints of one rank, 5 missing waits noticed"
+echo "three stages on the mock GPU: losses, evaluation, checkpoints and text of one rank, 5 missing waits noticed"
