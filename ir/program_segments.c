@@ -9,10 +9,10 @@
  *     %9 = accumulate %8             backward
  *     %10 = fused %9                 update, part 1: it follows from %6
  *
- * list_schedule has put the nodes of a segment side by side.  A part of the
- * step ends where a node follows from a message that those before it do
- * without. So a rank sends what one part makes before it waits for what the
- * next one needs.
+ * list_schedule has put the nodes of a segment side by side, behind those of
+ * the backward pass all that reads them.  A part of the step ends where a node
+ * follows from a message that those before it do without. So a rank sends what
+ * one part makes before it waits for what the next one needs.
  */
 #include "ir/place/mesh_place.h"
 #include "ir/program.h"
@@ -73,7 +73,9 @@ ProgramSegments stage_segments(Arena *arena, const Graph *ordered, int stage,
     TokenKind kind = is_after_microbatches(last) ? TOKEN_update : TOKEN_once;
     if (node->op == OP_input) continue;
     if (node_is_per_microbatch(ordered, id))
-      kind = node->phase == PHASE_forward ? TOKEN_forward : TOKEN_backward;
+      kind = node->phase == PHASE_forward && last->kind != TOKEN_backward
+                 ? TOKEN_forward
+                 : TOKEN_backward;
     bool is_later_part =
         token_info(kind)->is_of_step && levels[id] > last->part;
     if (kind != last->kind || is_later_part)

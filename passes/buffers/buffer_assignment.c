@@ -656,16 +656,27 @@ static StagePacking begin_stage(PassContext *ctx, const EntryPoint *entry,
 }
 
 /* Places the buffers of a stage that are in this part, from `at` on, and
- * returns the end. */
+ * returns the end of the last byte. */
 static int64_t place_part(StagePacking *p, BufferHome home, int64_t at) {
   Packing *packing = &p->packing;
   for (int b = 0; b < packing->buffers.n; b++) {
     Buffer *buffer = &packing->buffers.data[b];
     if (!is_transient(buffer) || buffer->home != home) continue;
-    int64_t bytes = align_up(buffer->bytes, packing->alignment);
+    int copies = buffer->n_copies > 0 ? buffer->n_copies : 1;
+    at = align_up(at, packing->alignment);
     buffer->offset = at;
-    at += bytes * (buffer->n_copies > 0 ? buffer->n_copies : 1);
+    at += align_up(buffer->bytes, packing->alignment) * (copies - 1) +
+          buffer->bytes;
   }
+  return at;
+}
+
+/* Where the scratch of a stage begins: at the end of the parts, if it has none.
+ */
+static int64_t scratch_base(const Packing *packing, int64_t at) {
+  for (int b = 0; b < packing->buffers.n; b++)
+    if (is_packed(&packing->buffers.data[b]))
+      return align_up(at, packing->alignment);
   return at;
 }
 
@@ -696,7 +707,6 @@ void buffer_assign_stages(PassContext *ctx, EntryPoint *entry,
     if (has_caches(stages[s].stage->graph)) at = persistent->bytes;
   }
   int64_t persistent_bytes = at;
-  at = align_up(at, target_alignment(ctx->target));
   entry->arena = (ArenaParts){.persistent = at};
   for (BufferHome home = HOME_step; home < N_HOMES; home++) {
     ends[home] = at;
@@ -708,7 +718,8 @@ void buffer_assign_stages(PassContext *ctx, EntryPoint *entry,
   entry->arena.messages = ends[HOME_messages];
   for (int s = 0; s < n; s++) {
     StagePacking *p = &stages[s];
-    end_assignment(ctx, &p->packing, p->assignment, persistent_bytes, at);
+    end_assignment(ctx, &p->packing, p->assignment, persistent_bytes,
+                   scratch_base(&p->packing, at));
     fill_moves(ctx, p);
     p->stage->assignment = p->assignment;
     int64_t scratch = p->assignment->arena_bytes - at;

@@ -23,16 +23,32 @@ static void number_segments(Arena *scratch, int n_segments, int *segment,
   for (int id = 0; id < n; id++) segment[id] = number[segment[id]];
 }
 
+/* The nodes of a micro-batch, number 1, that are of its backward pass, or read
+ * what is: a value of the forward pass may be computed from a gradient, such as
+ * one that is both. */
+static bool *find_backward(Arena *scratch, const Graph *graph,
+                           const int *segment) {
+  bool *is_back = ARENA_ARRAY(scratch, bool, graph->nodes.n);
+  for (int id = 0; id < graph->nodes.n; id++) {
+    const Node *node = graph->nodes.data[id];
+    if (segment[id] != 1) continue;
+    is_back[id] = node->op != OP_input && node->phase != PHASE_forward;
+    for (int i = 0; i < node->n_inputs; i++)
+      is_back[id] |= is_back[node->inputs[i].node];
+  }
+  return is_back;
+}
+
 void divide_segments(const PassContext *ctx, const Graph *graph, int *segment) {
   const int *levels = stage_node_levels(ctx->scratch, ctx->cut, graph);
+  const bool *is_back = find_backward(ctx->scratch, graph, segment);
   int n_levels = 1;
   for (int id = 0; id < graph->nodes.n; id++)
     if (levels[id] >= n_levels) n_levels = levels[id] + 1;
   for (int id = 0; id < graph->nodes.n; id++) {
-    bool is_back = graph->nodes.data[id]->phase != PHASE_forward;
     switch (segment[id]) {
     case 0: segment[id] = levels[id]; break;
-    case 1: segment[id] = n_levels + is_back; break;
+    case 1: segment[id] = n_levels + is_back[id]; break;
     default: segment[id] = n_levels + 2 + levels[id];
     }
   }
