@@ -70,7 +70,8 @@ static void add_persistent(Compilation *c, RankProgram *program) {
 
 void driver_assign_entry_point(const Compilation *c, EntryPoint *entry,
                                const PersistentBuffers *persistent) {
-  if (entry->stages.n > 1 || entry->edges.n > 0) {
+  bool has_stages = c->plan && c->plan->stages.n > 1;
+  if (has_stages && entry->stages.n > 0) {
     PassContext ctx = driver_pass_context(c, c->plan);
     buffer_assign_stages(&ctx, entry, persistent);
     arena_destroy(ctx.scratch);
