@@ -4,6 +4,7 @@
  *     random_programs [--seed S] [--count N] [--seconds T] [--dnnc PATH]
  *                     [--emit EVERY] [--out DIR] [--only CHECK] [FILE ...]
  *     random_programs --plans N [--seed S] [--out DIR]
+ *     random_programs --stages N [--seed S] [--out DIR]
  *     random_programs --print SEED
  *
  * Program number i depends on the seed and i only.  Checks run in processes of
@@ -12,7 +13,8 @@
  * program is shrunk and written to DIR with the message and the command that
  * repeats it.  Files are checked instead of random programs.  --plans plays N
  * random programs under random plans (plans.c) and prints what it has seen; one
- * of 1,000 or more fails where that is not enough (plan_table.c).
+ * of 1,000 or more fails where that is not enough (plan_table.c).  --stages
+ * does so with plans of several stages; --seed goes on after another run.
  */
 #include <limits.h>
 #include <signal.h>
@@ -45,7 +47,7 @@ typedef struct Settings {
   int count, emit_every;
   double seconds;
   const char *dnnc, *out, *only;
-  bool is_planned;
+  bool is_planned, has_stages;
 } Settings;
 
 static _Noreturn void no_memory(void *user) {
@@ -116,8 +118,9 @@ static bool holds(const Check *check, const char *text, const char *dnnc,
 
 static const char *make_text(const Settings *settings, Choices *choices,
                              int *out_lines) {
-  return settings->is_planned ? planned_make(choices, out_lines)
-                              : program_make(choices);
+  return settings->is_planned
+             ? planned_make(choices, settings->has_stages, out_lines)
+             : program_make(choices);
 }
 
 typedef struct Failure {
@@ -266,9 +269,10 @@ int main(int argc, char **argv) {
       settings.seed = strtoull(value, NULL, 10);
     else if (!strcmp(name, "count"))
       settings.count = atoi(value);
-    else if (!strcmp(name, "plans")) {
+    else if (!strcmp(name, "plans") || !strcmp(name, "stages")) {
       settings.count = atoi(value);
       settings.is_planned = true;
+      settings.has_stages = !strcmp(name, "stages");
     } else if (!strcmp(name, "seconds"))
       settings.seconds = atof(value);
     else if (!strcmp(name, "emit"))
@@ -304,6 +308,6 @@ int main(int argc, char **argv) {
          failed, n_refused, now() - begin);
   if (!settings.is_planned) return failed > 0;
   plan_table_print(plan_table());
-  bool is_full = done >= FULL_RUN && failed == 0;
+  bool is_full = done >= FULL_RUN && failed == 0 && !settings.has_stages;
   return failed > 0 || (is_full && !plan_table_is_complete(plan_table()));
 }

@@ -61,13 +61,20 @@ static bool play_text(const char *text, size_t n, Compilation *out,
   return is_played;
 }
 
-/* Those of the program; NULL: none. */
+static void count_graph(const Graph *graph, int n[N_OPS]) {
+  for (int id = 0; id < graph->nodes.n; id++) n[graph->nodes.data[id]->op]++;
+}
+
+/* Those of all programs; NULL: none. */
 static void count_collectives(const Compilation *c) {
   int n[N_OPS] = {0};
-  for (int i = 0; c && i < driver_only_program(c)->n_entry_points; i++) {
-    const Graph *graph =
-        entry_point_stage(&driver_only_program(c)->entry_points[i])->graph;
-    for (int id = 0; id < graph->nodes.n; id++) n[graph->nodes.data[id]->op]++;
+  for (int k = 0; c && k < c->classes.n; k++) {
+    const RankProgram *program = &c->classes.data[k].program;
+    for (int i = 0; i < program->n_entry_points; i++) {
+      const EntryPoint *entry = &program->entry_points[i];
+      for (int s = 0; s < entry->stages.n; s++)
+        count_graph(entry->stages.data[s].graph, n);
+    }
   }
   for (int op = 0; op < N_OPS; op++)
     if (op_has((Op)op, OP_FLAG_group))

@@ -130,7 +130,7 @@ static const char *with_samples(Arena *arena, const char *program,
                       strchr(program, '=') + strlen("= 12"));
 }
 
-const char *planned_make(Choices *choices, int *out_lines) {
+const char *planned_make(Choices *choices, bool has_stages, int *out_lines) {
   Arena *arena = choices->arena;
   PlanSubject subject;
   int64_t samples;
@@ -140,6 +140,7 @@ const char *planned_make(Choices *choices, int *out_lines) {
   subject.graph = model->train;
   subject.optimizer = &model->settings.optimizer;
   subject.computes_bf16 = model->precision.compute == DT_bf16;
+  subject.has_stages = has_stages;
   const char *plan = plan_draw(choices, &subject, out_lines, &samples);
   return arena_printf(arena, "%s%s",
                       with_samples(arena, program, subject.batch, samples),

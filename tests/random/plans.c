@@ -11,7 +11,7 @@
  * that it shards, or the plan is one in four that shard unevenly.  Lines about
  * attention and partial sums come first, and no other line takes their axes.
  * Where the program allows it, the batch is a multiple of what the mesh and the
- * micro-batches need.
+ * micro-batches need.  A plan of several stages has a schedule and cuts, too.
  */
 #include "tests/random/plans.h"
 
@@ -77,9 +77,58 @@ static int choose_axis(PlanMaker *m) {
   return m->ranks * size > subject->most_ranks ? 0 : size;
 }
 
+/* By node: it follows from a parameter or state, as what has a stage does. */
+static bool *find_trained(const PlanMaker *m) {
+  const Graph *graph = m->graph;
+  bool *is_trained = ARENA_ARRAY(m->arena, bool, graph->nodes.n);
+  for (int id = 0; id < graph->nodes.n; id++) {
+    const Node *node = graph->nodes.data[id];
+    int index = (int)node_int(node, ATTR_index, 0);
+    is_trained[id] =
+        node->op == OP_input && graph->inputs.data[index].role == ROLE_param;
+    for (int i = 0; i < node->n_inputs; i++)
+      is_trained[id] |= is_trained[node->inputs[i].node];
+  }
+  return is_trained;
+}
+
+/* Paths of values after which a stage may end: the last stage has the nodes
+ * behind the last one. */
+static void find_cuts(PlanMaker *m) {
+  const bool *is_trained = find_trained(m);
+  const char *last = "";
+  for (int id = 0; id + 1 < m->graph->nodes.n; id++) {
+    const Node *node = m->graph->nodes.data[id];
+    if (node->op == OP_input || !is_trained[id] || !node->path ||
+        !*node->path || !strncmp(node->path, "loss", 4) ||
+        !strcmp(node->path, last))
+      continue;
+    vec_push(m->arena, &m->cuts, node->path);
+    last = node->path;
+  }
+  if (m->cuts.n > 0) m->cuts.n--;
+}
+
+/* Stages of one rank or two. */
+static void make_staged_mesh(PlanMaker *m) {
+  find_cuts(m);
+  m->n_stages = 2 + CHOOSE(m, 3);
+  if (m->n_stages > m->cuts.n + 1) m->n_stages = m->cuts.n + 1;
+  m->n_axes = CHOOSE(m, 2);
+  if (m->n_stages > 1) text_printf(m->out, " pipe = %d;", m->n_stages);
+  if (m->n_axes) text_add(m->out, " a = 2");
+  m->sizes[0] = 2;
+  m->ranks = m->n_axes ? 2 : 1;
+  text_add(m->out, " }\nplan {\n");
+}
+
 static void make_mesh(PlanMaker *m) {
   m->ranks = 1;
   text_add(m->out, "\nmesh {");
+  if (m->subject->has_stages) {
+    make_staged_mesh(m);
+    return;
+  }
   for (int i = 0; i < MOST_PLAN_AXES; i++) {
     int size = choose_axis(m);
     if (size == 0) break;
@@ -92,7 +141,10 @@ static void make_mesh(PlanMaker *m) {
 
 static void make_microbatches(PlanMaker *m) {
   bool is_odd = m->joins_samples || m->needs_all_samples;
-  m->microbatches = CHOOSE(m, 3) < 2 ? 1 : 2 + CHOOSE(m, 2);
+  if (m->subject->has_stages)
+    m->microbatches = 1 + CHOOSE(m, 6);
+  else
+    m->microbatches = CHOOSE(m, 3) < 2 ? 1 : 2 + CHOOSE(m, 2);
   if (is_odd && m->microbatches > 1 && !may_be_odd(m)) m->microbatches = 1;
   if (m->subject->samples % m->microbatches != 0) m->microbatches = 2;
   if (m->microbatches == 1) return;
@@ -187,6 +239,25 @@ static int64_t choose_samples(const PlanMaker *m) {
   return n + m->is_batch_uneven;
 }
 
+/* ---- stages ---- */
+
+/* Lines in the order of the program; a random path for each. */
+static void make_cuts(PlanMaker *m) {
+  for (int s = 1, from = 0; s < m->n_stages; s++) {
+    int left = m->n_stages - s;
+    int at = from + CHOOSE(m, m->cuts.n - from - left + 1);
+    text_printf(m->out, "  cut after %s\n", m->cuts.data[at]);
+    from = at + 1;
+  }
+}
+
+static void make_stage_lines(PlanMaker *m) {
+  static const char *const schedules[] = {"1f1b", "fthenb", "gpipe", "naive"};
+  text_printf(m->out, "  schedule = %s\n",
+              schedules[CHOOSE(m, ARRAY_LENGTH(schedules))]);
+  make_cuts(m);
+}
+
 /* ---- the plan ---- */
 
 static void make_lines(PlanMaker *m) {
@@ -202,6 +273,12 @@ static void make_lines(PlanMaker *m) {
       make_state_line,    make_state_line,     make_replicate_line,
       make_keep_line,     make_remat_line,     make_remat_line};
   enum { NONE = 3 }; /* so that the plainest answer writes no line */
+  if (m->subject->has_stages) make_stage_lines(m);
+  if (m->subject->has_stages && m->n_axes == 0) {
+    make_microbatches(m);
+    text_add(m->out, "}\n");
+    return;
+  }
   make_settings(m);
   make_attention(m);
   make_batch_line(m);

@@ -31,6 +31,7 @@ typedef struct PlanSubject {
   int n_axes;
   const int64_t *axes;
   bool computes_bf16; /* so that a plan may reduce in it */
+  bool has_stages;    /* the plan has several */
 } PlanSubject;
 
 /* A random mesh and plan as text.  Adds to `out_lines`, unless NULL, how many
@@ -41,8 +42,9 @@ const char *plan_draw(Choices *choices, const PlanSubject *subject,
 /* ---- plan_models.c ---- */
 
 /* A random program, or a small model of benchmarks/systems with random sizes,
- * and behind it a random mesh and plan; lines are counted as above. */
-const char *planned_make(Choices *choices, int *out_lines);
+ * and behind it a random mesh and plan, of several stages if that is asked for;
+ * lines are counted as above. */
+const char *planned_make(Choices *choices, bool has_stages, int *out_lines);
 /* Where the mesh of a text begins; NULL: it has none. */
 const char *planned_mesh(const char *text);
 
