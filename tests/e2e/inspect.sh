@@ -318,6 +318,8 @@ page gpt pipe_gpt_loops
 page gpt pipe_gpt_tensor --stage 0
 python3 - <<'END' || fail "the first stage of two"
 import json
+def first_step(shown):
+    return sum(path["time_ps"] for path in shown["paths"])
 shown = json.load(open("shown.json"))
 first, last = shown["ranks"]
 assert shown["shown_stage"] == 0 and first["stages"] == [0] and last["stages"] == [1]
@@ -327,6 +329,9 @@ assert "block[0].mlp.dot[0]" in paths and "block[1].mlp.dot[0]" not in paths, pa
 kinds = sum(kind["at_peak_bytes"] for kind in shown["memory"]) + shown["hole_bytes"]
 assert kinds == first["peak_bytes"], (kinds, first)
 stages = shown["stages"]
+cut = [line for line in shown["lines"] if line["text"] == "cut after block[0]"][0]
+waits = round(shown["ranks"][0]["bubble"] * first_step(shown))
+assert cut["transfers"] > 10 and cut["sent_bytes"] > 0 and abs(cut["exposed_ps"] - waits) < 2, (cut, waits)
 assert [s["blocks"] for s in stages] == [["wte", "wpe", "block[0]"], ["block[1]", "norm"]], stages
 assert [s["first_rank"] for s in stages] == [0, 2] and all(s["ranks"] == 2 for s in stages), stages
 END

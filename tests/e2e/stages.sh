@@ -91,6 +91,14 @@ same_text "$chargpt" gpt.plan --load chargpt.ckpt ema=0.9
 [ "$(grep -o '"tokens":[^]]*' bundle.json)" = "$(grep -o '"tokens":[^]]*' one.json)" ] ||
   fail "the bundle that has trained writes another text"
 
+# An evaluation of a checkpoint reads averages too.
+# shellcheck disable=SC2086
+evaluated() { "$dnnc" eval --quick $chargpt ema=0.9 eval_batches=2 --load chargpt.ckpt --json "$@" 2>err </dev/null || cat err; }
+evaluated >one.json
+evaluated --plan gpt.plan >many.json
+close "$(field validation_loss one.json)" "$(field validation_loss many.json)" 1e-5 ||
+  { cat one.json many.json; fail "an evaluation of averages under stages"; }
+
 # Carries of a loop lie on the stage of the loop.
 printf 'mesh { pipe = 2 }\nplan { microbatches = 2\n stage 0: lstm\n stage 1: linear }\n' >lstm.plan
 yes 'anna' | head -c 4000 >data/inputs/names.txt

@@ -5,7 +5,8 @@
  *                              + 240 s, + 900 GB without it      and buys
  *
  * A line costs what its collectives take (collective_pins.c finds the line
- * behind each), and what it buys is the difference to the same plan without it.
+ * behind each), or the messages over its cut.  What it buys is the difference
+ * to the same plan without it.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,10 +47,24 @@ static PlanLine *find_line(const PlanLines *lines, const char *plan, Span pin) {
   return &lines->lines.data[rest];
 }
 
+/* The reason for a message is the line of the lower stage, after which a cut
+ * is.
+ */
+static Span reason_of(Arena *arena, const Plan *plan, const PricedNode *at) {
+  const ProgramEdge *edge = at->edge;
+  if (!edge) return collective_pins(arena, plan, at->graph, at->id).first;
+  int lower = edge->from < edge->to ? edge->from : edge->to;
+  return plan->stages.data[lower].span;
+}
+
+static bool is_received(const PricedNode *at) {
+  return at->edge && at->edge->to == at->stage->number;
+}
+
 static void add_costs(Tool *tool, const Priced *p, PlanLines *lines) {
   const char *plan = tool->options.plan;
   const PricedClass *class = priced_shown(p);
-  Map *seen = map_create(tool->arena); /* node -> its line, plus 1 */
+  Map *seen = map_create(tool->arena); /* node, or edge -> its line, plus 1 */
   for (int i = 0; i < class->queues.n + class->stream.n; i++) {
     bool is_queue = i < class->queues.n;
     const QueueSpan *sent = &class->queues.data[i];
@@ -57,17 +72,16 @@ static void add_costs(Tool *tool, const Priced *p, PlanLines *lines) {
     if (!is_queue && !wait->is_wait) continue;
     const PricedNode *at =
         &class->nodes[is_queue ? sent->instruction : wait->instruction];
-    if (at->edge) continue; /* of no line */
-    intptr_t row = (intptr_t)map_get(seen, at->node);
+    const void *key = at->edge ? (const void *)at->edge : at->node;
+    intptr_t row = (intptr_t)map_get(seen, key);
     if (!row) {
-      Span pin =
-          collective_pins(tool->arena, p->c->plan, at->graph, at->id).first;
+      Span pin = reason_of(tool->arena, p->c->plan, at);
       row = find_line(lines, plan, pin) - lines->lines.data + 1;
-      map_put(seen, at->node, (void *)row);
+      map_put(seen, key, (void *)row);
     }
     PlanLine *line = &lines->lines.data[row - 1];
     line->n_transfers += is_queue;
-    line->sent += is_queue ? node_sent_bytes(at->graph, at->id) : 0;
+    line->sent += is_queue && !is_received(at) ? priced_node_sent(at) : 0;
     line->busy += is_queue ? sent->end - sent->begin : 0;
     line->exposed += is_queue ? 0 : priced_length(wait);
   }
