@@ -45,6 +45,20 @@ static int *find_levels(Arena *arena, const Graph *graph, int stage,
   return levels;
 }
 
+/* By node: it follows from a message that is sent after the micro-batches. */
+static bool *find_late(Arena *arena, const Graph *graph, int stage,
+                       const ProgramEdges *edges) {
+  bool *is_late = ARENA_ARRAY(arena, bool, graph->nodes.n);
+  for (int id = 0; id < graph->nodes.n; id++) {
+    const Node *node = graph->nodes.data[id];
+    const ProgramEdge *edge = received(graph, id, stage, edges);
+    is_late[id] = edge && edge->is_after;
+    for (int i = 0; i < node->n_inputs; i++)
+      is_late[id] |= is_late[node->inputs[i].node];
+  }
+  return is_late;
+}
+
 static bool is_after_microbatches(const ProgramSegment *segment) {
   return segment->kind != TOKEN_once;
 }
@@ -66,11 +80,13 @@ ProgramSegments stage_segments(Arena *arena, const Graph *ordered, int stage,
                                const ProgramEdges *edges) {
   ProgramSegments segments = {0};
   const int *levels = find_levels(arena, ordered, stage, edges);
+  const bool *is_late = find_late(arena, ordered, stage, edges);
   start_segment(arena, &segments, TOKEN_once, 0, 0);
   for (int id = 0; id < ordered->nodes.n; id++) {
     const Node *node = ordered->nodes.data[id];
     const ProgramSegment *last = &segments.data[segments.n - 1];
-    TokenKind kind = is_after_microbatches(last) ? TOKEN_update : TOKEN_once;
+    bool is_after = is_after_microbatches(last) || is_late[id];
+    TokenKind kind = is_after ? TOKEN_update : TOKEN_once;
     if (node->op == OP_input) continue;
     if (node_is_per_microbatch(ordered, id))
       kind = node->phase == PHASE_forward && last->kind != TOKEN_backward
