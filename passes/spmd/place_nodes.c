@@ -389,7 +389,10 @@ static Value place_output(Partition *p, const InputIndex *inputs,
   Value value = reduce_partial(p, rewrite_get(&p->rewrite, output->value));
   const GraphInput *kept = input_indexed(inputs, output->role, output->path);
   const Type *want = kept ? graph_type(to, kept->value) : NULL;
-  if (stage_edge_sent(p->ctx->cut, output)) want = place_sent(p, output);
+  if (stage_edge_sent(p->ctx->cut, output)) {
+    want = place_sent(p, output);
+    rewrite_at(&p->rewrite, output->value.node);
+  }
   value = collect_microbatches(p, value, want);
   const Type *type = graph_type(to, value);
   if (!want) want = type_logical(p->ctx->module->arena, type);
