@@ -25,8 +25,10 @@
  * parameter that ranks share is gathered shortly before its reader, and once
  * for each micro-batch; nodes between the gather and the reader, whose types do
  * not show that they are in the loop, have the attribute `per_microbatch`. What
- * the update reads of such a parameter is gathered once more, after the loop,
- * and what another stage receives of it is gathered once more before the loop.
+ * the update, or a node behind a sum over micro-batches, reads of such a
+ * parameter or of a clone from parameters is computed once more, after the
+ * loop, and what another stage receives of it is gathered once more before the
+ * loop.
  *
  * Values inside a scan are not dealt with here: `autodiff` writes their
  * recomputation into the backward scan (passes/train/scan_saving.c), and
@@ -174,6 +176,7 @@ typedef struct RematEmit {
    * other stages. */
   Value **after_loop, **before_loop;
   bool *is_held; /* by old node: follows from a gather that waits */
+  bool *is_sum;  /* by old node: follows from a sum over micro-batches */
   Map *held;     /* by value of the new graph: `after`, plus 1 ... */
   int anchor;    /* ... for this anchor */
   AxisSet time;
@@ -305,11 +308,24 @@ static Value value_before_loop(RematEmit *e, Value old) {
   return value_once(e, old, e->before_loop, PHASE_forward, is_held);
 }
 
-static Value operand_value(RematEmit *e, const Node *node, Value old) {
+static Value operand_value(RematEmit *e, int id, Value old) {
+  const Node *node = e->r->graph->nodes.data[id];
+  if (e->is_sum[id] || node->phase == PHASE_update)
+    return value_after_loop(e, old);
   Value clone = is_backward(node) ? cloned_value(e, old) : VALUE_NONE;
-  if (value_is(clone)) return clone;
-  return node->phase == PHASE_update ? value_after_loop(e, old)
-                                     : rewrite_get(&e->rewrite, old);
+  return value_is(clone) ? clone : rewrite_get(&e->rewrite, old);
+}
+
+/* Notes what the node follows from. */
+static void follow_inputs(RematEmit *e, int id) {
+  const Graph *graph = e->r->graph;
+  const Node *node = graph->nodes.data[id];
+  for (int i = 0; i < node->n_inputs; i++) {
+    int from = node->inputs[i].node;
+    e->is_held[id] |= e->is_held[from];
+    e->is_sum[id] |= e->is_sum[from] || op_has(graph->nodes.data[from]->op,
+                                               OP_FLAG_joins_microbatches);
+  }
 }
 
 /* Copies a node; one of the backward pass reads clones. */
@@ -321,10 +337,9 @@ static void emit_node(RematEmit *e, int id) {
     return;
   }
   Value *inputs = ARENA_ARRAY(e->r->ctx->scratch, Value, node->n_inputs);
-  for (int i = 0; i < node->n_inputs; i++) {
-    inputs[i] = operand_value(e, node, node->inputs[i]);
-    e->is_held[id] |= e->is_held[node->inputs[i].node];
-  }
+  follow_inputs(e, id);
+  for (int i = 0; i < node->n_inputs; i++)
+    inputs[i] = operand_value(e, id, node->inputs[i]);
   rewrite_at(&e->rewrite, id);
   Value first =
       needs_mark(e, node, inputs)
@@ -371,6 +386,7 @@ static Graph *emit_graph(Remat *r) {
                  .after_loop = ARENA_ARRAY(r->ctx->scratch, Value *, r->n),
                  .before_loop = ARENA_ARRAY(r->ctx->scratch, Value *, r->n),
                  .is_held = ARENA_ARRAY(r->ctx->scratch, bool, r->n),
+                 .is_sum = ARENA_ARRAY(r->ctx->scratch, bool, r->n),
                  .anchor = -1,
                  .time = mesh_sequential(&r->graph->mesh)};
   for (int id = 0; id < r->n; id++) {
