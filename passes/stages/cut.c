@@ -56,6 +56,7 @@ typedef struct Cut {
   int n_stages;
   int *first_value;    /* by node: number of its first result */
   bool *is_free;       /* by node */
+  bool *is_back;       /* by node: of the backward pass of a micro-batch */
   uint16_t *stage;     /* by node: that which runs it, counted from 1, or 0 */
   HiddenBatch *hidden; /* by value */
   GraphPins pins;
@@ -94,6 +95,18 @@ static void find_free(Cut *c) {
 }
 
 /* ---- the stage of a node ---- */
+
+/* What follows from the backward pass is of it: a scan that computes values of
+ * its forward pass again has left nodes of that before it. */
+static void find_back(Cut *c) {
+  for (int id = 0; id < c->joint->nodes.n; id++) {
+    const Node *node = node_at(c, id);
+    c->is_back[id] = node->phase == PHASE_input_gradient ||
+                     node->phase == PHASE_weight_gradient;
+    for (int i = 0; i < node->n_inputs && node->phase == PHASE_forward; i++)
+      c->is_back[id] |= c->is_back[node->inputs[i].node];
+  }
+}
 
 static bool has_stage(const Cut *c, int id, int stage) {
   return !c->is_free[id] && c->stage[id] == stage + 1;
@@ -142,10 +155,11 @@ static void keep_direction(Cut *c) {
       uint16_t own = c->stage[id], *of = &c->stage[from.node];
       if (maker->op == OP_input || !own || !*of || !has_batch(c, from))
         continue;
-      bool is_forward = node->phase == PHASE_forward;
-      bool is_one_pass = is_forward == (maker->phase == PHASE_forward) &&
-                         node->phase != PHASE_update;
-      if (is_one_pass && (is_forward ? own < *of : own > *of)) *of = own;
+      bool is_back = c->is_back[id];
+      bool is_one_pass = is_back == c->is_back[from.node] &&
+                         node->phase != PHASE_update &&
+                         maker->phase != PHASE_update;
+      if (is_one_pass && (is_back ? own > *of : own < *of)) *of = own;
     }
   }
 }
@@ -316,17 +330,21 @@ static void find_crossings(Cut *c) {
 /* ---- graphs ---- */
 
 /* The node of a stage graph is in no stage: the graph is all of one. */
-static void leave_stage(Graph *graph, int id) {
+static void leave_stage(Graph *graph, int id, bool is_back) {
   Node **node = &graph->nodes.data[id];
-  if ((*node)->stage == 0) return;
+  bool is_moved = is_back && (*node)->phase == PHASE_forward;
+  if ((*node)->stage == 0 && !is_moved) return;
   *node = arena_copy(graph->module->arena, *node, sizeof **node);
   (*node)->stage = 0;
+  if (is_moved) (*node)->phase = PHASE_input_gradient;
 }
 
 static void set_place(Graph *to, const Cut *c, int id) {
   const Node *node = node_at(c, id);
   to->span = node->span;
   to->phase = (Phase)node->phase;
+  if (c->is_back[id] && node->phase == PHASE_forward)
+    to->phase = PHASE_input_gradient;
   to->path = graph_path(c->joint, id);
 }
 
@@ -356,7 +374,7 @@ static void append_run(Graph *to, const Cut *c, int id, Value *now) {
     ASSERT(value_is(inputs[i]));
   }
   Value first = graph_copy_node(to, c->joint, id, inputs, false);
-  leave_stage(to, first.node);
+  leave_stage(to, first.node, c->is_back[id]);
   for (int r = 0; r < node->n_results; r++)
     now[c->first_value[id] + r] = (Value){first.node, r};
 }
@@ -428,7 +446,9 @@ StageCut stages_cut(PassContext *ctx, const Graph *joint) {
   c.stage = ARENA_ARRAY(scratch, uint16_t, joint->nodes.n);
   c.hidden = ARENA_ARRAY(scratch, HiddenBatch, n_values);
   c.parts = ARENA_ARRAY(scratch, Part, c.n_stages);
+  c.is_back = ARENA_ARRAY(scratch, bool, joint->nodes.n);
   find_free(&c);
+  find_back(&c);
   if (ctx->plan->batch_dim)
     batch_dims_find(joint, c.first_value, ctx->plan->batch_dim, c.hidden);
   find_stages(&c);
