@@ -96,8 +96,8 @@ static void find_free(Cut *c) {
 
 /* ---- the stage of a node ---- */
 
-/* What follows from the backward pass is of it: a scan that computes values of
- * its forward pass again has left nodes of that before it. */
+/* Nodes that follow from the backward pass are of it: a scan that computes
+ * values of its forward pass again has left nodes of that before it. */
 static void find_back(Cut *c) {
   for (int id = 0; id < c->joint->nodes.n; id++) {
     const Node *node = node_at(c, id);
