@@ -41,11 +41,21 @@ static bool drops(const Finder *f, DemandSet set, DemandKind kind) {
   return false;
 }
 
+/* Every rank has memory for its share of what all store together. */
+static bool has_memory(const Finder *f, DemandSet dropped, int64_t ranks) {
+  const ConflictInput *input = f->input;
+  if (ranks == 0 && drops(f, dropped, DEMAND_mesh)) ranks = input->most_ranks;
+  if (ranks == 0) ranks = input->ranks;
+  return drops(f, dropped, DEMAND_memory) ||
+         input->stored / ranks <= input->limit;
+}
+
 /* Returns whether there is a plan on so many ranks. */
 static bool fits_on(const Finder *f, DemandSet dropped, int64_t ranks) {
   ConflictCase one = demands_without(f->input, f->out, dropped);
   Bytes limit = drops(f, dropped, DEMAND_memory) ? INT64_MAX : 0;
   one.ranks = ranks;
+  if (!has_memory(f, dropped, ranks)) return false;
   return f->input->lean(f->input->user, &one, limit).has_plan;
 }
 

@@ -55,6 +55,9 @@ typedef struct ConflictInput {
   /* Bytes of the smallest plan that keeps all other demands; 0: none is legal.
    */
   Bytes least;
+  /* Bytes that the ranks of every plan store together, those of a rank; 0 and
+   * 0: not known. */
+  Bytes stored, limit;
   /* Searches for the fewest bytes, as plan_search_lean does. */
   SearchResult (*lean)(void *user, const ConflictCase *the_case, Bytes limit);
   /* Searches for the shortest step. */

@@ -124,6 +124,27 @@ Test(conflicts, the_least_ranks_are_whole_units) {
            MEMORY | RANKS, true);
 }
 
+/* All ranks together store as much as 36 have: fewer are not searched. */
+Test(conflicts, too_few_ranks_are_not_searched) {
+  Oracle oracle = {.conflicts = {MEMORY | RANKS}, .least_ranks = 40};
+  ConflictInput input = input_of(&oracle);
+  Conflict out, early;
+  cr_assert(conflict_find(&input, &out));
+  int n_asked = oracle.n_asked;
+  oracle.n_asked = 0;
+  input.stored = 3600;
+  input.limit = 100;
+  cr_assert(conflict_find(&input, &early));
+  cr_expect_leq(oracle.n_asked, n_asked - 6, "%d of %d", oracle.n_asked,
+                n_asked);
+  cr_expect_eq(early.members, out.members);
+  cr_assert_eq(early.n_relaxations, out.n_relaxations);
+  for (int i = 0; i < out.n_relaxations; i++) {
+    cr_expect_eq(early.relaxations[i].dropped, out.relaxations[i].dropped);
+    cr_expect_eq(early.relaxations[i].ranks, out.relaxations[i].ranks);
+  }
+}
+
 Test(conflicts, nothing_helps) {
   Oracle oracle = {.conflicts = {ZERO}, .least_ranks = 1000};
   ConflictInput input = input_of(&oracle);

@@ -66,6 +66,17 @@ static Demand memory_of(const Planning *planning) {
   return out;
 }
 
+/* Parameters and optimizer state.  A unit stands for those of some blocks. */
+static Bytes stored_bytes(const Planning *planning) {
+  const Units *units = planning->no_space ? NULL : planning->space.units;
+  Bytes sum = 0;
+  for (int i = 0; units && i < units->params.n; i++) {
+    const UnitParam *param = &units->params.data[i];
+    sum += param->state * units->units.data[param->unit]->times;
+  }
+  return sum;
+}
+
 static ConflictInput input_of(Planning *planning) {
   const SearchResult *result = &planning->result;
   const Cluster *cluster = planning->loaded.cluster;
@@ -82,6 +93,8 @@ static ConflictInput input_of(Planning *planning) {
                                            : 1,
                          .least =
                              result->best.text ? result->best.price.peak : 0,
+                         .stored = stored_bytes(planning),
+                         .limit = planning->input.memory,
                          .lean = search_lean,
                          .best = search_best,
                          .is_stopped = is_stopped,
