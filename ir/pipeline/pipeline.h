@@ -118,6 +118,7 @@ typedef enum PipelinePlacement {
   PLACEMENT_single, /* r */
   PLACEMENT_looped, /* r, p + r, 2p + r and so on */
   PLACEMENT_vee,    /* r and 2p - 1 - r */
+  PLACEMENT_halves, /* r and p - 1 - r, for a half of the micro-batches each */
 } PipelinePlacement;
 
 /* The arguments that a name takes. */

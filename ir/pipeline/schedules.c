@@ -58,7 +58,9 @@ const char *pipeline_schedule_refuses(Arena *arena,
                                       const PipelineShape *shape) {
   int p = shape->ranks, s = shape->stages;
   const char *needed = NULL;
-  if (schedule->placement == PLACEMENT_single && s != p)
+  if (schedule->placement == PLACEMENT_halves && s != p)
+    needed = arena_printf(arena, "as many stages as ranks, not %d on %d", s, p);
+  else if (schedule->placement == PLACEMENT_single && s != p)
     needed = arena_printf(arena, "one stage on each rank, not %d on %d", s, p);
   else if (schedule->placement == PLACEMENT_looped && s % p != 0)
     needed = arena_printf(

@@ -70,13 +70,13 @@ static void read_times(Speller *s, PipelineTimes *out) {
 
 static void refuse_argument(Speller *s, const PipelineSpelling *out,
                             const char *name) {
-  bool is_vee = out->schedule->placement == PLACEMENT_vee;
+  bool has_two = out->schedule->placement != PLACEMENT_single;
   if (strcmp(name, "v") == 0)
-    reject(s,
-           arena_printf(s->arena,
-                        "'%s' takes no 'v': it has %s stage%s on "
-                        "each rank",
-                        out->name, is_vee ? "two" : "one", is_vee ? "s" : ""));
+    reject(s, arena_printf(s->arena,
+                           "'%s' takes no 'v': it has %s stage%s on "
+                           "each rank",
+                           out->name, has_two ? "two" : "one",
+                           has_two ? "s" : ""));
   else
     reject(s, arena_printf(s->arena, "'%s' has no argument '%s'", out->name,
                            name));
@@ -105,7 +105,8 @@ const char *pipeline_spelling_read(Arena *arena, const char *text,
   if (!is_name) out->name = text;
   out->schedule = is_name ? pipeline_schedule_find(out->name) : NULL;
   if (!out->schedule) return NULL;
-  if (out->schedule->placement != PLACEMENT_single)
+  if (out->schedule->placement == PLACEMENT_looped ||
+      out->schedule->placement == PLACEMENT_vee)
     out->chunks = DEFAULT_CHUNKS;
   if (take(&s, '(') && !take(&s, ')')) {
     do read_argument(&s, out);

@@ -4,11 +4,11 @@
 . "$(dirname "$0")/lib.sh"
 
 made=0
-for name in naive fthenb gpipe 1f1b 'interleaved(v = 3)' bfs zb1p 'zbh1(times = (1, 1, 1))' zbh2 zbv vhalf vmin dualpipev; do
+for name in naive fthenb gpipe 1f1b 'interleaved(v = 3)' bfs zb1p 'zbh1(times = (1, 1, 1))' zbh2 zbv vhalf vmin dualpipev chimera; do
   for p in 1 2 5; do
     for m in 1 3 10; do
       "$dnnc" schedule "$name" --ranks $p --microbatches $m --csv >calls.csv 2>refused || {
-        grep -q 'help: --microbatches' refused || fail "$name $p $m"
+        grep -q 'help: --microbatches\|an even number of ranks' refused || fail "$name $p $m"
         continue
       }
       made=$((made + 1))

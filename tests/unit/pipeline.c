@@ -291,6 +291,7 @@ Test(pipeline, published_schedules) {
       {"zbpp_interleaved_v2_p4_m8.csv", "interleaved(v = 2)", 4, 8},
       {"torch_zb1p_2rank_2stagep_compute.csv", "zb1p(v = 2)", 2, 8},
       {"torch_dualpipev_4rank_10mb.csv", "dualpipev", 4, 10},
+      {"chimera_p4_m4_timed.csv", "chimera", 4, 4},
       {"derived_dualpipev_p2_m4.csv", "dualpipev", 2, 4},
       {"derived_dualpipev_p2_m6.csv", "dualpipev", 2, 6},
       {"derived_dualpipev_p4_m8.csv", "dualpipev", 4, 8},

@@ -199,6 +199,7 @@ static int live_bound(const PipelineSchedule *schedule, const Drawn *d,
     return least((v - 1) * g + 2 * (p - 1 - rank) + 1, v * m);
   if (strcmp(name, "bfs") == 0) return v * m;
   if (strcmp(name, "zb1p") == 0) return least((v - 1) * g + p, v * m);
+  if (strcmp(name, "chimera") == 0) return p;
   if (strcmp(name, "zbh1") == 0) return least(p, m);
   if (strcmp(name, "zbh2") == 0) return 2 * p - 1;
   if (strcmp(name, "dualpipev") == 0) return 2 * p + 1;
@@ -218,7 +219,9 @@ static void check_calls(Module *module, const Pipeline *pipeline,
       int at = token->stage * pipeline->n_microbatches + token->microbatch;
       bool is_whole = token->kind == TOKEN_backward;
       cr_assert(token->stage % pipeline->n_ranks == r ||
-                    token->stage == 2 * pipeline->n_ranks - 1 - r,
+                    token->stage == 2 * pipeline->n_ranks - 1 - r ||
+                    (strcmp(name, "chimera") == 0 &&
+                     token->stage == pipeline->n_ranks - 1 - r),
                 "%s", name);
       forward[at] += token->kind == TOKEN_forward;
       input[at] += is_whole || token->kind == TOKEN_input_grad;
@@ -256,6 +259,22 @@ Test(pipeline_schedules, random_shapes) {
     n_made += check_drawn(i);
     modules_destroy();
   }
+}
+
+/* Where B takes as long as F, chimera is idle for (p - 2) F. */
+Test(pipeline_schedules, chimera) {
+  for (int p = 2; p <= 8; p += 2)
+    for (int m = p; m <= 4 * p; m += p) {
+      Module *module = module_create();
+      Timed timed = play(module, make_pipeline(module, "chimera", p, m),
+                         (PipelineTimes){2, 1, 1});
+      cr_expect_eq((int)timed.step, 2 * (2 * m + p - 2), "p %d m %d", p, m);
+      for (int r = 0; r < p; r++) {
+        cr_expect_geq(timed.list->peak_live[r], p / 2);
+        cr_expect_leq(timed.list->peak_live[r], p);
+      }
+      modules_destroy();
+    }
 }
 
 /* ---- what schedules are compared with ---- */
@@ -327,6 +346,9 @@ Test(pipeline_schedules, needs) {
       {"dualpipev", 4, 7, "at least 8 micro-batches"},
       {"interleaved", 4, 10, NULL},
       {"interleaved", 4, 11, "2 equal groups"},
+      {"chimera", 4, 8, NULL},
+      {"chimera", 4, 6, "a multiple"},
+      {"chimera", 3, 6, "an even number of ranks"},
       {"zb1p(v = 3)", 3, 7, "2 equal groups"},
       {"zb1p(v = 1)", 3, 7, NULL},
   };

@@ -157,11 +157,14 @@ static RendezvousVerdict executor_verdict(Module *module,
 
 /* ---- mutants ---- */
 
-/* The fewest micro-batches from `least` on that the schedule can have. */
+/* The fewest micro-batches from `least` on that the schedule can have, on one
+ * more rank where it needs an even number. */
 static Pipeline *make_pipeline(Module *module, const PipelineSchedule *schedule,
                                int p, int least) {
-  bool is_single = schedule->placement == PLACEMENT_single;
-  PipelineShape shape = {p, is_single ? p : 2 * p, least, {1, 1, 1}};
+  bool has_two = schedule->placement == PLACEMENT_looped ||
+                 schedule->placement == PLACEMENT_vee;
+  if (schedule->placement == PLACEMENT_halves) p += p % 2;
+  PipelineShape shape = {p, has_two ? 2 * p : p, least, {1, 1, 1}};
   while (pipeline_schedule_refuses(module->arena, schedule, &shape))
     shape.microbatches++;
   return pipeline_make(module->arena, schedule, &shape);

@@ -68,12 +68,21 @@ static char *draw_lines(Arena *arena, const TimedSchedule *timed, Ps column,
   return lines;
 }
 
+static bool has_several_stages(const TimedSchedule *timed) {
+  const Pipeline *pipeline = timed->list->pipeline;
+  for (int r = 0; r < pipeline->n_ranks; r++)
+    for (int i = 1; i < pipeline->lists[r].n; i++)
+      if (pipeline->lists[r].data[i].stage != pipeline->lists[r].data[0].stage)
+        return true;
+  return false;
+}
+
 void schedule_print_picture(Text *out, const TimedSchedule *timed) {
   Ps column = column_time(timed);
   int n = (int)((timed->result.step + column - 1) / column);
   int n_ranks = timed->list->n_ranks;
   int n_lines = n_ranks < MOST_LINES ? n_ranks : MOST_LINES;
-  bool has_stages = timed->list->n_stages > n_ranks;
+  bool has_stages = has_several_stages(timed);
   const char *lines =
                  draw_lines(out->arena, timed, column, n, n_lines, letter_of),
              *stages =
