@@ -27,7 +27,7 @@ typedef struct VerifyReport {
   int ranks, stages;
   int64_t microbatches;
   int played_microbatches; /* fewer than that; 0 means all */
-  int n_compared; /* outputs, each on every rank, in each run */
+  int n_compared;          /* outputs, each on every rank, in each run */
   /* Outputs that differ. */
   int n_f64_different, n_exact_different;
   int64_t n_collectives; /* collectives that were played */

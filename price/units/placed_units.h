@@ -12,7 +12,7 @@ typedef struct PlacedUnits {
   const Mesh *mesh;              /* without the axis of micro-batches */
   const Assignment *assignments; /* by unit */
   bool recomputes;               /* all blocks of repeats */
-  const bool *is_mixed; /* by unit: not all of it is placed so */
+  const bool *is_mixed;          /* by unit: not all of it is placed so */
 } PlacedUnits;
 
 /* Reads the placements of a final graph of the whole program. */

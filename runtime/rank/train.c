@@ -15,6 +15,8 @@
 #include <unistd.h>
 
 static const int64_t least_deadline_ns = 60000000000;
+/* Nobody knows yet how long a step takes. */
+static const int64_t first_deadline_ns = 1800000000000;
 enum { MEDIANS_WAITED = 20 };
 
 /* ---- scalars ---- */
@@ -247,6 +249,7 @@ static int write_profiles(Run *run) {
 }
 
 int run_train(Run *run) {
+  atomic_store(&run->recorder.deadline_ns, first_deadline_ns);
   int code = train_steps(run);
   if (!code) code = write_profiles(run);
   if (!code) code = replicas_compare(run);
