@@ -146,6 +146,7 @@ static const char *list_not_played(const StepCompiler *s) {
 static void forget_program(Compilation *c) {
   memset(&c->classes, 0, sizeof c->classes);
   c->trained = NULL;
+  c->trained_stages = (StageGraphs){0};
 }
 
 static CompileResult compile_program(const StepCompiler *s) {
