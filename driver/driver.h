@@ -163,9 +163,6 @@ Compilation driver_replan(const Compilation *c, Module *module,
 /* Returns the program of all ranks, where they run the same one.  It is empty
  * if nothing is compiled yet. */
 const RankProgram *driver_only_program(const Compilation *c);
-/* Returns whether the plan has one stage; else reports that `what` is not
- * supported yet, where its stages begin. */
-bool driver_has_one_stage(const Compilation *c, const char *what);
 /* Returns the training step.  Returns NULL if the program has none. */
 const EntryPoint *driver_training_step(const Compilation *c);
 /* Returns the entry point with the largest arena, which decides what a rank

@@ -129,13 +129,6 @@ static bool stores_weights(const Compilation *c, EntryPointId id) {
   return id == ENTRY_decode && !(c->plan && plan_shards_parameters(c->plan));
 }
 
-bool driver_has_one_stage(const Compilation *c, const char *what) {
-  if (!c->plan || c->plan->stages.n <= 1) return true;
-  diag(c->module->diags, DIAG_not_supported, c->plan->stages.data[0].span,
-       what);
-  return false;
-}
-
 PassRun driver_pass_run(const Compilation *c, EntryPointId id, int end) {
   return (PassRun){.name = entry_point_name(id),
                    .plan = driver_entry_point_plan(c, id),
@@ -144,12 +137,17 @@ PassRun driver_pass_run(const Compilation *c, EntryPointId id, int end) {
                    .end = end};
 }
 
+static bool has_one_stage(const Compilation *c) {
+  if (!c->plan || c->plan->stages.n <= 1) return true;
+  diag(c->module->diags, DIAG_not_supported, c->plan->stages.data[0].span,
+       "this for a plan of several stages");
+  return false;
+}
+
 bool driver_compile_graph(const Compilation *c, EntryPointId id, Graph *graph,
                           int end, PassResult *out) {
   bool is_joint = end > 0 && end <= pass_phase(PASSES_partition);
-  if (!is_joint &&
-      !driver_has_one_stage(c, "this for a plan of several stages"))
-    return false;
+  if (!is_joint && !has_one_stage(c)) return false;
   PassRun run = driver_pass_run(c, id, end);
   *out = driver_passes(c, c->module, &run, graph);
   return diags_errors(c->module->diags) == 0;
