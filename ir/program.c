@@ -53,11 +53,33 @@ bool segment_reads_edge(const ProgramStage *stage,
   return true;
 }
 
+/* A node of the segment has bytes that the value has, too. */
+static bool writes_bytes_of(const ProgramStage *stage,
+                            const ProgramSegment *segment, Value value) {
+  const BufferAssignment *a = stage->assignment;
+  int at = a->first_value[value.node] + value.result;
+  for (int id = segment->first_node; id < segment->end_node; id++) {
+    const Node *node = stage->graph->nodes.data[id];
+    for (int r = 0; r < node->n_results; r++) {
+      int v = a->first_value[id] + r;
+      if (a->offset[v] < a->offset[at] + a->bytes[at] &&
+          a->offset[at] < a->offset[v] + a->bytes[v])
+        return true;
+    }
+  }
+  return false;
+}
+
 bool segment_writes_edge(const ProgramStage *stage,
                          const ProgramSegment *segment,
                          const ProgramEdge *edge) {
-  return edge->from == stage->number && edge->from_kind == segment->kind &&
-         edge->from_part == segment->part;
+  if (edge->from != stage->number) return false;
+  if (edge->from_kind == segment->kind && edge->from_part == segment->part)
+    return true;
+  if (!stage->assignment) return false;
+  const GraphOutput *sent =
+      graph_find_output(stage->graph, ROLE_send, edge->path);
+  return sent && writes_bytes_of(stage, segment, sent->value);
 }
 
 /* The place of the next loop of micro-batches, or the end of the list. */

@@ -237,7 +237,9 @@ int segment_calls(const ProgramStage *stage, const ProgramSegment *segment);
  * stage has none, and each one may be. */
 bool segment_reads_edge(const ProgramStage *stage,
                         const ProgramSegment *segment, const ProgramEdge *edge);
-/* Returns whether it makes the value of an edge. */
+/* Returns whether it makes the value of an edge, or, once buffers are assigned,
+ * writes its bytes: a gradient may lie where the forward pass of the next
+ * micro-batch writes an activation. */
 bool segment_writes_edge(const ProgramStage *stage,
                          const ProgramSegment *segment,
                          const ProgramEdge *edge);
