@@ -697,25 +697,40 @@ static void fill_moves(PassContext *ctx, StagePacking *p) {
   }
 }
 
+/* Places the parts of an arena from `at` on, and returns the end of the last
+ * byte.  What aligns a part belongs to the one before it. */
+static int64_t place_parts(StagePacking *stages, int n, int64_t alignment,
+                           int64_t at, ArenaParts *out) {
+  int64_t *sizes[N_HOMES] = {
+      [HOME_step] = &out->step,
+      [HOME_frames] = &out->frames,
+      [HOME_messages] = &out->messages,
+  };
+  int64_t *before = &out->persistent;
+  *out = (ArenaParts){.persistent = at};
+  for (BufferHome home = HOME_step; home < N_HOMES; home++) {
+    int64_t begin = align_up(at, alignment), end = begin;
+    for (int s = 0; s < n; s++) end = place_part(&stages[s], home, end);
+    if (end == begin) continue;
+    *before += begin - at;
+    before = sizes[home];
+    *before = end - begin;
+    at = end;
+  }
+  return at;
+}
+
 void buffer_assign_stages(PassContext *ctx, EntryPoint *entry,
                           const PersistentBuffers *persistent) {
   int n = entry->stages.n;
-  int64_t ends[N_HOMES], at = persistent->bytes_but_caches;
+  int64_t at = persistent->bytes_but_caches;
   StagePacking *stages = ARENA_ARRAY(ctx->scratch, StagePacking, n);
   for (int s = 0; s < n; s++) {
     stages[s] = begin_stage(ctx, entry, &entry->stages.data[s], persistent);
     if (has_caches(stages[s].stage->graph)) at = persistent->bytes;
   }
   int64_t persistent_bytes = at;
-  entry->arena = (ArenaParts){.persistent = at};
-  for (BufferHome home = HOME_step; home < N_HOMES; home++) {
-    ends[home] = at;
-    for (int s = 0; s < n; s++) at = place_part(&stages[s], home, at);
-    ends[home] = at - ends[home];
-  }
-  entry->arena.step = ends[HOME_step];
-  entry->arena.frames = ends[HOME_frames];
-  entry->arena.messages = ends[HOME_messages];
+  at = place_parts(stages, n, target_alignment(ctx->target), at, &entry->arena);
   for (int s = 0; s < n; s++) {
     StagePacking *p = &stages[s];
     end_assignment(ctx, &p->packing, p->assignment, persistent_bytes,
