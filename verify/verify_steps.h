@@ -44,8 +44,8 @@ typedef struct StepList {
 
 typedef struct VerifySteps {
   StepList gradients, program;
-  /* Where fewer micro-batches are played: the steps of all of them, whose tables
-   * are checked, and how many are played; else empty and 0. */
+  /* Where fewer micro-batches are played: the steps of all of them, whose
+   * tables are checked, and how many are played; else empty and 0. */
   StepList whole;
   int n_microbatches;
   int n_classes, n_ranks; /* classes of ranks, and ranks of each */
