@@ -8,11 +8,12 @@
  *     1F2,2F0,1F3,2F1,2B0,1B2,2B1,1B3
  *     0F2,0F3,3F0,3B0,3F1,3B1,0B2,0B3
  *
- * Of p micro-batches the first half goes down, from rank 0 to the last one, and
- * the second half up.  Count slots in which a rank makes a call: F of the i-th
- * of a half passes stage s in slot s + 2 i, and B in slot 2p - 1 - s + 2 i.
- * Where p is even no two calls of a rank share a slot.  The next p
- * micro-batches follow after 2p slots.
+ * Micro-batches are taken p at a time.  The first half of them passes the ranks
+ * from rank 0 to the last one, the second half from the last one to rank 0.
+ * Count slots in which a rank makes a call: F of the i-th of a half passes
+ * stage s in slot s + 2 i, and B in slot 2p - 1 - s + 2 i.  Where p is even no
+ * two calls of a rank share a slot.  The next p micro-batches follow after 2p
+ * slots.
  */
 #include "ir/pipeline/schedules.h"
 

@@ -169,33 +169,29 @@ static Value append_rename(Graph *to, Value value, Name from, Name name) {
   return graph_append(to, OP_rename, &value, 1, &attrs);
 }
 
-static Value append_split(Graph *to, Value value, const HiddenBatch *batch,
-                          Name dim) {
+/* Splits `dim` into the parts of the batch, or merges them into it. */
+static Value append_parts(Graph *to, Op op, Value value,
+                          const HiddenBatch *batch, Name dim) {
+  bool splits = op == OP_split_dim;
   Attrs attrs = {0};
   attrs_name(&attrs, ATTR_dim, dim);
-  attrs_names(&attrs, ATTR_to, batch->parts, batch->n);
-  attrs_ints(&attrs, ATTR_sizes, batch->sizes, batch->n);
-  return graph_append(to, OP_split_dim, &value, 1, &attrs);
-}
-
-static Value append_merge(Graph *to, Value value, const HiddenBatch *batch,
-                          Name dim) {
-  Attrs attrs = {0};
-  attrs_name(&attrs, ATTR_dim, dim);
-  attrs_names(&attrs, ATTR_from, batch->parts, batch->n);
-  return graph_append(to, OP_merge_dims, &value, 1, &attrs);
+  attrs_names(&attrs, splits ? ATTR_to : ATTR_from, batch->parts, batch->n);
+  if (splits) attrs_ints(&attrs, ATTR_sizes, batch->sizes, batch->n);
+  return graph_append(to, op, &value, 1, &attrs);
 }
 
 Value batch_dims_show(Graph *to, Value value, const HiddenBatch *batch,
                       Name batch_dim) {
-  if (batch->is_split) return append_merge(to, value, batch, batch_dim);
+  if (batch->is_split)
+    return append_parts(to, OP_merge_dims, value, batch, batch_dim);
   if (batch->n == 1) return append_rename(to, value, batch->dim, batch_dim);
-  return append_split(to, value, batch, batch->dim);
+  return append_parts(to, OP_split_dim, value, batch, batch->dim);
 }
 
 Value batch_dims_hide(Graph *to, Value value, const HiddenBatch *batch,
                       Name batch_dim) {
-  if (batch->is_split) return append_split(to, value, batch, batch_dim);
+  if (batch->is_split)
+    return append_parts(to, OP_split_dim, value, batch, batch_dim);
   if (batch->n == 1) return append_rename(to, value, batch_dim, batch->dim);
-  return append_merge(to, value, batch, batch->dim);
+  return append_parts(to, OP_merge_dims, value, batch, batch->dim);
 }

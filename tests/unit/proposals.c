@@ -108,6 +108,17 @@ Test(proposals, floors_leave_out_no_setting_that_wins) {
   }
 }
 
+static BoundRequest request_of(const Program *program, int64_t batch, Ps step) {
+  return (BoundRequest){.units = program->of.units,
+                        .slice = &program->slice,
+                        .model = program->of.model,
+                        .ranks = RANKS,
+                        .batch = batch,
+                        .zeros = 0xf,
+                        .memory = (Bytes)1 << 40,
+                        .step = step};
+}
+
 /* ---- plans of a bound ---- */
 
 /* All are between the bound and the step, and none is there twice. */
@@ -115,14 +126,7 @@ Test(proposals, a_bound_lists_plans_by_their_loads) {
   Program program;
   load(TEST_ROOT "/models/alexnet.dnn", &program);
   Arena *arena = program.module->arena;
-  BoundRequest request = {.units = program.of.units,
-                          .slice = &program.slice,
-                          .model = program.of.model,
-                          .ranks = RANKS,
-                          .batch = 256,
-                          .zeros = 0xf,
-                          .memory = (Bytes)1 << 40,
-                          .step = 60000000000};
+  BoundRequest request = request_of(&program, 256, 60000000000);
   BoundPlans plans = {0};
   Bound bound = plan_bound_and_plans(arena, &request, &plans);
   cr_assert(!bound.reason, "%s", bound.reason);
@@ -160,16 +164,9 @@ Test(proposals, a_signal_during_a_bound_leaves_none) {
   Program program;
   load(TEST_ROOT "/models/mlp.dnn", &program);
   Signal signal = {.after = 3}, never = {.after = INT32_MAX};
-  BoundRequest request = {.units = program.of.units,
-                          .slice = &program.slice,
-                          .model = program.of.model,
-                          .ranks = RANKS,
-                          .batch = 64,
-                          .zeros = 0xf,
-                          .memory = (Bytes)1 << 40,
-                          .step = INT64_MAX / 4,
-                          .is_stopped = is_stopped,
-                          .user = &never};
+  BoundRequest request = request_of(&program, 64, INT64_MAX / 4);
+  request.is_stopped = is_stopped;
+  request.user = &never;
   Bound bound = plan_bound(program.module->arena, &request);
   cr_assert(!bound.reason && never.asked > 4, "%s", bound.reason);
   request.user = &signal;
