@@ -291,8 +291,27 @@ static Name path_of_edge(Cut *c, Value value) {
   return own;
 }
 
+/* The backward pass of the stage reads the value, itself or through others. */
+static bool is_read_back(const Cut *c, Value value, int stage) {
+  bool *follows = ARENA_ARRAY(c->ctx->scratch, bool, c->joint->nodes.n);
+  follows[value.node] = true;
+  for (int id = value.node + 1; id < c->joint->nodes.n; id++) {
+    const Node *node = node_at(c, id);
+    for (int i = 0; i < node->n_inputs && c->parts[stage].runs[id]; i++)
+      follows[id] |= follows[node->inputs[i].node];
+    if (follows[id] && c->is_back[id]) return true;
+  }
+  return false;
+}
+
 /* A value without the batch dim, and without another one that has the batch, is
- * one of the step. */
+ * one of the step.  So is one that a later stage makes in its forward pass and
+ * only the end of the step reads, such as a state. */
+static bool is_of_step(const Cut *c, Value value, int to) {
+  bool goes_down = c->stage[value.node] - 1 > to && !c->is_back[value.node];
+  return !has_batch(c, value) || (goes_down && !is_read_back(c, value, to));
+}
+
 static void add_crossing(Cut *c, Value value, int to) {
   const Plan *plan = c->ctx->plan;
   Module *module = c->ctx->module;
@@ -305,7 +324,7 @@ static void add_crossing(Cut *c, Value value, int to) {
                        .edge = {.from = c->stage[value.node] - 1,
                                 .to = to,
                                 .path = path_of_edge(c, value),
-                                .is_of_step = !has_batch(c, value)}};
+                                .is_of_step = is_of_step(c, value, to)}};
   const Type *shown = NULL;
   if (!is_shown && hidden->dim)
     shown = batch_dims_shown(module->arena, type, hidden, plan->batch_dim);
