@@ -554,6 +554,10 @@ static int segment_of(const ProgramStage *stage, int id) {
   return s;
 }
 
+static TokenKind kind_of(const StagePacking *p, int segment) {
+  return p->stage->segments.data[segment].kind;
+}
+
 static void add_use(BufferUse *use, int segment) {
   if (use->first < 0 || segment < use->first) use->first = segment;
   if (segment > use->last) use->last = segment;
@@ -604,17 +608,18 @@ static void find_uses(StagePacking *p, Arena *arena) {
     use->is_sent |= graph->outputs.data[i].role == ROLE_send;
     use->is_kept |= graph->outputs.data[i].role != ROLE_send;
   }
-  /* A collective keeps what it reads until somebody waits for it. */
+  /* A collective keeps what it reads until somebody waits for it: the end of
+   * the step, where nothing does, but one of a micro-batch ends in its segment.
+   */
   for (int b = 0; b < p->packing.buffers.n; b++) {
     const Buffer *buffer = &p->packing.buffers.data[b];
-    bool is_output = buffer->last >= graph->nodes.n;
-    p->uses[b].is_kept |= is_output && !p->uses[b].is_sent;
-    if (!is_output) add_use(&p->uses[b], segment_of(p->stage, buffer->last));
+    BufferUse *use = &p->uses[b];
+    bool is_last = buffer->last >= graph->nodes.n;
+    if (!is_last) add_use(use, segment_of(p->stage, buffer->last));
+    if (is_last && use->last >= 0)
+      use->is_kept |=
+          !use->is_sent && token_info(kind_of(p, use->last))->is_of_step;
   }
-}
-
-static TokenKind kind_of(const StagePacking *p, int segment) {
-  return p->stage->segments.data[segment].kind;
 }
 
 static void find_home(const StagePacking *p, Buffer *buffer,
