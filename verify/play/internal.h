@@ -71,6 +71,7 @@ typedef struct Frame {
    * bytes are stamped with this number.  A read that finds another one reads
    * bytes that were overwritten. */
   int *stamp;
+  int *microbatch; /* likewise: the micro-batch whose call made the value */
   int *waiting; /* likewise: collective to wait for, plus 1; 0 means none */
   const struct Frame *enclosing;
   int scan; /* its node in the enclosing graph */

@@ -143,8 +143,10 @@ static int new_stamp(Player *player, const Frame *frame, Value value) {
 }
 
 void play_stamp(Player *player, const Frame *frame, Value value) {
-  int stamp = new_stamp(player, frame, value);
-  frame->stamp[play_copy_of(frame, value)] = stamp;
+  int stamp = new_stamp(player, frame, value),
+      copy = play_copy_of(frame, value);
+  frame->stamp[copy] = stamp;
+  frame->microbatch[copy] = player->microbatch;
   play_stamp_bytes(player, play_address(player, frame, value),
                    local_bytes(frame, value), stamp);
 }
@@ -159,13 +161,24 @@ const char *play_where(const Player *player) {
       player->microbatch);
 }
 
+/* The node made the value for another micro-batch last. */
+static bool is_of_other_microbatch(const Player *player, const Frame *frame,
+                                   Value value) {
+  AxisSet time = mesh_sequential(&player->stage->graph->mesh);
+  Value from = play_viewed(frame, value);
+  return graph_node(frame->graph, from)->op != OP_input && !frame->enclosing &&
+         type_uses_axes(graph_type(frame->graph, value), time) &&
+         frame->microbatch[play_copy_of(frame, from)] != player->microbatch;
+}
+
 void play_check(Player *player, const Frame *frame, Value value,
                 const char *reader) {
   int64_t at = play_address(player, frame, value);
   int64_t n = local_bytes(frame, value);
   int stamp = frame->stamp[play_copy_of(frame, value)];
   if (player->memory_fault) return;
-  bool is_inside = at >= 0 && at + n <= player->options.arena_bytes;
+  bool is_inside = at >= 0 && at + n <= player->options.arena_bytes &&
+                   !is_of_other_microbatch(player, frame, value);
   for (int64_t b = at; is_inside && b < at + n; b++)
     is_inside = player->stamps[b] == stamp;
   if (is_inside) return;

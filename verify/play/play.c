@@ -89,6 +89,7 @@ static Frame make_frame(Arena *arena, const Graph *graph, const Graph *local,
                  .n_values = n,
                  .n_copies = n_copies,
                  .stamp = ARENA_ARRAY(arena, int, n *n_copies),
+                 .microbatch = ARENA_ARRAY(arena, int, n *n_copies),
                  .waiting = ARENA_ARRAY(arena, int, n *n_copies)};
 }
 
