@@ -11,7 +11,8 @@
  *     %5 = mean %4            "loss"          stage 1: what it reads
  *
  * A node that has a stage keeps it.  Another one has the stage of the line that
- * names its path.  If no line does, it has the lowest stage of its readers, or
+ * names its path; where an operator has the path of a state, as the one that
+ * makes its next value has, the line means the operator.  If no line does, it has the lowest stage of its readers, or
  * without readers in a stage the highest of its operands.  A parameter or state
  * has the lowest stage of its readers then. A node that depends on data, step,
  * seed and constants alone has no stage: each stage that reads it computes it
@@ -52,16 +53,30 @@ static uint16_t named_stage(const Map *stage_of, const Graph *graph, int id) {
   return stage;
 }
 
-static void label_names(Labels *l) {
+/* The paths of operators. */
+static Map *find_operators(const Labels *l, Arena *arena) {
+  Map *paths = map_create(arena);
+  for (int id = 0; id < l->graph->nodes.n; id++) {
+    Name path = graph_path(l->graph, id);
+    if (l->graph->nodes.data[id]->op != OP_input && path)
+      map_put(paths, path, (void *)path);
+  }
+  return paths;
+}
+
+static void label_names(Labels *l, Arena *arena) {
+  const Map *operators = find_operators(l, arena);
   for (int id = 0; id < l->graph->nodes.n; id++) {
     const Node *node = l->graph->nodes.data[id];
-    bool is_trained = node->op == OP_input && is_buffer(l->graph, node);
+    bool is_input = node->op == OP_input;
+    bool is_trained = is_input && is_buffer(l->graph, node);
     for (int i = 0; i < node->n_inputs; i++)
       is_trained |= l->is_trained[node->inputs[i].node];
     l->is_trained[id] = is_trained;
     if (node->stage)
       l->stage[id] = node->stage;
-    else if (is_trained)
+    else if (is_trained &&
+             !(is_input && map_has(operators, graph_path(l->graph, id))))
       l->stage[id] = named_stage(l->stage_of, l->graph, id);
   }
 }
@@ -122,7 +137,7 @@ const uint16_t *stage_labels(Arena *arena, const Graph *graph,
   int n = graph->nodes.n;
   Labels l = {graph, stage_of, ARENA_ARRAY(arena, uint16_t, n),
               ARENA_ARRAY(arena, bool, n)};
-  label_names(&l);
+  label_names(&l, arena);
   label_by_readers(&l, arena, false);
   label_by_operands(&l);
   label_by_readers(&l, arena, false);

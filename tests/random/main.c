@@ -105,8 +105,11 @@ static const char *answer_of(const Check *check, const char *text,
   if (i < 0 || i >= ARRAY_LENGTH(answers)) return message;
   bool is_silent = answers[i] == plan_refused && !strstr(message, "error: ");
   n_refused += answers[i] == check_refused;
+  /* The order of messages is the compiler's, not the plan's. */
+  bool may_hang = answers[i] == plan_refused &&
+                  strstr(message, "it is not sure that all ranks");
   if (is_silent) snprintf(message, MESSAGE, "refused without a message");
-  return is_silent ? message : answers[i];
+  return is_silent || may_hang ? message : answers[i];
 }
 
 static bool holds(const Check *check, const char *text, const char *dnnc,
