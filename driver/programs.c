@@ -67,7 +67,7 @@ static ProgramParts parts_of(const Compilation *c, EntryPointId id,
                         .diags = c->module->diags,
                         .span = c->plan->stages.data[0].span};
   if (id == ENTRY_train)
-    parts.schedule = pipeline_schedule_find(c->plan->schedule);
+    parts.schedule = plan_spelling(arena, c->plan->schedule).schedule;
   for (int s = 0; s < n; s++)
     stages[s] =
         (ProgramStage){.graph = graphs->graphs.data[s],

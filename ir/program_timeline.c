@@ -181,11 +181,17 @@ static void append(Timing *t, Tokens *list, const Tokens *more) {
   for (int i = 0; i < more->n; i++) vec_push(t->arena, list, more->data[i]);
 }
 
-/* Without a schedule: all forward passes. */
+/* Without a schedule: all forward passes.  Stages that share a rank without
+ * being the chunks of one have lists of their own. */
 static Pipeline *make_calls(Timing *t) {
   int n = t->in->n_stages;
-  PipelineShape shape = {n, n, t->n_microbatches, {1, 1, 1}};
-  if (t->in->schedule) return pipeline_make(t->arena, t->in->schedule, &shape);
+  const PipelineSchedule *schedule = t->in->schedule;
+  if (schedule) {
+    bool has_chunks = pipeline_has_chunks(schedule);
+    PipelineShape shape = {
+        has_chunks ? t->n_classes : n, n, t->n_microbatches, {1, 1, 1}};
+    return pipeline_make(t->arena, schedule, &shape);
+  }
   Pipeline *pipeline = ARENA_NEW(t->arena, Pipeline);
   *pipeline = (Pipeline){.n_ranks = n,
                          .n_stages = n,
@@ -215,19 +221,33 @@ static const PipelineEdge *make_edges(Timing *t) {
   return edges;
 }
 
+/* Calls of stages once a step, before the micro-batches or after them. */
+static Pipeline *make_parts(Timing *t, TokenKind kind) {
+  int n = t->in->n_stages;
+  Pipeline *pipeline = ARENA_NEW(t->arena, Pipeline);
+  *pipeline = (Pipeline){.n_ranks = n,
+                         .n_stages = n,
+                         .n_microbatches = t->n_microbatches,
+                         .lists = ARENA_ARRAY(t->arena, Tokens, n)};
+  for (int s = 0; s < n; s++) pipeline->lists[s] = list_parts(t, s, kind);
+  return pipeline;
+}
+
 static const Pipeline *make_pipeline(Timing *t) {
-  Pipeline *pipeline = make_calls(t);
-  for (int s = 0; s < t->in->n_stages; s++) {
-    Tokens list = list_parts(t, s, TOKEN_once);
-    Tokens after = list_parts(t, s, TOKEN_update);
-    append(t, &list, &pipeline->lists[s]);
-    append(t, &list, &after);
-    pipeline->lists[s] = list;
+  Pipeline *phases[] = {make_parts(t, TOKEN_once), make_calls(t),
+                        make_parts(t, TOKEN_update)};
+  const PipelineEdge *edges = make_edges(t);
+  Pipeline *pipeline = NULL;
+  for (int i = 0; i < ARRAY_LENGTH(phases); i++) {
+    phases[i]->edges = edges;
+    phases[i]->n_edges = t->edges.n;
+    Pipeline *placed =
+        pipeline_place(t->arena, phases[i], t->n_classes, t->class_of);
+    for (int c = 0; pipeline && c < t->n_classes; c++)
+      append(t, &pipeline->lists[c], &placed->lists[c]);
+    if (!pipeline) pipeline = placed;
   }
-  pipeline->edges = make_edges(t);
-  pipeline->n_edges = t->edges.n;
-  return pipeline_lower(
-      t->arena, pipeline_place(t->arena, pipeline, t->n_classes, t->class_of));
+  return pipeline_lower(t->arena, pipeline);
 }
 
 /* ---- frames ---- */

@@ -65,8 +65,29 @@ static bool good_argument(BuiltinCall *call, int i) {
   return arg_int(call, i, !is_staleness, &n);
 }
 
-/* The row that `x` names, its arguments checked, or -1; reports. */
-static int plan_find_value(PinReader *r, const char *setting, const Expr *x) {
+/* Reports a `v` of a schedule whose stages on a rank are no choice. */
+static bool takes_chunks(Elab *e, const Expr *x, const Expr *callee) {
+  const PipelineSchedule *schedule = pipeline_schedule_find(callee->name);
+  if (!schedule || schedule->args == PIPELINE_ARGS_chunks) return true;
+  for (int i = 0; i < x->args.n; i++) {
+    const Arg *arg = &x->args.items[i];
+    if (!arg->name || strcmp(arg->name, "v") != 0) continue;
+    Diag *d = diag(e->diags, DIAG_schedule_argument, arg->name_span,
+                   pipeline_schedule_takes_no_chunks(e->arena, schedule));
+    if (schedule->placement == PLACEMENT_single)
+      diag_help(d, "interleaved(v = 2) has two stages on each rank");
+    else
+      diag_help(d, "it is written %s",
+                pipeline_schedule_call(e->arena, schedule));
+    return false;
+  }
+  return true;
+}
+
+/* The row that `x` names, its arguments checked, or -1; reports.  `call` gets
+ * the arguments, if `x` has any. */
+static int plan_find_value(PinReader *r, const char *setting, const Expr *x,
+                           BuiltinCall *call, Builtin *signature) {
   Elab *e = r->e;
   const Expr *callee = x->kind == EXPR_call ? x->a : x;
   const char *names[ARRAY_LENGTH(values)];
@@ -76,12 +97,12 @@ static int plan_find_value(PinReader *r, const char *setting, const Expr *x) {
     names[n++] = values[i].name;
     if (!reader_is_word(callee, values[i].name)) continue;
     if (x->kind != EXPR_call) return i;
-    Builtin signature = {.name = callee->name};
-    builtin_parse_params(e->names, values[i].params, &signature);
-    BuiltinCall call;
-    if (!builtin_match(e, x, &signature, &call)) return -1;
-    for (int k = 0; k < signature.n_params; k++)
-      if (!good_argument(&call, k)) return -1;
+    *signature = (Builtin){.name = callee->name};
+    builtin_parse_params(e->names, values[i].params, signature);
+    if (!takes_chunks(e, x, callee) || !builtin_match(e, x, signature, call))
+      return -1;
+    for (int k = 0; k < signature->n_params; k++)
+      if (!good_argument(call, k)) return -1;
     return i;
   }
   Diag *d = diag(e->diags, DIAG_plan_value, callee->span, setting,
@@ -92,8 +113,9 @@ static int plan_find_value(PinReader *r, const char *setting, const Expr *x) {
 }
 
 /* A word of the table above, of which `later` ones are not done yet. */
-static const char *plan_read_value(PinReader *r, const Pin *pin) {
-  int row = plan_find_value(r, pin->name, pin->value);
+static const char *read_value_call(PinReader *r, const Pin *pin,
+                                   BuiltinCall *call, Builtin *signature) {
+  int row = plan_find_value(r, pin->name, pin->value, call, signature);
   if (row < 0) return NULL;
   if (values[row].status == compiled) return values[row].name;
   elab_not_supported(
@@ -102,13 +124,47 @@ static const char *plan_read_value(PinReader *r, const Pin *pin) {
   return NULL;
 }
 
+static const char *plan_read_value(PinReader *r, const Pin *pin) {
+  BuiltinCall call = {0};
+  Builtin signature;
+  return read_value_call(r, pin, &call, &signature);
+}
+
+/* A schedule with the arguments that the line has, as plans print it. */
+static const char *spell_schedule(PinReader *r, const char *name,
+                                  BuiltinCall *call) {
+  Arena *arena = r->e->arena;
+  int64_t n, times[3];
+  if (!call->builtin || call->builtin->n_params == 0 || !call->exprs[0])
+    return name;
+  if (strcmp(call->builtin->params[0].name, "times") != 0) {
+    arg_int(call, 0, 1, &n);
+    return arena_printf(arena, "%s(v = %lld)", name, (long long)n);
+  }
+  if (call->args[0].kind == EXPR_VALUE_none) return name;
+  arg_ints(call, 0, ARRAY_LENGTH(times), 1, times);
+  return arena_printf(arena, "%s(times = (%lld, %lld, %lld))", name,
+                      (long long)times[0], (long long)times[1],
+                      (long long)times[2]);
+}
+
 static void plan_read_word(PinReader *r, const Pin *pin) {
   plan_read_value(r, pin);
 }
 
 static void plan_read_schedule(PinReader *r, const Pin *pin) {
-  r->pins->schedule = plan_read_value(r, pin);
+  BuiltinCall call = {0};
+  Builtin signature;
+  const char *name = read_value_call(r, pin, &call, &signature);
   r->pins->schedule_span = pin->value->span;
+  if (!name) return;
+  PipelineSpelling spelling;
+  const char *text = spell_schedule(r, name, &call);
+  const char *wrong = pipeline_spelling_read(r->e->arena, text, &spelling);
+  if (wrong)
+    diag(r->e->diags, DIAG_schedule_argument, pin->value->span, wrong);
+  else
+    r->pins->schedule = text;
 }
 
 static void read_count(PinReader *r, const Pin *pin, PinNumber *count) {

@@ -143,6 +143,12 @@ int pipeline_schedule_count(void);
 const PipelineSchedule *pipeline_schedule(int index);
 /* Returns the schedule of this name.  Returns NULL if there is none. */
 const PipelineSchedule *pipeline_schedule_find(const char *name);
+/* Returns whether it makes one list of all stages of a rank. */
+bool pipeline_has_chunks(const PipelineSchedule *schedule);
+/* Returns the rank of a stage in a pipeline of p ranks, of a schedule whose
+ * stages each are on one. */
+int pipeline_rank_of_stage(const PipelineSchedule *schedule, int n_ranks,
+                           int stage);
 /* Returns why a schedule cannot have this shape: "'x' needs ...".  Returns NULL
  * if it can. */
 const char *pipeline_schedule_refuses(Arena *arena,
@@ -162,6 +168,9 @@ typedef struct PipelineSpelling {
  * arguments, as a sentence. */
 const char *pipeline_spelling_read(Arena *arena, const char *text,
                                    PipelineSpelling *out);
+/* Returns why a schedule has no argument 'v', as a sentence. */
+const char *pipeline_schedule_takes_no_chunks(Arena *arena,
+                                              const PipelineSchedule *schedule);
 /* Returns a schedule with the defaults of its arguments, as one writes it. */
 const char *pipeline_schedule_call(Arena *arena,
                                    const PipelineSchedule *schedule);

@@ -47,6 +47,18 @@ const PipelineSchedule *pipeline_schedule_find(const char *name) {
   return NULL;
 }
 
+bool pipeline_has_chunks(const PipelineSchedule *schedule) {
+  return schedule->placement == PLACEMENT_looped ||
+         schedule->placement == PLACEMENT_vee;
+}
+
+int pipeline_rank_of_stage(const PipelineSchedule *schedule, int n_ranks,
+                           int stage) {
+  ASSERT(schedule->placement != PLACEMENT_halves);
+  bool goes_back = schedule->placement == PLACEMENT_vee && stage >= n_ranks;
+  return goes_back ? 2 * n_ranks - 1 - stage : stage % n_ranks;
+}
+
 const char *schedule_needs_any(Arena *arena, const PipelineShape *shape) {
   (void)arena;
   (void)shape;

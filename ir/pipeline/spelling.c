@@ -68,15 +68,19 @@ static void read_times(Speller *s, PipelineTimes *out) {
     reject(s, "'times' are those of F, I and W, as in (2, 2, 1)");
 }
 
+const char *
+pipeline_schedule_takes_no_chunks(Arena *arena,
+                                  const PipelineSchedule *schedule) {
+  bool has_two = schedule->placement != PLACEMENT_single;
+  return arena_printf(
+      arena, "'%s' takes no 'v': it has %s stage%s on each rank",
+      schedule->name, has_two ? "two" : "one", has_two ? "s" : "");
+}
+
 static void refuse_argument(Speller *s, const PipelineSpelling *out,
                             const char *name) {
-  bool has_two = out->schedule->placement != PLACEMENT_single;
   if (strcmp(name, "v") == 0)
-    reject(s, arena_printf(s->arena,
-                           "'%s' takes no 'v': it has %s stage%s on "
-                           "each rank",
-                           out->name, has_two ? "two" : "one",
-                           has_two ? "s" : ""));
+    reject(s, pipeline_schedule_takes_no_chunks(s->arena, out->schedule));
   else
     reject(s, arena_printf(s->arena, "'%s' has no argument '%s'", out->name,
                            name));
@@ -105,9 +109,7 @@ const char *pipeline_spelling_read(Arena *arena, const char *text,
   if (!is_name) out->name = text;
   out->schedule = is_name ? pipeline_schedule_find(out->name) : NULL;
   if (!out->schedule) return NULL;
-  if (out->schedule->placement == PLACEMENT_looped ||
-      out->schedule->placement == PLACEMENT_vee)
-    out->chunks = DEFAULT_CHUNKS;
+  if (pipeline_has_chunks(out->schedule)) out->chunks = DEFAULT_CHUNKS;
   if (take(&s, '(') && !take(&s, ')')) {
     do read_argument(&s, out);
     while (!s.wrong && take(&s, ','));

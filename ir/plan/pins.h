@@ -119,6 +119,18 @@ bool pins_count_groups(Module *module, const Pins *pins, RankGroups *out);
 /* Gives the plan its stages, whose mesh is known; false after a message. */
 bool plan_close_stages(Module *module, const Pins *pins, Plan *plan);
 
+/* ---- plan_schedule.c ---- */
+
+/* Returns on how many groups of ranks stages are whose lines name none: by
+ * their number, and that of the schedule for each rank.  Returns -1 after a
+ * message. */
+int plan_unnamed_groups(Module *module, const Pins *pins, int n_stages);
+/* Returns the group of a stage, whose line names no ranks. */
+int plan_unnamed_group(Arena *arena, const Plan *plan, int stage);
+/* Returns whether the schedule suits stages, ranks and micro-batches: reports
+ * mistakes. */
+bool plan_check_schedule(Module *module, const Pins *pins, const Plan *plan);
+
 /* ---- plan_make.c ---- */
 
 /* Closes the pins and makes the lines of the plan.  Warns of lines that others

@@ -147,6 +147,7 @@ const PlanPin *plan_find_saving(const Plan *plan, Name path) {
 }
 
 bool plan_recomputes(const Plan *plan) {
+  /* No schedule that recomputes has arguments. */
   const PipelineSchedule *schedule =
       plan->schedule ? pipeline_schedule_find(plan->schedule) : NULL;
   return schedule && schedule->recomputes;

@@ -8,6 +8,7 @@
 #define IR_PLAN_PLAN_H
 
 #include "ir/ir.h"
+#include "ir/pipeline/pipeline.h"
 
 /* `shard NAME over AXES`: every dim of this name in every tensor that has it.
  */
@@ -107,7 +108,8 @@ typedef struct Plan {
   int64_t memory_bytes;   /* of a rank at most; 0: no limit */
   int zero;               /* level, 0 to 3 */
   PlanShard zero_over;    /* its axes; none: those of the batch */
-  const char *schedule;   /* its word, or NULL: one stage has no timeline */
+  const char *schedule;   /* as one writes it, "interleaved(v = 2)", or NULL:
+                             one stage has no timeline */
   PlanAttention attention;
   Span attention_span;
   bool reduces_bf16; /* sums of values between ranks are sent in bf16 */
@@ -195,6 +197,14 @@ void plan_print_stage(Text *out, const Plan *plan, int stage, const char *more,
 /* Returns "data 16 x tensor 8, ZeRO 1, 4 micro-batches", with what its lines
  * say beside. */
 const char *plan_describe(Arena *arena, const Plan *plan);
+
+/* ---- plan_schedule.c ---- */
+
+/* Returns the schedule with its arguments; without one its name is NULL. */
+PipelineSpelling plan_spelling(Arena *arena, const char *schedule);
+/* Finds the class of each stage: those on the same ranks have one, numbered in
+ * the order of ranks.  Returns how many there are. */
+int plan_classes(Arena *arena, const Plan *plan, int *out_class_of);
 
 /* ---- stage_labels.c ---- */
 

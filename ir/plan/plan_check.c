@@ -43,22 +43,6 @@ static bool check_microbatches(Module *module, const Pins *pins,
   return false;
 }
 
-/* With one stage the synchronous schedules differ only in the activations that
- * they save. */
-static bool check_schedule(Module *module, const Pins *pins, const Plan *plan) {
-  const char *name = plan->schedule;
-  if (plan->stages.n > 0 || !name || strcmp(name, "1f1b") == 0) return true;
-  if (plan_recomputes(plan)) {
-    diag(module->diags, DIAG_not_supported, pins->schedule_span,
-         arena_printf(module->arena, "'%s' without stages", name));
-    return false;
-  }
-  if (plan->microbatches <= 1) return true;
-  diag(module->diags, DIAG_not_supported, pins->schedule_span,
-       arena_printf(module->arena, "'%s' with micro-batches", name));
-  return false;
-}
-
 /* ---- lines about names ---- */
 
 static bool share_axis(const PlanShard *a, const PlanShard *b) {
@@ -323,7 +307,7 @@ static bool check_savings(Module *module, const Pins *pins, const Plan *plan) {
 bool plan_check(Module *module, const Pins *pins, const Plan *plan) {
   bool is_good = check_parallel(module, pins, plan) &&
                  check_microbatches(module, pins, plan);
-  is_good &= check_schedule(module, pins, plan);
+  is_good = is_good && plan_check_schedule(module, pins, plan);
   is_good &= check_axes(module, pins, plan);
   is_good &= check_savings(module, pins, plan);
   return is_good;

@@ -150,8 +150,8 @@ bool pins_count_groups(Module *module, const Pins *pins, RankGroups *out) {
   int n = pins->stages.n;
   if (n == 0) return true;
   if (pins->stages.data[0].is_cut) {
-    out->n = n + 1;
-    return check_pipe(module, pins, out->n);
+    out->n = plan_unnamed_groups(module, pins, n + 1);
+    return out->n > 0 && check_pipe(module, pins, out->n);
   }
   if (!check_numbers(module, pins) || !check_given(module, pins) ||
       !check_total(module, pins))
@@ -159,7 +159,8 @@ bool pins_count_groups(Module *module, const Pins *pins, RankGroups *out) {
   int64_t named = named_ranks(pins);
   if (named) out->ranks = named;
   out->size = pins->stages.data[0].stage.n_ranks;
-  out->n = named ? count_groups(module, pins) : n;
+  out->n =
+      named ? count_groups(module, pins) : plan_unnamed_groups(module, pins, n);
   return out->n > 0 && check_pipe(module, pins, out->n);
 }
 
@@ -361,12 +362,15 @@ static void add_stages(Arena *arena, const Pins *pins, Plan *plan) {
              (PlanStage){.span = pins->stages.data[n - 1].stage.span});
 }
 
-static void place_stages(Plan *plan) {
+static void place_stages(Arena *arena, Plan *plan) {
   int per = mesh_ranks(&plan->mesh);
   plan->has_ranks = plan->stages.data[0].n_ranks > 0;
   for (int s = 0; s < plan->stages.n; s++) {
     PlanStage *stage = &plan->stages.data[s];
-    if (stage->n_ranks == 0) stage->first_rank = s * per, stage->n_ranks = per;
+    if (stage->n_ranks == 0) {
+      stage->first_rank = per * plan_unnamed_group(arena, plan, s);
+      stage->n_ranks = per;
+    }
     if (last_rank(stage) >= plan->ranks) plan->ranks = last_rank(stage) + 1;
   }
 }
@@ -376,7 +380,7 @@ bool plan_close_stages(Module *module, const Pins *pins, Plan *plan) {
   const Graph *graph = plan_paths_graph(pins->paths);
   const uint16_t *labels;
   add_stages(module->arena, pins, plan);
-  place_stages(plan);
+  place_stages(module->arena, plan);
   if (!plan->has_cuts && !check_once(module, plan)) return false;
   plan->stage_of = plan->has_cuts ? stages_by_cuts(module, graph, plan)
                                   : stages_by_path(module->arena, plan);

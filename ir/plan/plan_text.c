@@ -89,7 +89,8 @@ static void print_mesh(Text *out, const Plan *plan) {
     if (!mesh->axes[i].is_sequential && n > width) width = n;
   }
   if (plan->has_cuts)
-    text_printf(out, "  %-*s = %d\n", width, "pipe", plan->stages.n);
+    text_printf(out, "  %-*s = %d\n", width, "pipe",
+                plan->ranks / mesh_ranks(&plan->mesh));
   for (int i = 0; i < mesh->n_axes; i++) {
     const MeshAxis *axis = &mesh->axes[i];
     if (axis->is_sequential) continue;
