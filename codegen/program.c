@@ -58,6 +58,26 @@ static size_t add_conv(Image *image, const DnnConv *from) {
   return image_share(image, &conv, sizeof conv);
 }
 
+/* Returns where the pieces of a message are. */
+static size_t add_pieces(Image *image, const DnnCollective *of) {
+  size_t first = 0;
+  for (int i = 0; i < of->n_pieces; i++) {
+    DnnPiece piece;
+    memset(&piece, 0, sizeof piece);
+    piece.rank = of->pieces[i].rank;
+    piece.peer = of->pieces[i].peer;
+    piece.n_runs = of->pieces[i].n_runs;
+    piece.run = of->pieces[i].run;
+    size_t at = image_add(image, &piece, sizeof piece);
+    if (i == 0) first = at;
+  }
+  for (int i = 0; i < of->n_pieces; i++)
+    link_numbers(image,
+                 first + (size_t)i * sizeof(DnnPiece) + offsetof(DnnPiece, at),
+                 of->pieces[i].at, of->pieces[i].n_runs);
+  return first;
+}
+
 static size_t add_collective(ProgramPrinter *printer, const Launch *launch) {
   Image *image = printer->image;
   DnnCollective collective;
@@ -70,9 +90,14 @@ static size_t add_collective(ProgramPrinter *printer, const Launch *launch) {
   collective.peer = launch->collective.peer;
   collective.n_parts = launch->collective.n_parts;
   collective.edge = launch->collective.edge;
+  collective.n_ids = launch->collective.n_ids;
+  collective.n_pieces = launch->collective.n_pieces;
+  size_t pieces = add_pieces(image, &launch->collective);
   size_t at = image_add(image, &collective, sizeof collective);
   link_numbers(image, at + offsetof(DnnCollective, counts), launch->counts.data,
                launch->counts.n);
+  if (launch->collective.pieces)
+    image_link(image, at + offsetof(DnnCollective, pieces), pieces);
   if (launch->collective.group)
     image_link(image, at + offsetof(DnnCollective, group),
                printer->groups_at + (size_t)program_group_row(

@@ -19,16 +19,25 @@ int program_group_row(const ProgramPrinter *printer, const DnnGroup *group) {
   return row;
 }
 
+/* Messages between each of some ranks and the rank that is so much higher. */
+static void add_pairs(ProgramPrinter *printer, bool is_send, int first, int n,
+                      int peer) {
+  DnnPairs pairs = {.first = is_send ? first : first + peer,
+                    .ranks = n,
+                    .peer = is_send ? peer : -peer};
+  for (int i = 0; i < printer->pairs.n; i++)
+    if (memcmp(&printer->pairs.data[i], &pairs, sizeof pairs) == 0) return;
+  vec_push(printer->image->arena, &printer->pairs, pairs);
+}
+
 /* Messages from the ranks of a program, or to them. */
 static void collect_pairs(ProgramPrinter *printer, const DnnCollective *what,
                           int first, int end) {
   bool is_send = what->kind == DNN_SEND;
-  DnnPairs pairs = {.first = is_send ? first : first + what->peer,
-                    .ranks = end - first,
-                    .peer = is_send ? what->peer : -what->peer};
-  for (int i = 0; i < printer->pairs.n; i++)
-    if (memcmp(&printer->pairs.data[i], &pairs, sizeof pairs) == 0) return;
-  vec_push(printer->image->arena, &printer->pairs, pairs);
+  for (int i = 0; i < what->n_pieces; i++)
+    add_pairs(printer, is_send, what->pieces[i].rank, 1, what->pieces[i].peer);
+  if (!what->pieces)
+    add_pairs(printer, is_send, first, end - first, what->peer);
 }
 
 /* `first` and `end`: the ranks that run it. */

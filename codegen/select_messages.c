@@ -21,7 +21,7 @@ MessageIds *message_ids(Arena *arena, const EntryPoint *entry) {
   ids->first = ARENA_ARRAY(arena, int, entry->edges.n);
   for (int e = 0; e < entry->edges.n; e++) {
     ids->first[e] = ids->n;
-    ids->n += entry->edges.data[e].n_slots;
+    ids->n += entry->edges.data[e].n_slots * entry->edges.data[e].n_ids;
   }
   return ids;
 }
@@ -82,17 +82,23 @@ static bool writes_bytes(const ProgramStage *stage, int id, Bytes bytes) {
   return false;
 }
 
-static void add_wait(MessageWaits *w, int e, int n_ids, LaunchList *out) {
+/* The ids of a message are moved by its slot. */
+static void add_id(Arena *arena, Launch *launch, int first, int64_t advance) {
+  vec_push(arena, &launch->numbers, first);
+  for (int r = 0; r < launch->n_loops; r++)
+    vec_push(arena, &launch->number_advances, r == REGISTER_slot ? advance : 0);
+}
+
+static void add_wait(MessageWaits *w, int e, int n_slots, LaunchList *out) {
+  int n_ids = w->entry->edges.data[e].n_ids;
   Launch *launch = ARENA_NEW(w->arena, Launch);
   *launch = (Launch){.op = DNN_OP_WAIT,
                      .phase = 4,
                      .kernel = -1,
                      .n_loops = w->segment->n_registers,
                      .path = w->entry->edges.data[e].path};
-  vec_push(w->arena, &launch->numbers, w->ids->first[e]);
-  for (int r = 0; r < launch->n_loops; r++)
-    vec_push(w->arena, &launch->number_advances,
-             r == REGISTER_slot && n_ids > 1);
+  add_id(w->arena, launch, w->ids->first[e], n_slots > 1 ? n_ids : 0);
+  if (n_ids > 1) add_id(w->arena, launch, n_ids, 0);
   vec_push(w->arena, out, launch);
   w->is_waited[e] = true;
 }
@@ -160,21 +166,38 @@ static Launch make_copy(Arena *arena, const EntryPoint *entry,
   return launch;
 }
 
+/* The pieces of all ranks of this side. */
+static void add_pieces(Arena *arena, const ProgramEdge *edge, bool is_send,
+                       Launch *launch) {
+  int n = edge->pieces.n;
+  DnnPiece *pieces = ARENA_ARRAY(arena, DnnPiece, n);
+  for (int i = 0; i < n; i++) {
+    const EdgePiece *piece = &edge->pieces.data[i];
+    int from = edge->from_rank + piece->from, to = edge->to_rank + piece->to;
+    pieces[i] = (DnnPiece){.rank = is_send ? from : to,
+                           .peer = is_send ? to - from : from - to,
+                           .n_runs = piece->n_runs,
+                           .run = piece->run,
+                           .at = is_send ? piece->from_at : piece->to_at};
+  }
+  launch->collective.n_pieces = n;
+  if (n > 0) launch->collective.pieces = pieces;
+}
+
 static Launch make_message(Arena *arena, const EntryPoint *entry,
                            const ProgramCall *call, const MessageIds *ids) {
   const ProgramEdge *edge = &entry->edges.data[call->edge];
   const ProgramStage *stage = &entry->stages.data[call->stage];
   bool is_send = call->kind == CALL_send;
   Launch launch = begin_message(edge, DNN_OP_COLLECTIVE);
-  add_buffer(arena, &launch, stage,
-             is_send ? output_of(stage->graph, edge->path)
-                     : input_of(stage->graph, edge->path));
-  int64_t elements = type_local_elements(edge->type, &stage->graph->mesh);
-  vec_push(arena, &launch.counts, elements);
-  vec_push(arena, &launch.numbers, ids->first[call->edge]);
-  for (int r = 0; r < launch.n_loops; r++)
-    vec_push(arena, &launch.number_advances,
-             r == REGISTER_slot && !is_send && edge->n_slots > 1);
+  Value value = is_send ? output_of(stage->graph, edge->path)
+                        : input_of(stage->graph, edge->path);
+  add_buffer(arena, &launch, stage, value);
+  const Type *type = graph_type(stage->graph, value);
+  vec_push(arena, &launch.counts,
+           type_local_elements(type, &stage->graph->mesh));
+  add_id(arena, &launch, ids->first[call->edge],
+         !is_send && edge->n_slots > 1 ? edge->n_ids : 0);
   launch.bytes_moved = (double)edge->bytes;
   launch.collective = (DnnCollective){.kind = is_send ? DNN_SEND : DNN_RECV,
                                       .dtype = (DnnDtype)edge->dtype,
@@ -182,7 +205,9 @@ static Launch make_message(Arena *arena, const EntryPoint *entry,
                                       .id = ids->first[call->edge],
                                       .peer = call->peer,
                                       .edge = call->edge,
+                                      .n_ids = edge->n_ids,
                                       .n_parts = 1};
+  add_pieces(arena, edge, is_send, &launch);
   return launch;
 }
 

@@ -171,6 +171,14 @@ Table program_add_persistent(ProgramPrinter *printer,
   return add_tensor_rows(printer->image, &rows);
 }
 
+/* The micro-batches, where the split of the batch begins with them. */
+static int32_t parts_of_data(const Mesh *mesh, const Type *type) {
+  AxisList split = type->rank > 0 ? type->dims[0].split : 0;
+  bool begins = axis_list_length(split) > 1 &&
+                mesh->axes[axis_list_at(split, 0)].is_sequential;
+  return begins ? mesh->axes[axis_list_at(split, 0)].size : 1;
+}
+
 static void add_value(ProgramPrinter *printer, TensorRows *rows,
                       const ProgramStage *stage, Role role, const char *path,
                       Value value, Init init) {
@@ -182,6 +190,9 @@ static void add_value(ProgramPrinter *printer, TensorRows *rows,
   tensor->bytes = assignment->bytes[at];
   tensor->init = (uint8_t)init.kind;
   tensor->init_a = init.a;
+  if (role == ROLE_data)
+    tensor->microbatches =
+        parts_of_data(&stage->graph->mesh, graph_type(stage->graph, value));
 }
 
 /* The inputs and outputs that no persistent buffer holds. */

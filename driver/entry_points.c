@@ -109,7 +109,9 @@ static const Plan *replicated_plan(const Compilation *c, EntryPointId id) {
   Plan *own = plan_shards_parameters(plan)
                   ? arena_copy(c->module->arena, plan, sizeof *plan)
                   : plan_create(c->module, plan->name);
-  memcpy(&own->stages, &plan->stages, sizeof own->stages);
+  memset(&own->stages, 0, sizeof own->stages);
+  for (int s = 0; s < plan->stages.n; s++)
+    vec_push(c->module->arena, &own->stages, plan->stages.data[s]);
   own->stage_of = plan->stage_of;
   plan_drop_time(own);
   own->batch_dim = plan->batch_dim;

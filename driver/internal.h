@@ -70,7 +70,8 @@ bool driver_run_stages(const Compilation *c, const PassRun *of, Graph *graph,
 
 /* An entry point of a plan of several stages: that of each class of ranks. */
 typedef struct StageEntries {
-  int n, n_ranks;        /* classes, and ranks of each */
+  int n;                 /* classes */
+  const int *n_ranks;    /* ranks of each */
   const int *first_rank; /* by class, ascending */
   EntryPoint *entries;   /* by class; not yet packed */
 } StageEntries;

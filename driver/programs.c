@@ -69,9 +69,9 @@ static ProgramParts parts_of(const Compilation *c, EntryPointId id,
   if (id == ENTRY_train)
     parts.schedule = plan_spelling(arena, c->plan->schedule).schedule;
   for (int s = 0; s < n; s++)
-    stages[s] =
-        (ProgramStage){.graph = graphs->graphs.data[s],
-                       .first_rank = c->plan->stages.data[s].first_rank};
+    stages[s] = (ProgramStage){.graph = graphs->graphs.data[s],
+                               .first_rank = c->plan->stages.data[s].first_rank,
+                               .n_ranks = c->plan->stages.data[s].n_ranks};
   for (int e = 0; e < graphs->cut.edges.n; e++) {
     const StageEdge *edge = &graphs->cut.edges.data[e];
     vec_push(arena, &parts.edges,
@@ -91,9 +91,12 @@ bool driver_stage_entries(const Compilation *c, EntryPointId id,
   ProgramParts parts = parts_of(c, id, graphs);
   int *class_of = ARENA_ARRAY(arena, int, parts.n_stages);
   out->entries = ARENA_ARRAY(arena, EntryPoint, parts.n_stages);
-  out->n_ranks = mesh_ranks(&parts.stages[0].graph->mesh);
+  int *n_ranks = ARENA_ARRAY(arena, int, parts.n_stages);
   out->n = program_classes(arena, parts.stages, parts.n_stages, class_of,
                            &out->first_rank);
+  for (int s = 0; s < parts.n_stages; s++)
+    n_ranks[class_of[s]] = parts.stages[s].n_ranks;
+  out->n_ranks = n_ranks;
   return program_timeline(arena, &parts, out->entries);
 }
 
@@ -108,7 +111,7 @@ static bool add_stage_graphs(Compilation *c, EntryPointId id,
   for (int i = c->classes.n; i < made.n; i++)
     vec_push(arena, &c->classes,
              (ProgramClass){.first_rank = made.first_rank[i],
-                            .n_ranks = made.n_ranks});
+                            .n_ranks = made.n_ranks[i]});
   for (int i = 0; i < c->classes.n; i++) {
     RankProgram *program = &c->classes.data[i].program;
     program->entry_points[program->n_entry_points++] = made.entries[i];

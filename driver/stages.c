@@ -27,11 +27,14 @@ static StageCut cut_joint(const Compilation *c, const PassRun *run,
 /* Runs the passes over the graphs of all stages, as far as there are no
  * mistakes. */
 static void run_stages(const Compilation *c, const PassRun *run,
-                       StageGraphs *out) {
+                       bool drops_time, StageGraphs *out) {
   Arena *arena = c->module->arena;
   out->graphs.n = 0;
   for (int s = 0; s < out->cut.graphs.n && !has_mistakes(c); s++) {
     PassRun own = *run;
+    Plan *plan = plan_of_stage(c->module, run->plan, s);
+    if (drops_time) plan_drop_time(plan);
+    own.plan = plan;
     own.name = arena_printf(arena, "%s.stage%d", run->name, s);
     own.cut = &out->cut;
     Graph *graph = graph_copy(c->module, out->cut.graphs.data[s]);
@@ -64,15 +67,10 @@ bool driver_run_stages(const Compilation *c, const PassRun *of, Graph *graph,
     return true;
   }
   out->cut = cut_joint(c, &run, joint.graph);
-  Plan *plan = plan_of_stage(c->module, run.plan);
-  run.plan = plan;
   run.begin = cut_at;
   run.end = end;
-  run_stages(c, &run, out);
-  if (!has_mistakes(c) && disagree(out)) {
-    plan_drop_time(plan);
-    run_stages(c, &run, out);
-  }
+  run_stages(c, &run, false, out);
+  if (!has_mistakes(c) && disagree(out)) run_stages(c, &run, true, out);
   return !has_mistakes(c);
 }
 

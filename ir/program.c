@@ -116,7 +116,8 @@ int segment_calls(const ProgramStage *stage, const ProgramSegment *segment) {
 EntryPoint entry_point_of_list(Arena *arena, EntryPointId id,
                                const InstructionList *list) {
   EntryPoint entry = {.id = id, .name = entry_point_name(id)};
-  ProgramStage stage = {.graph = list->graph,
+  ProgramStage stage = {.n_ranks = mesh_ranks(&list->graph->mesh),
+                        .graph = list->graph,
                         .instructions = list,
                         .n_frames = 1,
                         .n_slots = 1,

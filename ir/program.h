@@ -28,6 +28,7 @@
 
 #include "ir/list/instructions.h"
 #include "ir/pipeline/pipeline.h"
+#include "ir/place/edge_pieces.h"
 #include "support/tables.h"
 
 /* ---- places in memory ---- */
@@ -111,6 +112,7 @@ typedef VEC(ProgramSegment) ProgramSegments;
 typedef struct ProgramStage {
   int number;         /* of the stages of the model */
   int first_rank;     /* rank 0 of the graph's mesh */
+  int n_ranks;        /* that run it, each rank of the mesh or one mesh each */
   const Graph *graph; /* after the last pass */
   const InstructionList *instructions;
   const BufferAssignment *assignment; /* NULL until it is packed */
@@ -141,7 +143,14 @@ typedef struct ProgramEdge {
   bool is_read_back; /* the backward pass of its micro-batch reads it */
   const Type *type;  /* of the input */
   DType dtype;
-  int64_t bytes; /* of one message of a rank */
+  int64_t bytes; /* of the messages of a rank, at most */
+  /* Rank i of one stage exchanges the message with rank i of the other one.
+   * Where their placements differ, it goes in these pieces, each of which is a
+   * message of its own; the call of a rank exchanges its pieces by the number
+   * of the other rank. */
+  EdgePieces pieces;
+  int n_ids;              /* the most pieces of a rank, or 1 */
+  int from_rank, to_rank; /* first ranks of both stages */
   /* Micro-batches of it that the reading rank has at a time.  If there are
    * several it lies in slots of the reading stage. */
   int n_slots;

@@ -20,8 +20,7 @@ static void print_segment_name(Text *out, TokenKind kind, int part) {
 
 static void print_stage(Text *out, const ProgramStage *stage) {
   text_printf(out, "  stage %d on %d..%d, frames %d, slots %d\n", stage->number,
-              stage->first_rank,
-              stage->first_rank + mesh_ranks(&stage->graph->mesh) - 1,
+              stage->first_rank, stage->first_rank + stage->n_ranks - 1,
               stage->n_frames, stage->n_slots);
   for (int s = 0; s < stage->segments.n; s++) {
     const ProgramSegment *segment = &stage->segments.data[s];
@@ -41,6 +40,12 @@ static void print_edge(Text *out, const ProgramEdge *edge, int number) {
   text_printf(out, " of %d, %lld bytes", edge->to, (long long)edge->bytes);
   if (edge->n_slots > 1) text_printf(out, ", %d slots", edge->n_slots);
   text_add(out, "\n");
+  for (int i = 0; i < edge->pieces.n; i++) {
+    const EdgePiece *piece = &edge->pieces.data[i];
+    text_printf(out, "    rank %d to %d: %lld elements\n",
+                edge->from_rank + piece->from, edge->to_rank + piece->to,
+                (long long)edge_piece_elements(piece));
+  }
 }
 
 static void print_registers(Text *out, const ProgramCall *call) {

@@ -114,6 +114,27 @@ static void fill_step_edge(ProgramEdge *edge, const ProgramSegment *writer,
   edge->to_part = edge->level;
 }
 
+/* The most bytes that a rank has of a value. */
+static int64_t local_bytes(const EdgeSide *side) {
+  return type_local_elements(side->type, side->mesh) *
+         dtype_size_bytes(side->type->dtype);
+}
+
+static void find_pieces(Timing *t, ProgramEdge *edge, const Type *sent) {
+  const ProgramStage *from = &t->stages[edge->from], *to = &t->stages[edge->to];
+  EdgeSide sender = {sent, &from->graph->mesh, from->n_ranks},
+           receiver = {edge->type, &to->graph->mesh, to->n_ranks};
+  int64_t bytes = local_bytes(&sender);
+  edge->n_ids = 1;
+  edge->from_rank = from->first_rank;
+  edge->to_rank = to->first_rank;
+  edge->bytes = local_bytes(&receiver);
+  if (edge_sides_equal(&sender, &receiver)) return;
+  edge->pieces = edge_pieces(t->arena, &sender, &receiver);
+  edge->n_ids = edge_pieces_most(t->arena, &edge->pieces);
+  if (bytes > edge->bytes) edge->bytes = bytes;
+}
+
 static void fill_edge(Timing *t, int e) {
   ProgramEdge *edge = &t->edges.data[e];
   const ProgramStage *from = &t->stages[edge->from], *to = &t->stages[edge->to];
@@ -123,8 +144,7 @@ static void fill_edge(Timing *t, int e) {
   unsigned readers = find_readers(t->arena, to, received);
   edge->type = graph_type(to->graph, received);
   edge->dtype = edge->type->dtype;
-  edge->bytes = type_local_elements(edge->type, &to->graph->mesh) *
-                dtype_size_bytes(edge->dtype);
+  find_pieces(t, edge, graph_type(from->graph, sent));
   edge->n_slots = 1;
   if (edge->is_of_step) {
     fill_step_edge(edge, writer, readers);
@@ -535,9 +555,8 @@ static void report(Timing *t, const RendezvousResult *result) {
 }
 
 static bool prove(Timing *t, const Uses *uses) {
-  int n_ranks = mesh_ranks(&t->stages[0].graph->mesh);
   const RendezvousProgram *program =
-      pipeline_rendezvous(t->arena, t->pipeline, n_ranks);
+      pipeline_rendezvous(t->arena, t->pipeline, 1);
   RendezvousClass *classes =
       arena_copy(t->arena, program->classes,
                  (size_t)t->n_classes * sizeof *program->classes);

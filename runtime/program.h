@@ -21,7 +21,7 @@
 
 #include "runtime/program_settings.h"
 
-#define DNN_ABI           17
+#define DNN_ABI           18
 #define DNN_MAX_DIGITS    4
 #define DNN_CHECK_NUMBERS 5 /* in a row of DnnInstr.checks */
 /* Registers of a call: REGISTER_ of ir/program.h. */
@@ -31,28 +31,6 @@
 #define DNN_N_REGISTERS         3
 /* Around an instruction: the registers of its segment, then loops. */
 #define DNN_MAX_LOOPS (DNN_N_REGISTERS + 8)
-
-typedef enum DnnRole {
-  DNN_PARAM, /* trained; in checkpoints under its path */
-  DNN_STATE, /* read and assigned, not trained; saved as parameters are */
-  DNN_OPTIMIZER_STATE, /* state of the optimizer: "adamw.m/PATH"; not loaded by
-                          --load */
-  DNN_EMA,             /* "ema/PATH" */
-  DNN_DECODE_CACHE,    /* cache of sampling; in no checkpoint */
-  DNN_DATA,   /* a field of a data block, filled before each execution */
-  DNN_STEP,   /* i32 scalar: t, counted from 1 */
-  DNN_SEED,   /* i64 scalar */
-  DNN_LOSS,   /* f32 scalar, mean over the batch, equal on all ranks */
-  DNN_NORM,   /* f32 scalar: global gradient norm before clipping */
-  DNN_RATE,   /* f32 scalar: learning rate of this step */
-  DNN_METRIC, /* sum that a metric adds up over the batches of an evaluation */
-  DNN_RESULT, /* result of the net, which sampling reads */
-  DNN_LOSS_SCALE, /* loss scale */
-  DNN_EPOCH,      /* i64 scalar: steps in an epoch */
-  DNN_BATCH_ROWS, /* input of an entry point with another batch: part of the
-                     STATE of that path, or its initial value; filled before
-                     each execution */
-} DnnRole;
 
 /* A digit of the number of a rank in its mesh: (number / stride) % size. */
 typedef struct DnnDigit {
@@ -83,6 +61,9 @@ typedef struct DnnTensor {
   /* The ranks that hold it are [first, first + ranks): replicas, or shards of
    * a split, each of them at least once.  0 ranks means all. */
   int32_t first, ranks;
+  /* DATA: where it is above 1, the batch has so many equal parts, and a rank
+   * its shard of each, one after the other. */
+  int32_t microbatches;
   /* Place of the local shard in the arena; the offset is -1 where the program
    * has none. */
   int64_t offset, bytes;
@@ -118,8 +99,9 @@ typedef enum DnnOpcode {
   DNN_OP_COPY,       /* buffers: from to; numbers: bytes */
   DNN_OP_ZERO,       /* buffers: to; numbers: bytes */
   DNN_OP_COLLECTIVE, /* detail: DnnCollective; starts it, does not wait */
-  DNN_OP_WAIT,       /* numbers: id of the collective that must have ended; one
-                        that was not started since is no wait */
+  DNN_OP_WAIT,       /* numbers: id of the collective that must have ended, and
+                        how many follow it if there are several; one that was
+                        not started since is no wait */
   DNN_OP_LOOP,       /* numbers: how many instructions that follow, how often:
                         at iteration t their buffers lie t times their
                         `advances` further; what is started inside is waited
@@ -198,6 +180,15 @@ typedef enum DnnQueue {
   DNN_N_QUEUES
 } DnnQueue;
 
+/* The part of a message between stages of different placements that one rank
+ * sends to another one, or receives from it: runs of elements of its buffer. */
+typedef struct DnnPiece {
+  int32_t rank, peer; /* of this rank; the other one minus it */
+  int32_t n_runs;
+  int64_t run;       /* elements of each run */
+  const int64_t *at; /* [n_runs]: the first element */
+} DnnPiece;
+
 /* A bucket: several parts of memory that travel as one message, in this
  * order.  The instruction has a buffer for each part, in place, or the buffers
  * of all sources and then those of all destinations. */
@@ -213,6 +204,11 @@ typedef struct DnnCollective {
                    the rank of the other minus our own */
   int32_t n_parts;
   int32_t edge; /* SEND, RECV: a number that both ranks give a message */
+  /* SEND, RECV: where there are pieces, each one of a rank is a message with an
+   * id of its own, from `id` on; the n_ids after it are those of this
+   * collective. */
+  int32_t n_ids, n_pieces;
+  const DnnPiece *pieces; /* of all ranks; NULL: one message of all parts */
   /* A row of DnnProgram.groups; of SEND and RECV NULL. */
   const DnnGroup *group;
   const int64_t *counts; /* elements of each part */

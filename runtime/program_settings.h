@@ -1,7 +1,7 @@
 /*
- * program_settings.h -- declares what a program says beside its graphs: its
- * data, metrics and settings.  It is the first part of program.h, through which
- * everybody includes it.
+ * program_settings.h -- declares what a program says beside its graphs: the
+ * roles of its tensors, its data, metrics and settings.  It is the first part
+ * of program.h, through which everybody includes it.
  *
  * In the copy of program.h that a bundle has, the members of
  * support/model_facts.def stand in place of its rows.
@@ -15,6 +15,28 @@
 
 /* Values of dtype.def, in its order. */
 typedef uint8_t DnnDtype;
+
+typedef enum DnnRole {
+  DNN_PARAM, /* trained; in checkpoints under its path */
+  DNN_STATE, /* read and assigned, not trained; saved as parameters are */
+  DNN_OPTIMIZER_STATE, /* state of the optimizer: "adamw.m/PATH"; not loaded by
+                          --load */
+  DNN_EMA,             /* "ema/PATH" */
+  DNN_DECODE_CACHE,    /* cache of sampling; in no checkpoint */
+  DNN_DATA,   /* a field of a data block, filled before each execution */
+  DNN_STEP,   /* i32 scalar: t, counted from 1 */
+  DNN_SEED,   /* i64 scalar */
+  DNN_LOSS,   /* f32 scalar, mean over the batch, equal on all ranks */
+  DNN_NORM,   /* f32 scalar: global gradient norm before clipping */
+  DNN_RATE,   /* f32 scalar: learning rate of this step */
+  DNN_METRIC, /* sum that a metric adds up over the batches of an evaluation */
+  DNN_RESULT, /* result of the net, which sampling reads */
+  DNN_LOSS_SCALE, /* loss scale */
+  DNN_EPOCH,      /* i64 scalar: steps in an epoch */
+  DNN_BATCH_ROWS, /* input of an entry point with another batch: part of the
+                     STATE of that path, or its initial value; filled before
+                     each execution */
+} DnnRole;
 
 #define DNN_MEMBER_TEXT(name)         const char *name;
 #define DNN_MEMBER_WORDS(name)        const char *const *name;

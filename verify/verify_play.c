@@ -354,10 +354,11 @@ void verify_note_size(VerifyRun *v) {
  * theirs, so only playing them tells (memory_limit). */
 static bool fits_player(VerifyRun *v, const StepList *steps) {
   size_t cell_bytes = numbers_size_bytes(&v->numbers, DT_f32), cells = 0;
-  int ranks = v->steps->n_ranks;
-  int copies = ranks < LIKELY_CLASSES ? ranks : LIKELY_CLASSES;
-  for (int c = 0; c < v->steps->n_classes; c++)
+  for (int c = 0; c < v->steps->n_classes; c++) {
+    int ranks = v->steps->n_ranks[c];
+    int copies = ranks < LIKELY_CLASSES ? ranks : LIKELY_CLASSES;
     cells += (size_t)steps->arena_bytes[c] * (size_t)copies;
+  }
   if (cells <= VERIFY_MOST_BYTES / cell_bytes) return true;
   verify_note_size(v);
   return false;
@@ -373,7 +374,7 @@ static Player **make_players(VerifyRun *v, const StepList *steps,
   for (int c = 0; c < n; c++) {
     PlayOptions options = {.numbers = &v->numbers,
                            .first_rank = v->steps->first_rank[c],
-                           .ranks = v->steps->n_ranks,
+                           .ranks = v->steps->n_ranks[c],
                            .arena_bytes = steps->arena_bytes[c],
                            .seed = v->numbers.seed + 1 + (uint64_t)c,
                            .messages = v->messages ? &v->messages[c] : NULL};

@@ -263,10 +263,11 @@ static bool make_entries(const StepCompiler *s, VerifyStep *step,
   static const int first_rank;
   EntryPoint entry = entry_point_of_list(
       s->arena, step->id, driver_instructions(&c, step->played.graphs.data[0]));
-  *out = (StageEntries){.n = 1,
-                        .n_ranks = c.ranks,
-                        .first_rank = &first_rank,
-                        .entries = arena_copy(s->arena, &entry, sizeof entry)};
+  *out =
+      (StageEntries){.n = 1,
+                     .n_ranks = arena_copy(s->arena, &c.ranks, sizeof c.ranks),
+                     .first_rank = &first_rank,
+                     .entries = arena_copy(s->arena, &entry, sizeof entry)};
   return true;
 }
 

@@ -48,8 +48,8 @@ typedef struct VerifySteps {
    * tables are checked, and how many are played; else empty and 0. */
   StepList whole;
   int n_microbatches;
-  int n_classes, n_ranks; /* classes of ranks, and ranks of each */
-  const int *first_rank;  /* by class */
+  int n_classes;                   /* classes of ranks */
+  const int *n_ranks, *first_rank; /* by class */
   /* New sizes of all graphs; NULL means that they keep theirs. */
   const Resizing *resizing;
   bool has_single_elements; /* many shards of a dim have one element each */

@@ -41,6 +41,7 @@ count_ranks() {
     m && $2 == "=" { n *= $3 }
     !m && $1 == "stage" && match($0, / on .*[0-9]/) {
       ranks = substr($0, RSTART, RLENGTH)
+      sub(/ as .*/, "", ranks)
       sub(/.*[^0-9]/, "", ranks)
       if (ranks + 1 > n) n = ranks + 1 }
     END { print n }'

@@ -144,6 +144,7 @@ static Pins *read_pins(PlanReader *plans, Elab *e, const PlanSource *from) {
   pins->is_given =
       mesh || r.blocks.n > 0 || reader_annotations_ask(plans->walk);
   reader_read_mesh(&r, mesh);
+  reader_add_stage_axes(&r);
   if (diags_errors(e->diags) > 0) return NULL;
   if (pins->is_given || plans->walk->pinned.n > 0) read_lines(plans, &r, from);
   reader_check_pipe(&r);

@@ -46,6 +46,8 @@ void reader_read_setting(PinReader *r, const Pin *pin);
 
 /* ---- stages.c ---- */
 
+/* Adds the axes that lines `stage` alone name. */
+void reader_add_stage_axes(PinReader *r);
 /* Reads a line `stage` or `cut after`. */
 void reader_read_stage(PinReader *r, const Pin *pin);
 /* Reports an axis `pipe` where no line gives stages. */

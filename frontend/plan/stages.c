@@ -2,6 +2,7 @@
  * stages.c -- reads the lines `stage` and `cut after` of a plan.
  *
  *     stage 0: wte, block[0..3] on 0..3     paths and ranks of a stage
+ *     stage 1: block[4..5] on 4..6 as (data = 3)    with a mesh of its own
  *     cut after block[3]                    a stage ends here
  *
  * ir/plan/plan_stages.c makes the stages of a plan of them.
@@ -66,14 +67,73 @@ static bool may_stand(PinReader *r, const PinStage *now) {
   return true;
 }
 
+/* ---- meshes of stages ---- */
+
+static bool is_axis(PinReader *r, const Arg *arg) {
+  if (!arg->name) {
+    diag(r->e->diags, DIAG_mesh_axis, arg->span);
+    return false;
+  }
+  if (!axis_is_pipe(arg->name)) return true;
+  diag(r->e->diags, DIAG_axis_pipe, arg->name_span);
+  return false;
+}
+
+/* Lines may name the axes of all meshes, so these are found first. */
+static void add_axes_of_stage(PinReader *r, const Pin *pin) {
+  for (int i = 0; i < pin->as.n; i++) {
+    const Arg *arg = &pin->as.items[i];
+    if (!arg->name || axis_is_pipe(arg->name) ||
+        pins_find_axis(r->pins, arg->name))
+      continue;
+    if (r->pins->axes.n == MAX_AXES - 1) {
+      diag(r->e->diags, DIAG_mesh_axes, arg->name_span, MAX_AXES - 1);
+      return;
+    }
+    vec_push(r->e->arena, &r->pins->axes,
+             (PinAxis){.name = arg->name,
+                       .is_of_stages = true,
+                       .span = arg->name_span});
+  }
+}
+
+void reader_add_stage_axes(PinReader *r) {
+  for (int b = 0; b < r->blocks.n; b++)
+    for (int i = 0; i < r->blocks.data[b]->n_pins; i++)
+      if (r->blocks.data[b]->pins[i].kind == PIN_stage)
+        add_axes_of_stage(r, &r->blocks.data[b]->pins[i]);
+}
+
+/* `as (data = 3, tensor = 2)`; axes of size 1 are left out. */
+static bool read_stage_mesh(PinReader *r, const Pin *pin, PinStage *out) {
+  Mesh *mesh = &out->stage.mesh;
+  out->has_mesh = pin->has_as;
+  out->mesh_span = pin->as_span;
+  for (int i = 0; i < pin->as.n; i++) {
+    const Arg *arg = &pin->as.items[i];
+    int64_t size;
+    if (!is_axis(r, arg) ||
+        !reader_read_int(r, arg->value, arg->name, 1, &size))
+      return false;
+    if (mesh_find(mesh, arg->name) >= 0) {
+      diag(r->e->diags, DIAG_axis_twice, arg->name_span, arg->name);
+      return false;
+    }
+    if (size > INT32_MAX / mesh_ranks(mesh)) {
+      diag(r->e->diags, DIAG_wrong_setting, arg->value->span, arg->name,
+           "small enough for the ranks to be counted", "so large");
+      return false;
+    }
+    if (size > 1)
+      mesh->axes[mesh->n_axes++] = (MeshAxis){arg->name, (int32_t)size, false};
+  }
+  return true;
+}
+
 void reader_read_stage(PinReader *r, const Pin *pin) {
   PinStage line = {.is_cut = pin->kind == PIN_cut, .number = pin->stage};
   line.stage.span = pin->span;
-  if (pin->as.n > 0) {
-    elab_not_supported(r->e, pin->span, "a stage with a mesh of its own");
-    return;
-  }
-  bool is_good = true;
+  bool is_good = read_stage_mesh(r, pin, &line);
   for (int i = 0; i < pin->exprs.n; i++) {
     StagePath path;
     bool is_path = read_stage_path(r, pin->exprs.data[i], &path);

@@ -224,7 +224,9 @@ typedef struct Pin {
   int64_t stage;
   Name name;
   Expr *value; /* value of `set`; `on` of stage and place */
+  bool has_as;
   ArgList as;
+  Span as_span;
 } Pin;
 
 typedef enum ItemKind {

@@ -102,7 +102,7 @@ static void syntax_error(const Span *span, Parser *parser,
 %type <expr> comparison value init on
 %type <exprs> exprs exprs_opt
 %type <arg> arg
-%type <args> args args_opt as
+%type <args> args args_opt
 %type <sub> sub
 %type <subs> subs
 %type <type> type
@@ -123,7 +123,7 @@ static void syntax_error(const Span *span, Parser *parser,
 %type <settings> settings
 %type <place> place
 %type <places> places
-%type <pin> pin pin_word
+%type <pin> pin pin_word as
 %type <pins> pins
 %type <item> item
 %type <number> comparator adder multiplier
@@ -410,7 +410,7 @@ pin:
 | STAGE INT ':' exprs on as
     { $$ = (Pin){.kind = PIN_stage, .stage = $2.integer,
                  .exprs = ITEMS(ExprList, $4), .value = $5,
-                 .as = ITEMS(ArgList, $6)}; }
+                 .has_as = $6.has_as, .as = $6.as, .as_span = $6.as_span}; }
 | CUT AFTER exprs
     { $$ = (Pin){.kind = PIN_cut, .exprs = ITEMS(ExprList, $3)}; }
 | pin_word exprs { $$ = $1; $$.exprs = ITEMS(ExprList, $2); }
@@ -436,8 +436,9 @@ on:
 ;
 
 as:
-  %empty { $$ = (ArgVec){0}; }
-| AS '(' args_opt ')' { $$ = $3; }
+  %empty { $$ = (Pin){0}; }
+| AS '(' args_opt ')'
+    { $$ = (Pin){.has_as = true, .as = ITEMS(ArgList, $3), .as_span = @$}; }
 ;
 
 places:

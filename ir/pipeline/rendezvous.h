@@ -17,6 +17,12 @@
  * class once.  Rank i of a class then exchanges a message with rank i of the
  * other class: the graph of all ranks covers that of the classes, so the one
  * has a cycle if and only if the other has.
+ *
+ * Between classes of different placements a message is several pieces, each of
+ * one pair of ranks, and both sides make those of a call in the order of sender
+ * and receiver.  Without a cycle the messages have an order in which all
+ * classes can make them; in that order, and in each message by sender and
+ * receiver, all pieces can be made, too.
  */
 #ifndef IR_PIPELINE_RENDEZVOUS_H
 #define IR_PIPELINE_RENDEZVOUS_H

@@ -14,7 +14,8 @@
 
 typedef struct PinAxis {
   Name name;
-  int64_t size; /* 0 means auto */
+  int64_t size;      /* 0 means auto */
+  bool is_of_stages; /* meshes of stages alone have it, so it has no size */
   Span span;
 } PinAxis;
 
@@ -55,6 +56,8 @@ typedef struct PinStage {
   PlanStage stage; /* `stage`: has its ranks if the line names them, else 0 */
   bool is_cut;
   int64_t number; /* of `stage` */
+  bool has_mesh;  /* `as`: the mesh of the stage is written */
+  Span mesh_span;
 } PinStage;
 
 typedef struct Pins {
@@ -116,8 +119,23 @@ typedef struct RankGroups {
 bool axis_is_pipe(Name axis);
 /* Counts the groups; false after a message. */
 bool pins_count_groups(Module *module, const Pins *pins, RankGroups *out);
-/* Gives the plan its stages, whose mesh is known; false after a message. */
-bool plan_close_stages(Module *module, const Pins *pins, Plan *plan);
+/* Returns whether stages have meshes of their own. */
+bool pins_have_stage_meshes(const Pins *pins);
+/* Gives the plan its stages, whose mesh is known, or the meshes of the lines;
+ * false after a message. */
+bool plan_close_stages(Module *module, const Pins *pins, const Mesh *of_lines,
+                       Plan *plan);
+
+/* ---- stage_meshes.c ---- */
+
+/* Finds the mesh of each line `stage`, and one that has the axes of all of
+ * them, each of its greatest size; false after a message. */
+bool pins_close_stage_meshes(Module *module, const Pins *pins, Mesh *out,
+                             Mesh *out_of_lines);
+/* Finds the sizes of the axes of the block, without `pipe`, on so many ranks:
+ * `auto` is what the others leave.  Axes of size 1 are left out. */
+bool pins_close_axes(Module *module, const Pins *pins, int64_t ranks,
+                     Mesh *out);
 
 /* ---- plan_schedule.c ---- */
 

@@ -46,6 +46,8 @@ void plan_set_microbatches(Module *module, Plan *plan, int64_t microbatches) {
     name = name_format(module->names, "%s~", name);
   plan->microbatches = microbatches;
   add_axis(&plan->mesh, name, microbatches, true);
+  for (int s = 0; s < plan->stages.n; s++)
+    add_axis(&plan->stages.data[s].mesh, name, microbatches, true);
 }
 
 /* A rank holds a run of samples, which the sequential axis divides into
@@ -215,16 +217,80 @@ static void drop_sequential_axes(Mesh *mesh) {
   mesh->n_axes = n;
 }
 
-Plan *plan_of_stage(Module *module, const Plan *plan) {
+/* ---- the plan of a stage ---- */
+
+static int axes_on(const Mesh *mesh, Name *axes, int n) {
+  int kept = 0;
+  for (int i = 0; i < n; i++)
+    if (mesh_find(mesh, axes[i]) >= 0) axes[kept++] = axes[i];
+  return kept;
+}
+
+PlanShard plan_shard_on(const Mesh *mesh, const PlanShard *shard) {
+  PlanShard own = *shard;
+  own.n_axes = axes_on(mesh, own.axes, own.n_axes);
+  return own;
+}
+
+PlanPin plan_pin_on(Arena *arena, const Mesh *mesh, const PlanPin *pin) {
+  PlanPin own = *pin;
+  PlanShard *shards = ARENA_ARRAY(arena, PlanShard, pin->n_shards + 1);
+  for (int i = 0; i < pin->n_shards; i++)
+    shards[i] = plan_shard_on(mesh, &pin->shards[i]);
+  own.shards = shards;
+  own.n_partial = axes_on(mesh, own.partial, own.n_partial);
+  return own;
+}
+
+/* Lines of the new plan take the places of those of the old one. */
+static Map *reached_on(Arena *arena, const Plan *plan, const Plan *own) {
+  Map *reached = map_create(arena);
+  for (int i = 0; plan->reached && i < map_size(plan->reached); i++) {
+    const PlanReached *old = map_value_at(plan->reached, i);
+    PlanReached *now = arena_copy(arena, old, sizeof *old);
+    for (int d = 0; d < now->n; d++)
+      if (now->lines[d])
+        now->lines[d] = own->shards.data + (old->lines[d] - plan->shards.data);
+    map_put(reached, map_key_at(plan->reached, i), now);
+  }
+  return reached;
+}
+
+static void use_mesh(Arena *arena, const Plan *plan, Plan *own,
+                     const Mesh *mesh) {
+  bool names_axes = plan->zero_over.n_axes > 0;
+  own->mesh = *mesh;
+  own->has_meshes = false;
+  own->divides_microbatches = true;
+  own->zero_over = plan_shard_on(mesh, &plan->zero_over);
+  if (names_axes && own->zero_over.n_axes == 0) own->zero = 0;
+  memset(&own->shards, 0, sizeof own->shards);
+  memset(&own->pins, 0, sizeof own->pins);
+  for (int i = 0; i < plan->shards.n; i++)
+    vec_push(arena, &own->shards, plan_shard_on(mesh, &plan->shards.data[i]));
+  for (int i = 0; i < plan->pins.n; i++)
+    vec_push(arena, &own->pins,
+             plan->pins.data[i].says == SAYS_placement
+                 ? plan_pin_on(arena, mesh, &plan->pins.data[i])
+                 : plan->pins.data[i]);
+  own->reached = reached_on(arena, plan, own);
+  plan_index(arena, own);
+}
+
+Plan *plan_of_stage(Module *module, const Plan *plan, int stage) {
   Plan *own = arena_copy(module->arena, plan, sizeof *plan);
   memset(&own->stages, 0, sizeof own->stages);
   own->stage_of = NULL;
   own->has_cuts = own->has_ranks = false;
-  own->ranks = mesh_ranks(&plan->mesh);
+  if (plan->has_meshes)
+    use_mesh(module->arena, plan, own, &plan->stages.data[stage].mesh);
+  own->ranks = mesh_ranks(&own->mesh);
   return own;
 }
 
 void plan_drop_time(Plan *plan) {
   drop_sequential_axes(&plan->mesh);
+  for (int s = 0; s < plan->stages.n; s++)
+    drop_sequential_axes(&plan->stages.data[s].mesh);
   plan->microbatches = 1;
 }

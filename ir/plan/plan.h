@@ -76,20 +76,28 @@ typedef struct StagePath {
   Span span;
 } StagePath;
 
-/* A stage of a pipeline.  All stages have equal meshes. */
+/* A stage of a pipeline. */
 typedef struct PlanStage {
   int first_rank, n_ranks;
+  Mesh mesh;            /* where stages have meshes of their own */
   VEC(StagePath) paths; /* those of its line; of a cut: after which it ends */
   Span span;
 } PlanStage;
 
 typedef struct Plan {
   Name name;
-  Mesh mesh; /* of a stage: rank axes, then the sequential one if microbatches >
-                1 */
+  /* Mesh of a stage: rank axes, then the sequential one if microbatches > 1.
+   * Where stages have meshes of their own: the axes of all, each of its
+   * greatest size. */
+  Mesh mesh;
   VEC(PlanStage) stages; /* none: one on all ranks that has everything */
   bool has_cuts;         /* lines `cut after` give the stages */
   bool has_ranks;        /* lines `stage` name their ranks */
+  bool has_meshes;       /* stages have meshes of their own */
+  /* In the plan of such a stage ranks divide the samples of a micro-batch, not
+   * micro-batches the samples of a rank, so that a micro-batch has the same
+   * samples in all stages. */
+  bool divides_microbatches;
   Map *stage_of;         /* path -> number + 1; NULL: there are no stages */
   int ranks;             /* of all stages */
   int64_t microbatches;  /* 1: no sequential axis */
@@ -128,9 +136,10 @@ Plan *plan_data_parallel(Module *module, Name model, Name batch_dim, int ranks,
 /* Returns a plan of one rank and one micro-batch, with nothing pinned and the
  * default bucket. */
 Plan *plan_create(Module *module, Name model);
-/* Returns the plan of one of its stages: for the ranks of that stage alone. */
-Plan *plan_of_stage(Module *module, const Plan *plan);
-/* Returns the mesh of each stage. */
+/* Returns the plan of one of its stages: for the ranks of that stage alone.
+ * Lines lose the axes that the mesh of the stage does not have. */
+Plan *plan_of_stage(Module *module, const Plan *plan, int stage);
+/* Returns the mesh of each stage, or the axes of all of them. */
 const Mesh *plan_mesh(const Plan *plan);
 /* Adds an axis to the mesh of a stage.  Axes come outermost first; one of size
  * 1 is left out. */
@@ -147,6 +156,10 @@ const PlanShard *plan_batch_shard(const Plan *plan);
 /* Returns the axes of ZeRO: of its line, else of the batch.  Returns NULL if
  * there is no ZeRO. */
 const PlanShard *plan_zero_shard(const Plan *plan);
+/* Returns the shard without the axes that a mesh does not have. */
+PlanShard plan_shard_on(const Mesh *mesh, const PlanShard *shard);
+/* Does so for the shards of a placement. */
+PlanPin plan_pin_on(Arena *arena, const Mesh *mesh, const PlanPin *pin);
 /* The pin that places this value or key, or NULL. */
 const PlanPin *plan_find_placement(const Plan *plan, Name path);
 /* The pin about the gradient or the optimizer state of a parameter, or NULL. */

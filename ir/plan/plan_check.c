@@ -32,6 +32,7 @@ static bool check_microbatches(Module *module, const Pins *pins,
   const Mesh *mesh = plan_mesh(plan);
   const PlanShard *shard = plan_find_shard(plan, pins->batch_dim);
   int64_t n = plan->microbatches, samples = pins->batch;
+  if (plan->has_meshes) return true; /* `partition` divides those of a stage */
   for (int i = 0; shard && i < shard->n_axes; i++) {
     int size = mesh->axes[mesh_find(mesh, shard->axes[i])].size;
     if (samples % size != 0) return true; /* `partition` says so */

@@ -79,28 +79,42 @@ static bool count_ranks(Module *module, const PinAxis *axes, int n,
   return true;
 }
 
-/* The mesh with all sizes: `auto` is what the other axes leave of the ranks;
- * axes of size 1 are left out.  False after a message: no size follows, or the
- * number of ranks differs. */
-static bool close_mesh(Module *module, const Pins *pins, Mesh *out) {
+bool pins_close_axes(Module *module, const Pins *pins, int64_t ranks,
+                     Mesh *out) {
   PinAxis axes[MAX_AXES];
-  RankGroups groups;
   int64_t product;
   int n = 0;
-  if (!pins_count_groups(module, pins, &groups)) return false;
-  int64_t ranks = groups.ranks / groups.n; /* of a stage */
-  bool has_axes = pins->mesh_span.source || groups.ranks > 0;
   ASSERT(pins->axes.n <= MAX_AXES);
-  for (int i = 0; has_axes && i < pins->axes.n; i++)
-    if (pins->stages.n == 0 || !axis_is_pipe(pins->axes.data[i].name))
-      axes[n++] = pins->axes.data[i];
-  if (!has_axes && pins->data_span.source) {
-    diag(module->diags, DIAG_unknown_axis, pins->data_span, "data");
-    return false;
+  for (int i = 0; i < pins->axes.n; i++) {
+    const PinAxis *axis = &pins->axes.data[i];
+    bool is_pipe = pins->stages.n > 0 && axis_is_pipe(axis->name);
+    if (!is_pipe && !axis->is_of_stages) axes[n++] = *axis;
   }
   if (!close_auto(module, axes, n, known_ranks(axes, n), ranks) ||
       !count_ranks(module, axes, n, &product))
     return false;
+  *out = (Mesh){0};
+  for (int i = 0; i < n; i++)
+    if (axes[i].size > 1)
+      out->axes[out->n_axes++] =
+          (MeshAxis){axes[i].name, (int32_t)axes[i].size, false};
+  return true;
+}
+
+/* The mesh with all sizes.  False after a message: no size follows, or the
+ * number of ranks differs. */
+static bool close_mesh(Module *module, const Pins *pins, Mesh *out) {
+  RankGroups groups;
+  if (!pins_count_groups(module, pins, &groups)) return false;
+  int64_t ranks = groups.ranks / groups.n; /* of a stage */
+  bool has_axes = pins->mesh_span.source || groups.ranks > 0;
+  *out = (Mesh){0};
+  if (!has_axes && pins->data_span.source) {
+    diag(module->diags, DIAG_unknown_axis, pins->data_span, "data");
+    return false;
+  }
+  if (has_axes && !pins_close_axes(module, pins, ranks, out)) return false;
+  int64_t product = mesh_ranks(out);
   if (groups.size > 0 && product != groups.size) {
     diag(module->diags, DIAG_stage_ranks, pins->mesh_span, (long long)product,
          groups.size);
@@ -115,39 +129,10 @@ static bool close_mesh(Module *module, const Pins *pins, Mesh *out) {
       diag_help(d, "leave out --ranks, or change the mesh");
     return false;
   }
-  *out = (Mesh){0};
-  for (int i = 0; i < n; i++)
-    if (axes[i].size > 1)
-      out->axes[out->n_axes++] =
-          (MeshAxis){axes[i].name, (int32_t)axes[i].size, false};
   return true;
 }
 
 /* ---- pins ---- */
-
-static int close_axes(const Mesh *mesh, Name *axes, int n) {
-  int kept = 0;
-  for (int i = 0; i < n; i++)
-    if (mesh_find(mesh, axes[i]) >= 0) axes[kept++] = axes[i];
-  return kept;
-}
-
-static PlanShard close_shard(const Mesh *mesh, const PlanShard *shard) {
-  PlanShard closed = *shard;
-  closed.n_axes = close_axes(mesh, closed.axes, closed.n_axes);
-  return closed;
-}
-
-static PlanPin close_placement(Arena *arena, const Mesh *mesh,
-                               const PlanPin *pin) {
-  PlanPin closed = *pin;
-  PlanShard *shards = ARENA_ARRAY(arena, PlanShard, pin->n_shards + 1);
-  for (int i = 0; i < pin->n_shards; i++)
-    shards[i] = close_shard(mesh, &pin->shards[i]);
-  closed.shards = shards;
-  closed.n_partial = close_axes(mesh, closed.partial, closed.n_partial);
-  return closed;
-}
 
 /* Ranks have parameters in full, unless ZeRO gathers them. */
 static PlanPin close_saving(Arena *arena, const Plan *plan,
@@ -166,12 +151,12 @@ static PlanPin close_saving(Arena *arena, const Plan *plan,
 static void close_pins(Arena *arena, Plan *plan, const Pins *pins) {
   const Mesh *mesh = plan_mesh(plan);
   for (int i = 0; i < pins->shards.n; i++)
-    vec_push(arena, &plan->shards, close_shard(mesh, &pins->shards.data[i]));
+    vec_push(arena, &plan->shards, plan_shard_on(mesh, &pins->shards.data[i]));
   for (int i = 0; i < pins->of_paths.n; i++) {
     const PathPin *written = &pins->of_paths.data[i];
     vec_push(arena, &plan->pins,
              written->pin.says == SAYS_placement
-                 ? close_placement(arena, mesh, &written->pin)
+                 ? plan_pin_on(arena, mesh, &written->pin)
                  : close_saving(arena, plan, written));
   }
 }
@@ -180,7 +165,7 @@ static void close_pins(Arena *arena, Plan *plan, const Pins *pins) {
 
 /* 0 too where its axes have one rank, which holds all. */
 static int zero_level(const Pins *pins, const Mesh *mesh) {
-  PlanShard over = close_shard(mesh, &pins->zero_over);
+  PlanShard over = plan_shard_on(mesh, &pins->zero_over);
   bool names_axes = pins->zero_over.n_axes > 0;
   return names_axes && over.n_axes == 0 ? 0 : (int)pins->zero.value;
 }
@@ -189,7 +174,7 @@ static void close_settings(Plan *plan, const Pins *pins) {
   const Mesh *mesh = plan_mesh(plan);
   plan->microbatches = pins->microbatches.is_set ? pins->microbatches.value : 1;
   plan->zero = zero_level(pins, mesh);
-  plan->zero_over = close_shard(mesh, &pins->zero_over);
+  plan->zero_over = plan_shard_on(mesh, &pins->zero_over);
   if (pins->bucket_bytes.is_set) plan->bucket_bytes = pins->bucket_bytes.value;
   if (pins->prefetch_bytes.is_set)
     plan->prefetch_bytes = pins->prefetch_bytes.value;
@@ -282,14 +267,19 @@ static void reach_tensor(Arena *arena, Plan *plan, const PinTensor *tensor) {
 
 Plan *plan_close(Module *module, const Pins *pins) {
   Mesh mesh;
-  if (!close_mesh(module, pins, &mesh)) return NULL;
+  Mesh *of_lines = ARENA_ARRAY(module->arena, Mesh, pins->stages.n + 1);
+  bool has_meshes = pins_have_stage_meshes(pins);
+  if (!(has_meshes ? pins_close_stage_meshes(module, pins, &mesh, of_lines)
+                   : close_mesh(module, pins, &mesh)))
+    return NULL;
   Plan *plan = plan_create(module, pins->model);
   for (int a = 0; a < mesh.n_axes; a++)
     plan_add_axis(plan, mesh.axes[a].name, mesh.axes[a].size);
+  plan->has_meshes = has_meshes;
   close_settings(plan, pins);
   close_pins(module->arena, plan, pins);
   shard_batch(module, plan, pins->batch_dim);
-  if (!plan_close_stages(module, pins, plan)) return NULL;
+  if (!plan_close_stages(module, pins, of_lines, plan)) return NULL;
   plan->reached = map_create(module->arena);
   for (int i = 0; i < pins->tensors.n; i++)
     reach_tensor(module->arena, plan, &pins->tensors.data[i]);

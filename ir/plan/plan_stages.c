@@ -5,9 +5,9 @@
  *     mesh { pipe = 2 }
  *     plan { cut after ffn[1] }      =>  stage 0 on 0, stage 1 on 1
  *
- * All stages have equal meshes: that of the plan without the axis `pipe`.
- * Stages whose lines name no ranks are on groups of ranks, one after the other.
- * Several stages may be on the same ranks.
+ * The mesh of a stage is that of the plan without the axis `pipe`, or its own
+ * (stage_meshes.c).  Stages whose lines name no ranks are on groups of ranks,
+ * one after the other.  Several stages may be on the same ranks.
  */
 #include "ir/plan/pins.h"
 
@@ -40,25 +40,11 @@ static const PinStage **by_ranks(Arena *arena, const Pins *pins) {
   return lines;
 }
 
-static bool check_sizes(Module *module, const Pins *pins) {
-  const PinStage *first = &pins->stages.data[0];
-  for (int i = 1; i < pins->stages.n; i++) {
-    const PinStage *line = &pins->stages.data[i];
-    if (line->stage.n_ranks == first->stage.n_ranks) continue;
-    Diag *d = diag(module->diags, DIAG_not_supported, line->stage.span,
-                   "stages on different numbers of ranks");
-    diag_note(d, first->stage.span, "the other stage is here");
-    return false;
-  }
-  return true;
-}
-
 /* Two stages share all of their ranks or none, and each rank up to the last one
  * has a stage. */
 static int64_t count_groups(Module *module, const Pins *pins) {
   const PinStage **lines = by_ranks(module->arena, pins);
   int64_t groups = 0;
-  if (!check_sizes(module, pins)) return -1;
   for (int i = 0; i < pins->stages.n; i++) {
     const PlanStage *stage = &lines[i]->stage;
     const PlanStage *before = i > 0 ? &lines[i - 1]->stage : NULL;
@@ -348,7 +334,8 @@ static bool check_used(Module *module, const Graph *graph, const Plan *plan,
 
 /* ---- the stages ---- */
 
-static void add_stages(Arena *arena, const Pins *pins, Plan *plan) {
+static void add_stages(Arena *arena, const Pins *pins, const Mesh *of_lines,
+                       Plan *plan) {
   int n = pins->stages.n;
   plan->has_cuts = pins->stages.data[0].is_cut;
   for (int s = 0; s < n; s++) {
@@ -356,15 +343,18 @@ static void add_stages(Arena *arena, const Pins *pins, Plan *plan) {
     while (!plan->has_cuts && pins->stages.data[at].number != s)
       at = (at + 1) % n;
     vec_push(arena, &plan->stages, pins->stages.data[at].stage);
+    plan->stages.data[s].mesh = plan->has_meshes ? of_lines[at] : plan->mesh;
   }
   if (plan->has_cuts)
     vec_push(arena, &plan->stages,
-             (PlanStage){.span = pins->stages.data[n - 1].stage.span});
+             (PlanStage){.mesh = plan->mesh,
+                         .span = pins->stages.data[n - 1].stage.span});
 }
 
 static void place_stages(Arena *arena, Plan *plan) {
   int per = mesh_ranks(&plan->mesh);
   plan->has_ranks = plan->stages.data[0].n_ranks > 0;
+  if (plan->has_meshes) plan->ranks = 0;
   for (int s = 0; s < plan->stages.n; s++) {
     PlanStage *stage = &plan->stages.data[s];
     if (stage->n_ranks == 0) {
@@ -375,11 +365,12 @@ static void place_stages(Arena *arena, Plan *plan) {
   }
 }
 
-bool plan_close_stages(Module *module, const Pins *pins, Plan *plan) {
+bool plan_close_stages(Module *module, const Pins *pins, const Mesh *of_lines,
+                       Plan *plan) {
   if (pins->stages.n == 0) return true;
   const Graph *graph = plan_paths_graph(pins->paths);
   const uint16_t *labels;
-  add_stages(module->arena, pins, plan);
+  add_stages(module->arena, pins, of_lines, plan);
   place_stages(module->arena, plan);
   if (!plan->has_cuts && !check_once(module, plan)) return false;
   plan->stage_of = plan->has_cuts ? stages_by_cuts(module, graph, plan)

@@ -146,6 +146,24 @@ static bool has_own_zero_axes(const Plan *plan) {
   return zero->n_axes > 0 && !is_alike;
 }
 
+static bool mesh_equal(const Mesh *a, const Mesh *b) {
+  bool is_equal = a->n_axes == b->n_axes;
+  for (int i = 0; i < a->n_axes && is_equal; i++)
+    is_equal = a->axes[i].name == b->axes[i].name &&
+               a->axes[i].size == b->axes[i].size;
+  return is_equal;
+}
+
+static void print_own_mesh(Text *out, const Mesh *mesh) {
+  int n = 0;
+  text_add(out, " as (");
+  for (int i = 0; i < mesh->n_axes; i++)
+    if (!mesh->axes[i].is_sequential)
+      text_printf(out, "%s%s = %d", n++ ? ", " : "", mesh->axes[i].name,
+                  mesh->axes[i].size);
+  text_add(out, ")");
+}
+
 void plan_print_stage(Text *out, const Plan *plan, int s, const char *more,
                       bool has_ranks) {
   const PlanStage *stage = &plan->stages.data[s];
@@ -160,6 +178,8 @@ void plan_print_stage(Text *out, const Plan *plan, int s, const char *more,
   text_printf(out, " on %d", stage->first_rank);
   if (stage->n_ranks > 1)
     text_printf(out, "..%d", stage->first_rank + stage->n_ranks - 1);
+  if (plan->has_meshes && !mesh_equal(&stage->mesh, plan_mesh(plan)))
+    print_own_mesh(out, &stage->mesh);
 }
 
 static void print_stages(Text *out, const Plan *plan) {

@@ -60,11 +60,10 @@ static AxisList free_axes(const Partition *p, const PlanShard *const *pins,
 static AxisList add_microbatch_axes(const Partition *p, AxisList list,
                                     Name dim) {
   AxisSet sequential = mesh_sequential(p->mesh);
+  AxisList time = axis_list_of_set(sequential & (AxisSet)~axis_list_set(list));
   if (dim != p->plan->batch_dim) return list;
-  for (int a = 0; a < p->mesh->n_axes; a++)
-    if (sequential >> a & 1 && !(axis_list_set(list) >> a & 1))
-      list = axis_list_append(list, a);
-  return list;
+  return p->plan->divides_microbatches ? axis_list_join(time, list)
+                                       : axis_list_join(list, time);
 }
 
 /* The warning about padding, once for each line and size; none where it rounds

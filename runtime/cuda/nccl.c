@@ -449,9 +449,9 @@ static Status join_pairs(NcclState *state, Arena *arena,
 
 /* Ids may move with the registers of a call. */
 static int32_t greatest_id(const DnnEntryPoint *entry, const DnnInstr *instr) {
-  int64_t id = instr->n_numbers > 0
-                   ? instr->numbers[0]
-                   : ((const DnnCollective *)instr->detail)->id;
+  const DnnCollective *what = instr->detail;
+  int64_t id = instr->n_numbers > 0 ? instr->numbers[0] : what->id;
+  if (what->pieces) id += what->n_ids - 1;
   for (int k = 0;
        instr->number_advances && k < instr->n_loops && k < DNN_N_REGISTERS;
        k++) {

@@ -560,6 +560,17 @@ static Status read_sample(const Fill *fill, const Block *block,
   return STATUS_OK;
 }
 
+/* The place in the batch of row `i` of a rank, which has the rows from `begin`
+ * on, or as many out of the parts of the batch. */
+static int64_t sample_of_row(const DnnTensor *tensor, int64_t begin,
+                             int64_t rows, int64_t i) {
+  int64_t parts = tensor->microbatches;
+  if (parts <= 1) return begin + i;
+  int64_t of_part = rows / parts, shard = begin / rows;
+  return i / of_part * (tensor->size[0] / parts) + shard * of_part +
+         i % of_part;
+}
+
 /* This rank's shard of the samples. */
 static Status read_tensor(const Fill *fill, const DnnTensor *tensor,
                           unsigned char *to) {
@@ -580,7 +591,8 @@ static Status read_tensor(const Fill *fill, const DnnTensor *tensor,
   if (fill->n && begin + rows > fill->n)
     rows = begin < fill->n ? fill->n - begin : 0;
   for (int64_t i = 0; i < rows; i++) {
-    TRY(read_sample(fill, block, field, begin + i, items));
+    int64_t sample = sample_of_row(tensor, begin, rows, i);
+    TRY(read_sample(fill, block, field, sample, items));
     to = store_shard(tensor, rank, 1, data->row, to);
   }
   return STATUS_OK;

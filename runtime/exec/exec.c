@@ -15,11 +15,11 @@
 #include <string.h>
 
 /* The collective that an instruction starts, or one for each id that registers
- * give it. */
+ * give it, and for each piece of this rank. */
 typedef struct Starts {
-  int32_t first, n; /* ids */
-  DnnCollective *whats;
-  CommPart *parts; /* [n][n_parts]; in loops the iteration moves them */
+  int32_t first, n, n_pieces; /* ids */
+  DnnCollective *whats;       /* [n]; without parts: the rank has no piece */
+  CommPart **parts;           /* [n]; in loops the iteration moves them */
 } Starts;
 
 struct Exec {
@@ -62,26 +62,50 @@ static void find_ids(const DnnEntryPoint *entry, Starts **of_instrs) {
       if (!starts) continue;
       int32_t id = id_at(&entry->instrs[k], iterations);
       ASSERT(id >= starts->first);
-      if (id >= starts->first + starts->n) starts->n = id - starts->first + 1;
+      int32_t n = id - starts->first + starts->n_pieces;
+      if (n > starts->n) starts->n = n;
     }
   }
 }
 
-static void prepare_whats(Arena *arena, const DnnCollective *what,
+/* Piece `number` of a rank of a message, as a message of its own. */
+static DnnCollective piece_message(Arena *arena, const DnnCollective *what,
+                                   int rank, int number) {
+  DnnCollective own = *what;
+  own.n_parts = 0;
+  own.pieces = NULL;
+  for (int i = 0; i < what->n_pieces; i++) {
+    const DnnPiece *piece = &what->pieces[i];
+    if (piece->rank != rank || number-- != 0) continue;
+    int64_t *counts = ARENA_ARRAY(arena, int64_t, piece->n_runs);
+    for (int k = 0; k < piece->n_runs; k++) counts[k] = piece->run;
+    own.peer = piece->peer;
+    own.n_parts = piece->n_runs;
+    own.counts = counts;
+    own.pieces = piece;
+    break;
+  }
+  return own;
+}
+
+static void prepare_whats(Arena *arena, const DnnCollective *what, int rank,
                           Starts *starts) {
   starts->whats = ARENA_ARRAY(arena, DnnCollective, starts->n);
-  starts->parts = ARENA_ARRAY(arena, CommPart, starts->n * what->n_parts);
+  starts->parts = ARENA_ARRAY(arena, CommPart *, starts->n);
   for (int32_t k = 0; k < starts->n; k++) {
-    starts->whats[k] = *what;
-    starts->whats[k].id = starts->first + k;
-    for (int j = 0; j < what->n_parts; j++)
-      starts->parts[k * what->n_parts + j].count = what->counts[j];
+    DnnCollective *own = &starts->whats[k];
+    *own = what->pieces ? piece_message(arena, what, rank, k % starts->n_pieces)
+                        : *what;
+    own->id = starts->first + k;
+    starts->parts[k] = ARENA_ARRAY(arena, CommPart, own->n_parts);
+    for (int j = 0; j < own->n_parts; j++)
+      starts->parts[k][j].count = own->counts[j];
   }
 }
 
 /* Tables of a collective, made before any step. */
 static Starts **prepare_starts(Arena *arena, const DnnEntryPoint *entry,
-                               int32_t *n_ids) {
+                               int rank, int32_t *n_ids) {
   static const int64_t zeros[DNN_MAX_LOOPS];
   Starts **all = ARENA_ARRAY(arena, Starts *, entry->n_instrs);
   for (int32_t i = 0; i < entry->n_instrs; i++) {
@@ -92,12 +116,13 @@ static Starts **prepare_starts(Arena *arena, const DnnEntryPoint *entry,
            instr->n_buffers == 2 * what->n_parts);
     ASSERT(instr->n_buffers == what->n_parts || what->group->size > 1);
     all[i] = ARENA_NEW(arena, Starts);
-    *all[i] = (Starts){.first = id_at(instr, zeros), .n = 1};
+    int32_t n = what->pieces ? what->n_ids : 1;
+    *all[i] = (Starts){.first = id_at(instr, zeros), .n = n, .n_pieces = n};
   }
   find_ids(entry, all);
   for (int32_t i = 0; i < entry->n_instrs; i++) {
     if (!all[i]) continue;
-    prepare_whats(arena, entry->instrs[i].detail, all[i]);
+    prepare_whats(arena, entry->instrs[i].detail, rank, all[i]);
     if (all[i]->first + all[i]->n > *n_ids) *n_ids = all[i]->first + all[i]->n;
   }
   return all;
@@ -114,8 +139,8 @@ Exec *exec_create(Arena *arena, const DnnProgram *program, Device *device,
              .is_paced = program->is_paced,
              .starts = ARENA_ARRAY(arena, Starts **, program->n_entry_points)};
   for (int i = 0; i < program->n_entry_points; i++)
-    exec->starts[i] =
-        prepare_starts(arena, &program->entry_points[i], &exec->n_ids);
+    exec->starts[i] = prepare_starts(arena, &program->entry_points[i],
+                                     comm->rank, &exec->n_ids);
   exec->is_open = ARENA_ARRAY(arena, bool, exec->n_ids);
   return exec;
 }
@@ -156,19 +181,34 @@ static Status wait_for(Exec *exec, int32_t id) {
   return STATUS_OK;
 }
 
+/* The ids of all that an instruction starts, or waits for. */
+static Status wait_for_instr(Exec *exec, const DnnInstr *instr,
+                             const int64_t *iterations) {
+  const DnnCollective *what = instr->detail;
+  int32_t id = id_at(instr, iterations), n = 1;
+  if (instr->op == DNN_OP_WAIT && instr->n_numbers > 1)
+    n = (int32_t)instr->numbers[1];
+  if (instr->op == DNN_OP_COLLECTIVE && what->pieces) n = what->n_ids;
+  for (int32_t k = 0; k < n; k++) TRY(wait_for(exec, id + k));
+  return STATUS_OK;
+}
+
 /* One id is of one message at a time. */
-static Status start_collective(Exec *exec, const DnnEntryPoint *entry,
-                               int32_t i, const int64_t *iterations) {
-  const DnnInstr *instr = &entry->instrs[i];
-  const Starts *starts = exec->starts[entry - exec->program->entry_points][i];
-  int32_t id = id_at(instr, iterations), k = id - starts->first;
-  const DnnCollective *what = &starts->whats[k];
-  CommPart *parts = &starts->parts[k * what->n_parts];
-  if (is_alone(what)) return STATUS_OK;
-  TRY(wait_for(exec, id));
+static Status start_message(Exec *exec, const DnnInstr *instr,
+                            const Starts *starts, int32_t id,
+                            const int64_t *iterations) {
+  const DnnCollective *what = &starts->whats[id - starts->first];
+  CommPart *parts = starts->parts[id - starts->first];
   Device *device = exec->device;
   bool is_in_place = instr->n_buffers == what->n_parts;
+  TRY(wait_for(exec, id));
   for (int32_t j = 0; j < what->n_parts; j++) {
+    if (what->pieces) {
+      char *at = device->address(device, instr_buffer(instr, 0, iterations));
+      at += what->pieces->at[j] * dtype_bytes(what->dtype);
+      parts[j].from = parts[j].to = at;
+      continue;
+    }
     int32_t to = is_in_place ? j : j + what->n_parts;
     void *at = device->address(device, instr_buffer(instr, to, iterations));
     parts[j].from = device->address(device, instr_buffer(instr, j, iterations));
@@ -178,6 +218,20 @@ static Status start_collective(Exec *exec, const DnnEntryPoint *entry,
   }
   exec->is_open[id] = true;
   return exec->comm->start(exec->comm, what, parts);
+}
+
+/* The pieces of a rank start by the number of the other rank, in one order of
+ * all pieces: so no ranks wait for each other. */
+static Status start_collective(Exec *exec, const DnnEntryPoint *entry,
+                               int32_t i, const int64_t *iterations) {
+  const DnnInstr *instr = &entry->instrs[i];
+  const Starts *starts = exec->starts[entry - exec->program->entry_points][i];
+  int32_t id = id_at(instr, iterations);
+  if (is_alone(instr->detail)) return STATUS_OK;
+  for (int32_t k = 0; k < starts->n_pieces; k++)
+    if (starts->whats[id - starts->first + k].n_parts > 0)
+      TRY(start_message(exec, instr, starts, id + k, iterations));
+  return STATUS_OK;
 }
 
 /* ---- under the profiler ---- */
@@ -200,7 +254,7 @@ static Status run_collective_measured(Exec *exec, const DnnEntryPoint *entry,
   if (exec->program->n_pairs == 0) TRY(exec->comm->barrier(exec->comm));
   int64_t begin = clock_ns();
   TRY(start_collective(exec, entry, i, iterations));
-  TRY(wait_for(exec, id_at(instr, iterations)));
+  TRY(wait_for_instr(exec, instr, iterations));
   TRY(exec->device->wait(exec->device));
   profiler_add_transfer(exec->profiler, instr, clock_ns() - begin);
   return STATUS_OK;
@@ -246,7 +300,7 @@ static Status run_one(Exec *exec, const DnnEntryPoint *entry, int32_t i,
   const DnnInstr *instr = &entry->instrs[i];
   if (!is_called(exec, instr)) return STATUS_OK;
   switch ((DnnOpcode)instr->op) {
-  case DNN_OP_WAIT: return wait_for(exec, id_at(instr, iterations));
+  case DNN_OP_WAIT: return wait_for_instr(exec, instr, iterations);
   case DNN_OP_COLLECTIVE: return run_collective(exec, entry, i, iterations);
   case DNN_OP_LOOP: break;
   default: return launch_one(exec, instr, iterations);
@@ -344,7 +398,7 @@ Status exec_run(Exec *exec, const DnnEntryPoint *entry, int64_t step) {
 static Status wait_if_started(Exec *exec, const DnnInstr *instr,
                               const int64_t *iterations) {
   return instr->op == DNN_OP_COLLECTIVE
-             ? wait_for(exec, id_at(instr, iterations))
+             ? wait_for_instr(exec, instr, iterations)
              : STATUS_OK;
 }
 

@@ -51,13 +51,14 @@ static void print_graphs(PassContext *ctx, Graph *graph, Text *out) {
   if (!has_stages || diags_errors(ctx->module->diags) > 0) return;
   StageCut cut = stages_cut(ctx, graph);
   PassContext own = *ctx;
-  own.plan = plan_of_stage(ctx->module, ctx->plan);
   own.cut = &cut;
   options.begin = options.end;
   options.end = pass_end("remat");
-  for (int s = 0; s < cut.graphs.n; s++)
+  for (int s = 0; s < cut.graphs.n; s++) {
+    own.plan = plan_of_stage(ctx->module, ctx->plan, s);
     if (diags_errors(ctx->module->diags) == 0)
       graph_print(out, passes_run(&own, &options, cut.graphs.data[s]).graph);
+  }
 }
 
 /* Adds messages and plan; returns the graphs as text. */

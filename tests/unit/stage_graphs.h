@@ -190,8 +190,9 @@ static void make_stage_graph(StageChain *chain, int stage) {
   *source = (Source){.path = "test", .text = text, .n = strlen(text)};
   Graph *graph = graph_parse(chain->module, source);
   cr_assert(graph, "%s", text);
-  chain->stages[stage] =
-      (ProgramStage){.graph = graph, .first_rank = chain->first_rank[stage]};
+  chain->stages[stage] = (ProgramStage){.graph = graph,
+                                        .first_rank = chain->first_rank[stage],
+                                        .n_ranks = mesh_ranks(&graph->mesh)};
 }
 
 static void add_edge(StageChain *chain, int from, int to, const char *path,

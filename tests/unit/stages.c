@@ -443,11 +443,11 @@ static const char *placed_text(const Graph *graph, Value value) {
 /* Partitions the graphs of all stages; false after a mistake. */
 static bool partition_stages(Loaded *loaded, Graph **out) {
   PassContext ctx = loaded->ctx;
-  ctx.plan = plan_of_stage(ctx.module, loaded->ctx.plan);
   ctx.cut = &loaded->cut;
   for (int s = 0; s < loaded->cut.graphs.n; s++) {
     PassOptions options = {
         .level = 2, .verify = true, .begin = pass_phase(PASSES_partition)};
+    ctx.plan = plan_of_stage(ctx.module, loaded->ctx.plan, s);
     out[s] = passes_run(&ctx, &options, loaded->cut.graphs.data[s]).graph;
     if (diags_errors(ctx.module->diags) > 0) return false;
   }

@@ -31,6 +31,7 @@ typedef struct Message {
   /* The numbers: an array for each class of ranks. */
   int n_classes;
   const int *of_rank;
+  size_t rank_bytes; /* of each array */
   unsigned char *data;
 } Message;
 
@@ -101,6 +102,7 @@ static void read_message(PlayRun *run, Message *message) {
   const RankClasses *classes = view.shards->classes;
   message->is_read = true;
   message->n_classes = classes->n;
+  message->rank_bytes = bytes;
   message->of_rank = arena_copy(run->arena, classes->of_rank,
                                 (size_t)player->options.ranks * sizeof(int));
   message->data = arena_alloc(run->arena, bytes * (size_t)classes->n);
@@ -112,12 +114,33 @@ static void read_message(PlayRun *run, Message *message) {
   play_release(player, view);
 }
 
+/* Pieces stay inside of the values of both sides. */
+static bool pieces_fit(const PlayRun *run, const Message *message, int edge) {
+  const EdgePieces *pieces = &edge_at(run, edge)->pieces;
+  int64_t n_from = type_elements(type_of(&message->from)),
+          n_to = type_elements(type_of(&message->to));
+  for (int i = 0; i < pieces->n; i++) {
+    const EdgePiece *piece = &pieces->data[i];
+    if (piece->from >= message->from.player->options.ranks ||
+        piece->to >= message->to.player->options.ranks)
+      return false;
+    for (int r = 0; r < piece->n_runs; r++)
+      if (piece->from_at[r] + piece->run > n_from ||
+          piece->to_at[r] + piece->run > n_to)
+        return false;
+  }
+  return true;
+}
+
 static bool is_alike(const PlayRun *run, const Message *message, int edge) {
   const Type *from = type_of(&message->from), *to = type_of(&message->to);
   Player *player = message->to.player;
+  bool has_pieces = edge_at(run, edge)->pieces.n > 0;
   bool is_alike = from->dtype == to->dtype &&
-                  type_elements(from) == type_elements(to) &&
-                  message->from.player->options.ranks == player->options.ranks;
+                  (has_pieces ? pieces_fit(run, message, edge)
+                              : type_elements(from) == type_elements(to) &&
+                                    message->from.player->options.ranks ==
+                                        player->options.ranks);
   if (!is_alike && !player->message_fault) {
     go_to(&message->to);
     player->message_fault = arena_printf(
@@ -128,13 +151,44 @@ static bool is_alike(const PlayRun *run, const Message *message, int edge) {
   return is_alike;
 }
 
-static void move_message(PlayRun *run, int edge, Message *message) {
+/* Returns the numbers that a rank has sent. */
+static const unsigned char *sent_by(const Message *message, int rank) {
+  size_t bytes = message->rank_bytes;
+  return message->data + bytes * (size_t)message->of_rank[rank];
+}
+
+/* The ranks of the receiver have what pieces bring them, and else nothing. */
+static Shards *join_pieces(const PlayRun *run, const Message *message,
+                           int edge) {
   Player *to = message->to.player;
-  if (message->has_moved) return;
-  message->has_moved = true;
-  if (!is_alike(run, message, edge)) return;
-  read_message(run, message);
-  go_to(&message->to);
+  const EdgePieces *pieces = &edge_at(run, edge)->pieces;
+  const Type *type = type_of(&message->to);
+  int n_ranks = to->options.ranks;
+  Arena *scratch = arena_beside(run->arena);
+  uint64_t *keys = ARENA_ARRAY(scratch, uint64_t, n_ranks);
+  for (int rank = 0; rank < n_ranks; rank++) keys[rank] = (uint64_t)rank;
+  Shards *shards = shards_create(to, classes_of_keys(to, keys), type->dtype,
+                                 type_elements(type));
+  size_t item = shards->size_bytes;
+  play_poison(to, type->dtype, shards_of_class(shards, 0), shards->n);
+  for (int c = 1; c < n_ranks; c++)
+    memcpy(shards_of_class(shards, c), shards_of_class(shards, 0),
+           (size_t)shards->n * item);
+  for (int i = 0; i < pieces->n; i++) {
+    const EdgePiece *piece = &pieces->data[i];
+    int of_class = shards->classes->of_rank[piece->to];
+    for (int r = 0; r < piece->n_runs; r++)
+      memcpy((char *)shards_of_class(shards, of_class) +
+                 (size_t)piece->to_at[r] * item,
+             sent_by(message, piece->from) + (size_t)piece->from_at[r] * item,
+             (size_t)piece->run * item);
+  }
+  arena_destroy(scratch);
+  return shards_merged(to, shards);
+}
+
+static Shards *whole_shards(const PlayRun *run, const Message *message) {
+  Player *to = message->to.player;
   const Type *type = type_of(&message->to);
   Arena *scratch = arena_beside(run->arena);
   uint64_t *keys = ARENA_ARRAY(scratch, uint64_t, to->options.ranks);
@@ -142,15 +196,26 @@ static void move_message(PlayRun *run, int edge, Message *message) {
     keys[rank] = (uint64_t)message->of_rank[rank];
   const RankClasses *classes = classes_of_keys(to, keys);
   Shards *shards = shards_create(to, classes, type->dtype, type_elements(type));
-  size_t bytes = (size_t)shards->n * shards->size_bytes;
   for (int c = 0; c < classes->n; c++)
-    memcpy(shards_of_class(shards, c),
-           message->data + bytes * (size_t)message->of_rank[classes->first[c]],
-           bytes);
+    memcpy(shards_of_class(shards, c), sent_by(message, classes->first[c]),
+           (size_t)shards->n * shards->size_bytes);
+  arena_destroy(scratch);
+  return shards;
+}
+
+static void move_message(PlayRun *run, int edge, Message *message) {
+  Player *to = message->to.player;
+  if (message->has_moved) return;
+  message->has_moved = true;
+  if (!is_alike(run, message, edge)) return;
+  read_message(run, message);
+  go_to(&message->to);
+  Shards *shards = edge_at(run, edge)->pieces.n > 0
+                       ? join_pieces(run, message, edge)
+                       : whole_shards(run, message);
   play_check(to, to->frame, message->to.value, "the message itself");
   play_put(to, to->frame, message->to.value, shards);
   shards_release(to, shards);
-  arena_destroy(scratch);
 }
 
 /* ---- calls ---- */
