@@ -135,15 +135,10 @@ static int64_t microbatch_bytes(const Select *select, Value value) {
 /* Bytes by which one more in a register moves a value. */
 static int64_t register_bytes(const Select *select, Value value,
                               ProgramRegister number) {
-  const BufferAssignment *assignment = select->assignment;
-  int at = value_index(select, value);
-  switch (number) {
-  case REGISTER_microbatch: return microbatch_bytes(select, value);
-  case REGISTER_frame: return assignment->frame_bytes[at];
-  case REGISTER_slot: return assignment->slot_bytes[at];
-  case N_REGISTERS: break;
-  }
-  UNREACHABLE();
+  return number == REGISTER_microbatch
+             ? microbatch_bytes(select, value)
+             : assignment_advance(select->assignment,
+                                  value_index(select, value), number);
 }
 
 /* Bytes by which the loop `out` levels outwards moves a value each time.

@@ -127,8 +127,8 @@ void message_waits_add(MessageWaits *w, int id, LaunchList *out) {
 
 /* ---- messages ---- */
 
-static int registers_of(const ProgramEdge *edge) {
-  return edge->is_of_step ? 0 : N_REGISTERS;
+static int registers_of(const ProgramEdge *edge, const ProgramStage *stage) {
+  return edge->is_of_step ? 0 : stage_registers(stage);
 }
 
 /* In a pass the slot is that of the reader, so what it copies has none. */
@@ -139,16 +139,15 @@ static void add_buffer(Arena *arena, Launch *launch, const ProgramStage *stage,
   vec_push(arena, &launch->buffers, assignment->offset[at]);
   for (int r = 0; r < launch->n_loops; r++)
     vec_push(arena, &launch->advances,
-             r == REGISTER_frame  ? assignment->frame_bytes[at]
-             : r == REGISTER_slot ? assignment->slot_bytes[at]
-                                  : 0);
+             assignment_advance(assignment, at, (ProgramRegister)r));
 }
 
-static Launch begin_message(const ProgramEdge *edge, DnnOpcode op) {
+static Launch begin_message(const ProgramEdge *edge, const ProgramStage *stage,
+                            DnnOpcode op) {
   return (Launch){.op = op,
                   .phase = 4,
                   .kernel = -1,
-                  .n_loops = registers_of(edge),
+                  .n_loops = registers_of(edge, stage),
                   .path = edge->path};
 }
 
@@ -156,9 +155,9 @@ static Launch make_copy(Arena *arena, const EntryPoint *entry,
                         const ProgramEdge *edge) {
   const ProgramStage *from = find_stage(entry, edge->from),
                      *to = find_stage(entry, edge->to);
-  Launch launch = begin_message(edge, DNN_OP_COPY);
+  Launch launch = begin_message(edge, from, DNN_OP_COPY);
   Value sent = output_of(from->graph, edge->path);
-  ASSERT(from->assignment->slot_bytes[value_at(from, sent)] == 0);
+  ASSERT(from->assignment->moves_with[value_at(from, sent)] != REGISTER_slot);
   add_buffer(arena, &launch, from, sent);
   add_buffer(arena, &launch, to, input_of(to->graph, edge->path));
   vec_push(arena, &launch.numbers, edge->bytes);
@@ -189,7 +188,7 @@ static Launch make_message(Arena *arena, const EntryPoint *entry,
   const ProgramEdge *edge = &entry->edges.data[call->edge];
   const ProgramStage *stage = &entry->stages.data[call->stage];
   bool is_send = call->kind == CALL_send;
-  Launch launch = begin_message(edge, DNN_OP_COLLECTIVE);
+  Launch launch = begin_message(edge, stage, DNN_OP_COLLECTIVE);
   Value value = is_send ? output_of(stage->graph, edge->path)
                         : input_of(stage->graph, edge->path);
   add_buffer(arena, &launch, stage, value);

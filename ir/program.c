@@ -40,6 +40,51 @@ bool segment_is_of_microbatch(const ProgramSegment *segment) {
   return segment->n_registers > REGISTER_microbatch;
 }
 
+int segment_order(TokenKind kind) {
+  static const int order[N_TOKENS] = {[TOKEN_forward] = 1,
+                                      [TOKEN_backward] = 2,
+                                      [TOKEN_input_grad] = 2,
+                                      [TOKEN_weight_grad] = 3,
+                                      [TOKEN_update] = 4};
+  return order[kind];
+}
+
+int stage_registers(const ProgramStage *stage) {
+  int n = REGISTER_slot + 1;
+  for (int s = 0; s < stage->segments.n; s++)
+    if (stage->segments.data[s].n_registers > n)
+      n = stage->segments.data[s].n_registers;
+  return n;
+}
+
+int stage_places(const ProgramStage *stage, ProgramRegister number) {
+  switch (number) {
+  case REGISTER_frame: return stage->n_frames;
+  case REGISTER_slot: return stage->n_slots;
+  case REGISTER_input_frame: return stage->n_input_frames;
+  case REGISTER_weight_frame: return stage->n_weight_frames;
+  case REGISTER_microbatch:
+  case N_REGISTERS: break;
+  }
+  UNREACHABLE();
+}
+
+int stage_most_places(const ProgramStage *stage) {
+  int most = 1;
+  for (int r = REGISTER_frame; r < N_REGISTERS; r++)
+    if (stage_places(stage, (ProgramRegister)r) > most)
+      most = stage_places(stage, (ProgramRegister)r);
+  return most;
+}
+
+int64_t assignment_advance(const BufferAssignment *assignment, int value,
+                           ProgramRegister number) {
+  return assignment->moves_with[value] == number &&
+                 number != REGISTER_microbatch
+             ? assignment->move_bytes[value]
+             : 0;
+}
+
 bool segment_reads_edge(const ProgramStage *stage,
                         const ProgramSegment *segment,
                         const ProgramEdge *edge) {
@@ -121,6 +166,8 @@ EntryPoint entry_point_of_list(Arena *arena, EntryPointId id,
                         .instructions = list,
                         .n_frames = 1,
                         .n_slots = 1,
+                        .n_input_frames = 1,
+                        .n_weight_frames = 1,
                         .segments = graph_segments(arena, list->graph)};
   divide_list(list, &stage.segments);
   for (int s = 0; s < stage.segments.n; s++) {

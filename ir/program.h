@@ -31,6 +31,21 @@
 #include "ir/place/edge_pieces.h"
 #include "support/tables.h"
 
+/* A number that a call hands to its segment. */
+typedef enum ProgramRegister {
+  REGISTER_microbatch, /* number of the micro-batch */
+  /* Frame of the micro-batch in the stage of the call, from its forward pass to
+   * its backward pass, or its weight gradients where they are apart. */
+  REGISTER_frame,
+  REGISTER_slot, /* slot of what its stage receives, of a pass the stage that
+                    reads */
+  /* Where input and weight gradients are apart: its frame from the forward pass
+   * to the input gradients, and from these to the weight gradients. */
+  REGISTER_input_frame,
+  REGISTER_weight_frame,
+  N_REGISTERS
+} ProgramRegister;
+
 /* ---- places in memory ---- */
 
 /* The places of values of a final graph in a rank's arena. */
@@ -46,9 +61,10 @@ typedef struct BufferAssignment {
   /* [n_values]: in a body, the scan's input whose bytes the value has, or the
    * number of inputs plus its result; else -1. */
   int *outside;
-  /* [n_values]: bytes by which a value of a micro-batch moves with the frame,
-   * or the slot, of a call; NULL: none moves. */
-  int64_t *frame_bytes, *slot_bytes;
+  /* [n_values]: bytes by which a value of a micro-batch moves with a register
+   * of the call, which is a frame or the slot; NULL: none moves. */
+  int64_t *move_bytes;
+  ProgramRegister *moves_with;
   int64_t persistent_bytes; /* bytes of the persistent buffers in use */
   int64_t arena_bytes;      /* highest byte this graph touches */
 } BufferAssignment;
@@ -84,18 +100,11 @@ typedef struct PersistentBuffers {
 
 /* ---- stages ---- */
 
-/* A number that a call hands to its segment. */
-typedef enum ProgramRegister {
-  REGISTER_microbatch, /* number of the micro-batch */
-  REGISTER_frame,      /* frame of the micro-batch in the stage of the call */
-  REGISTER_slot,       /* slot of what its stage receives, of a pass the
-                          stage that reads */
-  N_REGISTERS
-} ProgramRegister;
-
 /* A segment has all nodes of its stage that run once before the micro-batches
  * (TOKEN_once), for each of them (TOKEN_forward, TOKEN_backward), or once after
- * them (TOKEN_update).  Where values of the step are received in between, it
+ * them (TOKEN_update).  Where the schedule calls input and weight gradients
+ * apart, TOKEN_input_grad and TOKEN_weight_grad take the place of
+ * TOKEN_backward.  Where values of the step are received in between, it
  * has those of one part: a part follows the messages that it needs.  The stage
  * of an entry point that has one has both passes in one segment, which is
  * TOKEN_forward. */
@@ -118,8 +127,8 @@ typedef struct ProgramStage {
   const BufferAssignment *assignment; /* NULL until it is packed */
   ProgramSegments segments;
   /* Micro-batches whose values a rank has at a time, from their forward pass
-   * to their backward pass: each has a frame. */
-  int n_frames;
+   * to their backward pass: each has a frame.  See ProgramRegister. */
+  int n_frames, n_input_frames, n_weight_frames;
   /* Likewise those whose received values it has, if there are several of one
    * edge: each has a slot. */
   int n_slots;
@@ -140,8 +149,8 @@ typedef struct ProgramEdge {
    * segment of the step may be missing, if nothing else is in it. */
   TokenKind from_kind, to_kind;
   int from_part, to_part;
-  bool is_read_back; /* the backward pass of its micro-batch reads it */
-  const Type *type;  /* of the input */
+  TokenKind last_kind; /* of a micro-batch: the last segment that reads it */
+  const Type *type;    /* of the input */
   DType dtype;
   int64_t bytes; /* of the messages of a rank, at most */
   /* Rank i of one stage exchanges the message with rank i of the other one.
@@ -206,7 +215,12 @@ typedef struct ProgramClass {
  * backward pass of one, and what runs once after them, in parts.  `stage` is
  * its number. */
 ProgramSegments stage_segments(Arena *arena, const Graph *ordered, int stage,
-                               const ProgramEdges *edges);
+                               const ProgramEdges *edges, bool splits_backward);
+/* Returns by node: the segment of a micro-batch that it is of, TOKEN_once where
+ * it is of none.  Where the backward pass is split `is_sent` has, by node,
+ * whether it makes a value that is sent for each micro-batch; else NULL. */
+TokenKind *microbatch_kinds(Arena *arena, const Graph *graph,
+                            const bool *is_sent);
 
 /* ---- program_timeline.c ---- */
 
@@ -239,6 +253,19 @@ bool program_timeline(Arena *arena, const ProgramParts *parts,
  * micro-batch.  Instructions are not told. */
 ProgramSegments graph_segments(Arena *arena, const Graph *ordered);
 bool segment_is_of_microbatch(const ProgramSegment *segment);
+/* Returns the place of a kind of segments among those of a stage, ascending. */
+int segment_order(TokenKind kind);
+/* Returns how many registers the calls and messages of micro-batches read, in a
+ * stage of several. */
+int stage_registers(const ProgramStage *stage);
+/* Returns how many frames or slots of a register the stage has. */
+int stage_places(const ProgramStage *stage, ProgramRegister number);
+/* Returns the most of them. */
+int stage_most_places(const ProgramStage *stage);
+/* Returns the bytes by which one more in a register moves a value, by its
+ * number; 0 in a graph that is no stage of several. */
+int64_t assignment_advance(const BufferAssignment *assignment, int value,
+                           ProgramRegister number);
 /* Returns how often a timeline calls the segment of a stage. */
 int segment_calls(const ProgramStage *stage, const ProgramSegment *segment);
 /* Returns whether a segment of a stage is the first to read what an edge

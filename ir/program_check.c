@@ -13,10 +13,12 @@
 
 typedef struct StageCheck {
   const ProgramStage *stage;
-  int number;          /* in the entry point */
-  int *n_calls;        /* by segment, so far */
-  bool *is_called;     /* [segment * n_microbatches + microbatch] */
-  int *frames, *slots; /* by number: the micro-batch that has it, plus 1 */
+  int number;      /* in the entry point */
+  int *n_calls;    /* by segment, so far */
+  bool *is_called; /* [segment * n_microbatches + microbatch] */
+  /* By register, and number of the frame or slot: the micro-batch that has it,
+   * plus 1. */
+  int *holders[N_REGISTERS];
 } StageCheck;
 
 typedef struct EntryCheck {
@@ -75,18 +77,34 @@ static bool has_come(const EntryCheck *c, const StageCheck *s, int before,
              : s->n_calls[before] == segment_calls(s->stage, &segments[before]);
 }
 
-static bool has_backward(const ProgramStage *stage) {
-  for (int s = 0; s < stage->segments.n; s++)
-    if (stage->segments.data[s].kind == TOKEN_backward) return true;
-  return false;
+/* The stage has no segment of a micro-batch up to the kind `last` that comes
+ * after this one. */
+static bool is_last_until(const ProgramStage *stage, TokenKind kind,
+                          TokenKind last) {
+  for (int s = 0; s < stage->segments.n; s++) {
+    const ProgramSegment *other = &stage->segments.data[s];
+    if (segment_is_of_microbatch(other) &&
+        segment_order(other->kind) > segment_order(kind) &&
+        segment_order(other->kind) <= segment_order(last))
+      return false;
+  }
+  return segment_order(kind) <= segment_order(last);
 }
 
 /* A frame is taken by the first call that has it, a slot by the first message;
  * the last call of a micro-batch leaves it. */
-static void check_place(EntryCheck *c, const StageCheck *s, const char *word,
-                        int *holders, int n, int place, int microbatch,
+static void check_place(EntryCheck *c, const StageCheck *s,
+                        const ProgramCall *call, ProgramRegister number,
                         bool is_last) {
-  if (place < 0 || place >= n) {
+  static const char *const words[N_REGISTERS] = {
+      [REGISTER_frame] = "frame",
+      [REGISTER_slot] = "slot",
+      [REGISTER_input_frame] = "frame of input gradients",
+      [REGISTER_weight_frame] = "frame of weight gradients"};
+  const char *word = words[number];
+  int place = call->registers[number], *holders = s->holders[number];
+  int microbatch = call->registers[REGISTER_microbatch];
+  if (place < 0 || place >= stage_places(s->stage, number)) {
     violated(c, s->number, "it has no %s %d", word, place);
     return;
   }
@@ -96,32 +114,31 @@ static void check_place(EntryCheck *c, const StageCheck *s, const char *word,
   holders[place] = is_last ? 0 : microbatch + 1;
 }
 
-/* The last call of a micro-batch that may read what it received. */
-static bool is_last_reader(const EntryCheck *c, const StageCheck *s,
-                           TokenKind kind) {
-  bool is_read_back = false;
-  for (int e = 0; e < c->entry->edges.n; e++)
-    is_read_back |= c->entry->edges.data[e].to == s->stage->number &&
-                    c->entry->edges.data[e].n_slots > 1 &&
-                    c->entry->edges.data[e].is_read_back;
-  return kind == (is_read_back ? TOKEN_backward : TOKEN_forward);
-}
-
-static void check_slot(EntryCheck *c, StageCheck *s, const ProgramCall *call,
-                       bool is_last) {
-  check_place(c, s, "slot", s->slots, s->stage->n_slots,
-              call->registers[REGISTER_slot],
-              call->registers[REGISTER_microbatch], is_last);
+/* The last segment of a micro-batch that may read what it received. */
+static TokenKind last_reader(const EntryCheck *c, const StageCheck *s) {
+  TokenKind last = TOKEN_forward;
+  for (int e = 0; e < c->entry->edges.n; e++) {
+    const ProgramEdge *edge = &c->entry->edges.data[e];
+    if (edge->to == s->stage->number && edge->n_slots > 1 &&
+        segment_order(edge->last_kind) > segment_order(last))
+      last = edge->last_kind;
+  }
+  return last;
 }
 
 static void check_places(EntryCheck *c, StageCheck *s, const ProgramCall *call,
                          TokenKind kind) {
-  bool is_last = kind == TOKEN_backward || !has_backward(s->stage);
-  check_place(c, s, "frame", s->frames, s->stage->n_frames,
-              call->registers[REGISTER_frame],
-              call->registers[REGISTER_microbatch], is_last);
-  if (s->stage->n_slots > 1 && is_last_reader(c, s, kind))
-    check_slot(c, s, call, true);
+  check_place(c, s, call, REGISTER_frame,
+              is_last_until(s->stage, kind, TOKEN_weight_grad));
+  if (s->stage->n_slots > 1 && is_last_until(s->stage, kind, last_reader(c, s)))
+    check_place(c, s, call, REGISTER_slot, true);
+  if (stage_registers(s->stage) <= REGISTER_weight_frame) return;
+  if (kind != TOKEN_weight_grad)
+    check_place(c, s, call, REGISTER_input_frame,
+                is_last_until(s->stage, kind, TOKEN_input_grad));
+  if (kind != TOKEN_forward)
+    check_place(c, s, call, REGISTER_weight_frame,
+                is_last_until(s->stage, kind, TOKEN_weight_grad));
 }
 
 static void check_call(EntryCheck *c, const ProgramCall *call) {
@@ -179,10 +196,8 @@ static int message_count(const EntryCheck *c, const ProgramEdge *edge) {
 /* The segment comes before all others of its stage that have this place in a
  * step, or is one of them: both are in the order of kinds, then parts. */
 static bool is_until(const ProgramSegment *segment, TokenKind kind, int part) {
-  static const int order[N_TOKENS] = {
-      [TOKEN_forward] = 1, [TOKEN_backward] = 2, [TOKEN_update] = 3};
-  if (order[segment->kind] != order[kind])
-    return order[segment->kind] < order[kind];
+  if (segment_order(segment->kind) != segment_order(kind))
+    return segment_order(segment->kind) < segment_order(kind);
   return !token_info(kind)->is_of_step || segment->part <= part;
 }
 
@@ -247,7 +262,7 @@ static void check_message(EntryCheck *c, const ProgramCall *call) {
   c->n_messages[e]++;
   if (from) check_writers(c, from, e, k);
   if (to) check_readers(c, to, e, k);
-  if (to && edge->n_slots > 1) check_slot(c, to, call, false);
+  if (to && edge->n_slots > 1) check_place(c, to, call, REGISTER_slot, false);
 }
 
 static void check_edges(EntryCheck *c) {
@@ -277,9 +292,10 @@ static EntryCheck begin_check(Arena *scratch, const EntryPoint *entry) {
         .stage = stage,
         .number = i,
         .n_calls = ARENA_ARRAY(scratch, int, n),
-        .is_called = ARENA_ARRAY(scratch, bool, n *c.n_microbatches),
-        .frames = ARENA_ARRAY(scratch, int, stage->n_frames),
-        .slots = ARENA_ARRAY(scratch, int, stage->n_slots)};
+        .is_called = ARENA_ARRAY(scratch, bool, n *c.n_microbatches)};
+    for (int r = REGISTER_frame; r < N_REGISTERS; r++)
+      c.stages[i].holders[r] =
+          ARENA_ARRAY(scratch, int, stage_places(stage, (ProgramRegister)r));
   }
   return c;
 }

@@ -59,12 +59,87 @@ static bool *find_late(Arena *arena, const Graph *graph, int stage,
   return is_late;
 }
 
+/* ---- passes of a micro-batch ---- */
+
+/* The nodes that are of the backward pass, or read what is: a value of the
+ * forward pass may be computed from a gradient, such as one that is both. */
+static bool *find_backward(Arena *arena, const Graph *graph) {
+  bool *is_back = ARENA_ARRAY(arena, bool, graph->nodes.n);
+  for (int id = 0; id < graph->nodes.n; id++) {
+    const Node *node = graph->nodes.data[id];
+    if (!node_is_per_microbatch(graph, id)) continue;
+    is_back[id] = node->phase != PHASE_forward;
+    for (int i = 0; i < node->n_inputs; i++)
+      is_back[id] |= is_back[node->inputs[i].node];
+  }
+  return is_back;
+}
+
+/* Weight gradients and what reads them, unless an input gradient reads it or it
+ * is sent. */
+static bool *find_weight_grads(Arena *arena, const Graph *graph,
+                               const bool *is_back, const bool *is_sent) {
+  bool *is_weight = ARENA_ARRAY(arena, bool, graph->nodes.n);
+  for (int id = 0; id < graph->nodes.n; id++) {
+    const Node *node = graph->nodes.data[id];
+    if (!is_back[id] || is_sent[id]) continue;
+    is_weight[id] =
+        node->phase == PHASE_weight_gradient || node->phase == PHASE_update;
+    for (int i = 0; i < node->n_inputs && node->phase == PHASE_forward; i++)
+      is_weight[id] |= is_weight[node->inputs[i].node];
+  }
+  for (int id = graph->nodes.n - 1; id >= 0; id--) {
+    const Node *node = graph->nodes.data[id];
+    for (int i = 0; i < node->n_inputs && is_back[id] && !is_weight[id]; i++)
+      is_weight[node->inputs[i].node] = false;
+  }
+  return is_weight;
+}
+
+TokenKind *microbatch_kinds(Arena *arena, const Graph *graph,
+                            const bool *is_sent) {
+  TokenKind *kinds = ARENA_ARRAY(arena, TokenKind, graph->nodes.n);
+  const bool *is_back = find_backward(arena, graph);
+  const bool *is_weight =
+      is_sent ? find_weight_grads(arena, graph, is_back, is_sent) : NULL;
+  for (int id = 0; id < graph->nodes.n; id++)
+    kinds[id] = !node_is_per_microbatch(graph, id) ? TOKEN_once
+                : !is_back[id]                     ? TOKEN_forward
+                : !is_weight                       ? TOKEN_backward
+                : is_weight[id]                    ? TOKEN_weight_grad
+                                                   : TOKEN_input_grad;
+  return kinds;
+}
+
+/* By node: it makes what is sent for each micro-batch. */
+static bool *find_sent(Arena *arena, const Graph *graph, int stage,
+                       const ProgramEdges *edges) {
+  bool *is_sent = ARENA_ARRAY(arena, bool, graph->nodes.n);
+  for (int e = 0; e < edges->n; e++) {
+    const ProgramEdge *edge = &edges->data[e];
+    if (edge->from != stage || edge->is_of_step) continue;
+    const GraphOutput *output = graph_find_output(graph, ROLE_send, edge->path);
+    is_sent[output->value.node] = true;
+  }
+  return is_sent;
+}
+
+/* ---- segments ---- */
+
 static bool is_after_microbatches(const ProgramSegment *segment) {
   return segment->kind != TOKEN_once;
 }
 
+/* A node of a micro-batch comes behind those of a later segment where it
+ * overwrites what they read. */
+static TokenKind later_kind(TokenKind last, TokenKind own) {
+  bool is_behind =
+      !token_info(last)->is_of_step && segment_order(last) > segment_order(own);
+  return is_behind ? last : own;
+}
+
 static void start_segment(Arena *arena, ProgramSegments *segments,
-                          TokenKind kind, int part, int node) {
+                          TokenKind kind, int part, int node, int n_registers) {
   bool is_of_step = token_info(kind)->is_of_step;
   if (segments->n > 0) segments->data[segments->n - 1].end_node = node;
   vec_push(arena, segments,
@@ -72,34 +147,36 @@ static void start_segment(Arena *arena, ProgramSegments *segments,
                             .part = is_of_step ? part : 0,
                             .first_node = node,
                             .end_node = node,
-                            .n_registers = is_of_step ? 0 : REGISTER_slot + 1});
+                            .n_registers = is_of_step ? 0 : n_registers});
 }
 
 /* An input stays in the segment of the node before it. */
 ProgramSegments stage_segments(Arena *arena, const Graph *ordered, int stage,
-                               const ProgramEdges *edges) {
+                               const ProgramEdges *edges,
+                               bool splits_backward) {
   ProgramSegments segments = {0};
+  int n_registers = splits_backward ? N_REGISTERS : REGISTER_slot + 1;
+  const TokenKind *kinds = microbatch_kinds(
+      arena, ordered,
+      splits_backward ? find_sent(arena, ordered, stage, edges) : NULL);
   const int *levels = find_levels(arena, ordered, stage, edges);
   const bool *is_late = find_late(arena, ordered, stage, edges);
-  start_segment(arena, &segments, TOKEN_once, 0, 0);
+  start_segment(arena, &segments, TOKEN_once, 0, 0, 0);
   for (int id = 0; id < ordered->nodes.n; id++) {
     const Node *node = ordered->nodes.data[id];
     const ProgramSegment *last = &segments.data[segments.n - 1];
     bool is_after = is_after_microbatches(last) || is_late[id];
     TokenKind kind = is_after ? TOKEN_update : TOKEN_once;
     if (node->op == OP_input) continue;
-    if (node_is_per_microbatch(ordered, id))
-      kind = node->phase == PHASE_forward && last->kind != TOKEN_backward
-                 ? TOKEN_forward
-                 : TOKEN_backward;
+    if (kinds[id] != TOKEN_once) kind = later_kind(last->kind, kinds[id]);
     bool is_later_part =
         token_info(kind)->is_of_step && levels[id] > last->part;
     if (kind != last->kind || is_later_part)
-      start_segment(arena, &segments, kind, levels[id], id);
+      start_segment(arena, &segments, kind, levels[id], id, n_registers);
   }
   const ProgramSegment *last = &segments.data[segments.n - 1];
   if (last->kind != TOKEN_update)
-    start_segment(arena, &segments, TOKEN_update, 0, ordered->nodes.n);
+    start_segment(arena, &segments, TOKEN_update, 0, ordered->nodes.n, 0);
   segments.data[segments.n - 1].end_node = ordered->nodes.n;
   return segments;
 }

@@ -8,6 +8,8 @@ static const char *segment_text(TokenKind kind) {
   case TOKEN_once: return "once";
   case TOKEN_forward: return "forward";
   case TOKEN_backward: return "backward";
+  case TOKEN_input_grad: return "input_grad";
+  case TOKEN_weight_grad: return "weight_grad";
   case TOKEN_update: return "update";
   default: UNREACHABLE();
   }
@@ -19,9 +21,13 @@ static void print_segment_name(Text *out, TokenKind kind, int part) {
 }
 
 static void print_stage(Text *out, const ProgramStage *stage) {
-  text_printf(out, "  stage %d on %d..%d, frames %d, slots %d\n", stage->number,
+  text_printf(out, "  stage %d on %d..%d, frames %d, slots %d", stage->number,
               stage->first_rank, stage->first_rank + stage->n_ranks - 1,
               stage->n_frames, stage->n_slots);
+  if (stage_registers(stage) > REGISTER_weight_frame)
+    text_printf(out, ", input frames %d, weight frames %d",
+                stage->n_input_frames, stage->n_weight_frames);
+  text_add(out, "\n");
   for (int s = 0; s < stage->segments.n; s++) {
     const ProgramSegment *segment = &stage->segments.data[s];
     text_add(out, "    ");
@@ -48,10 +54,15 @@ static void print_edge(Text *out, const ProgramEdge *edge, int number) {
   }
 }
 
-static void print_registers(Text *out, const ProgramCall *call) {
+static void print_registers(Text *out, const ProgramStage *stage,
+                            const ProgramCall *call) {
   text_printf(out, ", micro-batch %d, frame %d, slot %d",
               call->registers[REGISTER_microbatch],
               call->registers[REGISTER_frame], call->registers[REGISTER_slot]);
+  if (stage_registers(stage) > REGISTER_weight_frame)
+    text_printf(out, ", input frame %d, weight frame %d",
+                call->registers[REGISTER_input_frame],
+                call->registers[REGISTER_weight_frame]);
 }
 
 static void print_call(Text *out, const EntryPoint *entry,
@@ -72,7 +83,8 @@ static void print_call(Text *out, const EntryPoint *entry,
                   call->peer);
     has_microbatch = !entry->edges.data[call->edge].is_of_step;
   }
-  if (has_microbatch) print_registers(out, call);
+  if (has_microbatch)
+    print_registers(out, &entry->stages.data[call->stage], call);
   text_add(out, "\n");
 }
 

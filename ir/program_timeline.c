@@ -29,15 +29,21 @@ typedef struct Timing {
   int *class_of;            /* by stage */
   int *first_rank;          /* by class */
   const Pipeline *pipeline; /* with messages; its ranks are classes */
-  int **frames, **slots;    /* by stage and micro-batch; -1: none */
+  /* By register, stage and micro-batch: frames and slots.  -1: none. */
+  int **places[N_REGISTERS];
 } Timing;
 
 /* ---- stages and edges ---- */
 
+static bool splits_backward(const Timing *t) {
+  return t->in->schedule && t->in->schedule->splits_backward;
+}
+
 static ProgramStage make_stage(Timing *t, int number) {
   ProgramStage stage = t->in->stages[number];
   stage.number = number;
-  stage.segments = stage_segments(t->arena, stage.graph, number, &t->in->edges);
+  stage.segments = stage_segments(t->arena, stage.graph, number, &t->in->edges,
+                                  splits_backward(t));
   int n = stage.segments.n;
   ListSegment *places = ARENA_ARRAY(t->arena, ListSegment, n);
   for (int i = 0; i < n; i++) {
@@ -135,6 +141,30 @@ static void find_pieces(Timing *t, ProgramEdge *edge, const Type *sent) {
   if (bytes > edge->bytes) edge->bytes = bytes;
 }
 
+/* The segments that make and read a value of a micro-batch.  Passes may leave
+ * one that nobody reads any more.  The forward pass may not wait for one of a
+ * later stage, or of a backward pass. */
+static void fill_kinds(const Timing *t, ProgramEdge *edge,
+                       const ProgramSegment *writer, unsigned readers) {
+  static const TokenKind back[] = {TOKEN_backward, TOKEN_input_grad,
+                                   TOKEN_weight_grad};
+  edge->from_kind =
+      token_info(writer->kind)->is_of_step ? TOKEN_forward : writer->kind;
+  bool is_of_back = edge->from_kind != TOKEN_forward || edge->from > edge->to;
+  bool is_read_forward = readers & 1u << TOKEN_forward;
+  bool is_unread = true;
+  edge->to_kind = edge->last_kind = TOKEN_forward;
+  for (int i = 0; i < ARRAY_LENGTH(back); i++) {
+    if (!(readers & 1u << back[i])) continue;
+    if (is_unread && !is_read_forward) edge->to_kind = back[i];
+    edge->last_kind = back[i];
+    is_unread = false;
+  }
+  if (is_unread && !is_read_forward && is_of_back)
+    edge->to_kind = edge->last_kind =
+        splits_backward(t) ? TOKEN_input_grad : TOKEN_backward;
+}
+
 static void fill_edge(Timing *t, int e) {
   ProgramEdge *edge = &t->edges.data[e];
   const ProgramStage *from = &t->stages[edge->from], *to = &t->stages[edge->to];
@@ -150,16 +180,7 @@ static void fill_edge(Timing *t, int e) {
     fill_step_edge(edge, writer, readers);
     return;
   }
-  bool is_read_forward = readers & 1u << TOKEN_forward;
-  edge->from_kind =
-      writer->kind == TOKEN_backward ? TOKEN_backward : TOKEN_forward;
-  /* Passes may leave a value that nobody reads any more.  The forward pass may
-   * not wait for one of a later stage, or of a backward pass. */
-  bool is_of_back = edge->from_kind == TOKEN_backward || edge->from > edge->to;
-  edge->is_read_back =
-      readers & 1u << TOKEN_backward || (!is_read_forward && is_of_back);
-  edge->to_kind =
-      edge->is_read_back && !is_read_forward ? TOKEN_backward : TOKEN_forward;
+  fill_kinds(t, edge, writer, readers);
 }
 
 /* ---- tokens ---- */
@@ -201,6 +222,23 @@ static void append(Timing *t, Tokens *list, const Tokens *more) {
   for (int i = 0; i < more->n; i++) vec_push(t->arena, list, more->data[i]);
 }
 
+/* Puts I and W in the place of B, where the segments are apart. */
+static void split_tokens(Timing *t, Pipeline *pipeline) {
+  for (int r = 0; r < pipeline->n_ranks && splits_backward(t); r++) {
+    Tokens list = {0};
+    for (int i = 0; i < pipeline->lists[r].n; i++) {
+      Token token = pipeline->lists[r].data[i];
+      bool is_whole = token.kind == TOKEN_backward;
+      if (is_whole) token.kind = TOKEN_input_grad;
+      vec_push(t->arena, &list, token);
+      token.kind = TOKEN_weight_grad;
+      token.is_joined = false;
+      if (is_whole) vec_push(t->arena, &list, token);
+    }
+    pipeline->lists[r] = list;
+  }
+}
+
 /* Without a schedule: all forward passes.  Stages that share a rank without
  * being the chunks of one have lists of their own. */
 static Pipeline *make_calls(Timing *t) {
@@ -210,7 +248,9 @@ static Pipeline *make_calls(Timing *t) {
     bool has_chunks = pipeline_has_chunks(schedule);
     PipelineShape shape = {
         has_chunks ? t->n_classes : n, n, t->n_microbatches, {1, 1, 1}};
-    return pipeline_make(t->arena, schedule, &shape);
+    Pipeline *made = pipeline_make(t->arena, schedule, &shape);
+    split_tokens(t, made);
+    return made;
   }
   Pipeline *pipeline = ARENA_NEW(t->arena, Pipeline);
   *pipeline = (Pipeline){.n_ranks = n,
@@ -290,10 +330,6 @@ static bool brings(const Timing *t, const Token *token, int e) {
          token->edge == e;
 }
 
-static TokenKind last_reader(const Timing *t, int e) {
-  return t->edges.data[e].is_read_back ? TOKEN_backward : TOKEN_forward;
-}
-
 static Life *no_lives(const Timing *t) {
   Life *lives = ARENA_ARRAY(t->arena, Life, t->n_microbatches);
   for (int m = 0; m < t->n_microbatches; m++) lives[m] = (Life){-1, -1};
@@ -309,7 +345,7 @@ static Life *edge_lives(Timing *t, int e) {
     const Token *token = &list->data[i];
     if (token_info(token->kind)->is_of_step) continue;
     if (brings(t, token, e)) lives[token->microbatch].begin = i;
-    if (token->kind == last_reader(t, e) && token->stage == edge->to)
+    if (token->kind == edge->last_kind && token->stage == edge->to)
       lives[token->microbatch].end = i;
   }
   return lives;
@@ -343,15 +379,15 @@ static int assign_places(const Timing *t, const Life *lives, int n_tokens,
   return n_places;
 }
 
-/* From its forward to its backward pass. */
-static Life *frame_lives(const Timing *t, int stage) {
+/* From one token of a stage to another. */
+static Life *frame_lives(const Timing *t, int stage, TokenKind first,
+                         TokenKind last) {
   const Tokens *list = &t->pipeline->lists[t->class_of[stage]];
-  TokenKind last = t->in->schedule ? TOKEN_backward : TOKEN_forward;
   Life *lives = no_lives(t);
   for (int i = 0; i < list->n; i++) {
     const Token *token = &list->data[i];
     if (token->stage != stage) continue;
-    if (token->kind == TOKEN_forward) lives[token->microbatch].begin = i;
+    if (token->kind == first) lives[token->microbatch].begin = i;
     if (token->kind == last) lives[token->microbatch].end = i;
   }
   return lives;
@@ -387,19 +423,47 @@ static void add_uses(Timing *t, Uses *uses, int *n_places, const Life *lives,
   *n_places += n;
 }
 
-/* Assigns frames or slots of a stage. */
-static int assign_stage(Timing *t, int stage, const Life *lives, Uses *uses,
-                        int *n_places, int **out) {
-  int n_tokens = t->pipeline->lists[t->class_of[stage]].n;
-  *out = ARENA_ARRAY(t->arena, int, t->n_microbatches);
-  int n = assign_places(t, lives, n_tokens, *out);
-  add_uses(t, uses, n_places, lives, *out, n);
+/* Places that are in use on the ranks of each class, for the proof. */
+typedef struct Assigned {
+  Uses *uses;
+  int *n_places;
+} Assigned;
+
+/* Assigns the frames or slots of a register of a stage. */
+static int assign_stage(Timing *t, int stage, ProgramRegister number,
+                        const Life *lives, Assigned *assigned) {
+  int class = t->class_of[stage], n_tokens = t->pipeline->lists[class].n;
+  int *places = ARENA_ARRAY(t->arena, int, t->n_microbatches);
+  int n = assign_places(t, lives, n_tokens, places);
+  add_uses(t, &assigned->uses[class], &assigned->n_places[class], lives, places,
+           n);
+  t->places[number][stage] = places;
   return n > 1 ? n : 1;
+}
+
+static void assign_stage_frames(Timing *t, int s, Assigned *assigned) {
+  ProgramStage *stage = &t->stages[s];
+  bool is_split = splits_backward(t);
+  TokenKind last = is_split          ? TOKEN_weight_grad
+                   : t->in->schedule ? TOKEN_backward
+                                     : TOKEN_forward;
+  stage->n_frames = assign_stage(
+      t, s, REGISTER_frame, frame_lives(t, s, TOKEN_forward, last), assigned);
+  stage->n_slots =
+      assign_stage(t, s, REGISTER_slot, slot_lives(t, s), assigned);
+  stage->n_input_frames = stage->n_weight_frames = 1;
+  if (!is_split) return;
+  stage->n_input_frames = assign_stage(
+      t, s, REGISTER_input_frame,
+      frame_lives(t, s, TOKEN_forward, TOKEN_input_grad), assigned);
+  stage->n_weight_frames = assign_stage(
+      t, s, REGISTER_weight_frame,
+      frame_lives(t, s, TOKEN_input_grad, TOKEN_weight_grad), assigned);
 }
 
 /* An edge that needs one slot has it to itself. */
 static void assign_frames(Timing *t, Uses *uses) {
-  int *n_places = ARENA_ARRAY(t->arena, int, t->n_classes);
+  Assigned assigned = {uses, ARENA_ARRAY(t->arena, int, t->n_classes)};
   int *places = ARENA_ARRAY(t->arena, int, t->n_microbatches);
   for (int e = 0; e < t->edges.n; e++) {
     ProgramEdge *edge = &t->edges.data[e];
@@ -408,15 +472,11 @@ static void assign_frames(Timing *t, Uses *uses) {
     const Life *lives = edge_lives(t, e);
     int n = assign_places(t, lives, t->pipeline->lists[class].n, places);
     edge->n_slots = n > 1 ? n : 1;
-    if (n <= 1) add_uses(t, &uses[class], &n_places[class], lives, places, n);
+    if (n <= 1)
+      add_uses(t, &uses[class], &assigned.n_places[class], lives, places, n);
   }
-  for (int s = 0; s < t->in->n_stages; s++) {
-    int class = t->class_of[s];
-    t->stages[s].n_frames = assign_stage(t, s, frame_lives(t, s), &uses[class],
-                                         &n_places[class], &t->frames[s]);
-    t->stages[s].n_slots = assign_stage(t, s, slot_lives(t, s), &uses[class],
-                                        &n_places[class], &t->slots[s]);
-  }
+  for (int s = 0; s < t->in->n_stages; s++)
+    assign_stage_frames(t, s, &assigned);
 }
 
 /* ---- calls ---- */
@@ -432,10 +492,12 @@ typedef struct Caller {
 
 static void fill_registers(const Timing *t, ProgramCall *call, int stage,
                            int reader, int microbatch) {
-  int frame = t->frames[stage][microbatch], slot = t->slots[reader][microbatch];
   call->registers[REGISTER_microbatch] = microbatch;
-  call->registers[REGISTER_frame] = frame < 0 ? 0 : frame;
-  call->registers[REGISTER_slot] = slot < 0 ? 0 : slot;
+  for (int r = REGISTER_microbatch + 1; r < N_REGISTERS; r++) {
+    const int *places = t->places[r][r == REGISTER_slot ? reader : stage];
+    int place = places ? places[microbatch] : -1;
+    call->registers[r] = place < 0 ? 0 : place;
+  }
 }
 
 static void add_message(Caller *c, ProgramCallKind kind, int e,
@@ -606,8 +668,8 @@ bool program_timeline(Arena *arena, const ProgramParts *parts,
   t.first_rank = arena_copy(arena, first_rank, (size_t)n * sizeof *first_rank);
   t.n_microbatches = mesh_microbatches(&parts->stages[0].graph->mesh);
   t.stages = ARENA_ARRAY(arena, ProgramStage, n);
-  t.frames = ARENA_ARRAY(arena, int *, n);
-  t.slots = ARENA_ARRAY(arena, int *, n);
+  for (int r = 0; r < N_REGISTERS; r++)
+    t.places[r] = ARENA_ARRAY(arena, int *, n);
   for (int s = 0; s < n; s++) t.stages[s] = make_stage(&t, s);
   for (int e = 0; e < parts->edges.n; e++) {
     vec_push(arena, &t.edges, parts->edges.data[e]);

@@ -28,7 +28,7 @@
 #define DNN_REGISTER_MICROBATCH 0
 #define DNN_REGISTER_FRAME      1
 #define DNN_REGISTER_SLOT       2
-#define DNN_N_REGISTERS         3
+#define DNN_N_REGISTERS         5
 /* Around an instruction: the registers of its segment, then loops. */
 #define DNN_MAX_LOOPS (DNN_N_REGISTERS + 8)
 

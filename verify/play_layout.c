@@ -30,8 +30,8 @@ const PlayLayout *play_layout(Arena *arena, const Graph *graph,
                          .workspace_bytes = bytes,
                          .is_view = is_view,
                          .outside = assignment->outside,
-                         .frame_bytes = assignment->frame_bytes,
-                         .slot_bytes = assignment->slot_bytes,
+                         .move_bytes = assignment->move_bytes,
+                         .moves_with = assignment->moves_with,
                          .bodies = bodies,
                          .persistent_bytes = assignment->persistent_bytes,
                          .arena_bytes = assignment->arena_bytes};
@@ -47,8 +47,7 @@ const PlayLayout *const *play_layouts(Arena *arena, const EntryPoint *entry,
     PlayLayout *layout = arena_copy(
         arena, play_layout(arena, stage->graph, stage->assignment, target),
         sizeof *layout);
-    layout->n_copies =
-        stage->n_frames > stage->n_slots ? stage->n_frames : stage->n_slots;
+    layout->n_copies = stage_most_places(stage);
     layouts[s] = layout;
   }
   return layouts;

@@ -75,8 +75,7 @@ static int most_places(const StageEntries *entries) {
     const EntryPoint *entry = &entries->entries[k];
     for (int s = 0; s < entry->stages.n; s++) {
       const ProgramStage *stage = &entry->stages.data[s];
-      if (stage->n_frames > most) most = stage->n_frames;
-      if (stage->n_slots > most) most = stage->n_slots;
+      if (stage_most_places(stage) > most) most = stage_most_places(stage);
     }
     for (int e = 0; e < entry->edges.n; e++)
       if (entry->edges.data[e].n_slots > most)
@@ -89,9 +88,10 @@ static bool has_same_places(const StageEntries *a, const StageEntries *b) {
   for (int k = 0; k < a->n; k++) {
     const EntryPoint *x = &a->entries[k], *y = &b->entries[k];
     for (int s = 0; s < x->stages.n; s++)
-      if (x->stages.data[s].n_frames != y->stages.data[s].n_frames ||
-          x->stages.data[s].n_slots != y->stages.data[s].n_slots)
-        return false;
+      for (int r = REGISTER_frame; r < N_REGISTERS; r++)
+        if (stage_places(&x->stages.data[s], (ProgramRegister)r) !=
+            stage_places(&y->stages.data[s], (ProgramRegister)r))
+          return false;
     for (int e = 0; e < x->edges.n; e++)
       if (x->edges.data[e].n_slots != y->edges.data[e].n_slots) return false;
   }

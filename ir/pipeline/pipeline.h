@@ -132,8 +132,9 @@ typedef struct PipelineSchedule {
   const char *name, *meaning;
   PipelinePlacement placement;
   PipelineArgs args;
-  bool recomputes;  /* the backward pass of a stage runs its forward pass too */
-  bool is_compiled; /* plans may name it */
+  bool recomputes; /* the backward pass of a stage runs its forward pass too */
+  bool splits_backward; /* it has I and W */
+  bool is_compiled;     /* plans may name it */
   /* Returns what it needs that the shape has not, or NULL. */
   const char *(*needs)(Arena *arena, const PipelineShape *shape);
   void (*fill)(Arena *arena, const PipelineShape *shape, Tokens *lists);

@@ -6,8 +6,9 @@
 #include <string.h>
 
 static const PipelineSchedule schedule_rows[] = {
-#define SAVING_keep      false
-#define SAVING_recompute true
+#define SAVING_keep      false, false
+#define SAVING_recompute true, false
+#define SAVING_split     false, true
 #define STATUS_compiled  true
 #define STATUS_later     false
 #define PIPELINE_SCHEDULE(name, function, placement, args, needs, saving,      \
@@ -23,6 +24,7 @@ static const PipelineSchedule schedule_rows[] = {
 #include "ir/pipeline/pipeline_schedules.def"
 #undef SAVING_keep
 #undef SAVING_recompute
+#undef SAVING_split
 #undef STATUS_compiled
 #undef STATUS_later
 };

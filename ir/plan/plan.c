@@ -155,6 +155,12 @@ bool plan_recomputes(const Plan *plan) {
   return schedule && schedule->recomputes;
 }
 
+bool plan_splits_backward(Arena *arena, const Plan *plan) {
+  PipelineSpelling spelling = {0};
+  if (plan->schedule) pipeline_spelling_read(arena, plan->schedule, &spelling);
+  return spelling.schedule && spelling.schedule->splits_backward;
+}
+
 const PlanPin *plan_find_update(const Plan *plan, Names *names, PinAbout about,
                                 const char *parameter) {
   return plan_find_placement(plan, plan_update_key(names, about, parameter));

@@ -172,6 +172,8 @@ const PlanPin *plan_find_saving(const Plan *plan, Name path);
 /* Returns whether its schedule computes the forward pass of a stage again, but
  * for what a line keeps. */
 bool plan_recomputes(const Plan *plan);
+/* Returns whether its schedule calls input and weight gradients apart. */
+bool plan_splits_backward(Arena *arena, const Plan *plan);
 /* Returns true if the pin places values, gradients or optimizer state. */
 bool pin_is_placement(const PlanPin *pin);
 /* Returns true if the pin is about gradients or optimizer state. */

@@ -51,7 +51,7 @@ typedef struct Buffer {
   int input_index;   /* index of the graph input it is, or -1 */
   bool is_enclosing; /* body: the enclosing graph assigns its bytes */
   BufferHome home;
-  ProgramRegister moves_with; /* frame or slot; else 0 */
+  ProgramRegister moves_with; /* frame or slot; else REGISTER_microbatch */
   int n_copies;               /* one for each frame or slot; else 0 */
 } Buffer;
 
@@ -622,20 +622,29 @@ static void find_uses(StagePacking *p, Arena *arena) {
   }
 }
 
+/* The frame of what one segment of a micro-batch leaves for another one.
+ * Returns REGISTER_microbatch if there is none. */
+static ProgramRegister frame_of(const StagePacking *p, const BufferUse *use) {
+  if (use->is_kept || use->first >= use->last) return REGISTER_microbatch;
+  TokenKind first = kind_of(p, use->first), last = kind_of(p, use->last);
+  if (token_info(first)->is_of_step || token_info(last)->is_of_step)
+    return REGISTER_microbatch;
+  if (first == TOKEN_input_grad) return REGISTER_weight_frame;
+  return last == TOKEN_input_grad ? REGISTER_input_frame : REGISTER_frame;
+}
+
 static void find_home(const StagePacking *p, Buffer *buffer,
                       const BufferUse *use) {
-  bool is_framed = !use->is_kept && use->first < use->last &&
-                   kind_of(p, use->first) == TOKEN_forward &&
-                   kind_of(p, use->last) == TOKEN_backward;
+  ProgramRegister frame = frame_of(p, use);
   buffer->home = HOME_step;
   if (use->is_received) {
     buffer->home = HOME_messages;
     buffer->moves_with = use->n_slots > 1 ? REGISTER_slot : 0;
     buffer->n_copies = use->n_slots > 1 ? p->stage->n_slots : 0;
-  } else if (is_framed) {
+  } else if (frame != REGISTER_microbatch) {
     buffer->home = HOME_frames;
-    buffer->moves_with = REGISTER_frame;
-    buffer->n_copies = p->stage->n_frames;
+    buffer->moves_with = frame;
+    buffer->n_copies = stage_places(p->stage, frame);
   } else if (use->is_sent && !use->is_kept) {
     buffer->home = HOME_messages;
   } else if (!use->is_kept && use->first == use->last) {
@@ -689,16 +698,13 @@ static void fill_moves(PassContext *ctx, StagePacking *p) {
   Arena *arena = ctx->module->arena;
   const Packing *packing = &p->packing;
   int n = packing->n_values;
-  p->assignment->frame_bytes = ARENA_ARRAY(arena, int64_t, n);
-  p->assignment->slot_bytes = ARENA_ARRAY(arena, int64_t, n);
+  p->assignment->move_bytes = ARENA_ARRAY(arena, int64_t, n);
+  p->assignment->moves_with = ARENA_ARRAY(arena, ProgramRegister, n);
   for (int v = 0; v < n; v++) {
     const Buffer *buffer = &packing->buffers.data[packing->buffer_of[v]];
-    int64_t bytes = align_up(buffer->bytes, packing->alignment);
     if (buffer->n_copies == 0) continue;
-    if (buffer->moves_with == REGISTER_frame)
-      p->assignment->frame_bytes[v] = bytes;
-    else
-      p->assignment->slot_bytes[v] = bytes;
+    p->assignment->move_bytes[v] = align_up(buffer->bytes, packing->alignment);
+    p->assignment->moves_with[v] = buffer->moves_with;
   }
 }
 

@@ -2,13 +2,14 @@
  * stage_order.c -- divides what a stage of a pipeline runs into segments.
  *
  *     before micro-batches   by level: a parameter of another stage is level 1
- *     a micro-batch          the forward pass, then the backward pass
+ *     a micro-batch          the forward pass, then the backward pass, or
+ *                            input gradients, then weight gradients
  *     after micro-batches    by level: its share of a gradient, norms, ...
  *
  * The level of a node is the greatest of the messages of the step that it
  * follows from (passes/stages/edge_levels.c).  So a rank can send what a level
  * makes before it waits for the messages of the next one, and a schedule can
- * call the two passes of a micro-batch apart.
+ * call the passes of a micro-batch apart (microbatch_kinds).
  */
 #include "passes/buffers/list_schedule.h"
 #include "passes/stages/stages.h"
@@ -23,34 +24,19 @@ static void number_segments(Arena *scratch, int n_segments, int *segment,
   for (int id = 0; id < n; id++) segment[id] = number[segment[id]];
 }
 
-/* The nodes of a micro-batch, number 1, that are of its backward pass, or read
- * what is: a value of the forward pass may be computed from a gradient, such as
- * one that is both. */
-static bool *find_backward(Arena *scratch, const Graph *graph,
-                           const int *segment) {
-  bool *is_back = ARENA_ARRAY(scratch, bool, graph->nodes.n);
-  for (int id = 0; id < graph->nodes.n; id++) {
-    const Node *node = graph->nodes.data[id];
-    if (segment[id] != 1) continue;
-    is_back[id] = node->op != OP_input && node->phase != PHASE_forward;
-    for (int i = 0; i < node->n_inputs; i++)
-      is_back[id] |= is_back[node->inputs[i].node];
-  }
-  return is_back;
-}
-
 void divide_segments(const PassContext *ctx, const Graph *graph, int *segment) {
   const int *levels = stage_node_levels(ctx->scratch, ctx->cut, graph);
-  const bool *is_back = find_backward(ctx->scratch, graph, segment);
-  int n_levels = 1;
+  const TokenKind *kinds = stage_segment_kinds(ctx->scratch, ctx->cut, graph);
+  int n_levels = 1, n_kinds = segment_order(TOKEN_update);
   for (int id = 0; id < graph->nodes.n; id++)
     if (levels[id] >= n_levels) n_levels = levels[id] + 1;
   for (int id = 0; id < graph->nodes.n; id++) {
     switch (segment[id]) {
     case 0: segment[id] = levels[id]; break;
-    case 1: segment[id] = n_levels + is_back[id]; break;
-    default: segment[id] = n_levels + 2 + levels[id];
+    case 1: segment[id] = n_levels + segment_order(kinds[id]); break;
+    default: segment[id] = n_levels + n_kinds + levels[id];
     }
   }
-  number_segments(ctx->scratch, 2 * n_levels + 2, segment, graph->nodes.n);
+  number_segments(ctx->scratch, 2 * n_levels + n_kinds, segment,
+                  graph->nodes.n);
 }

@@ -475,7 +475,8 @@ StageCut stages_cut(PassContext *ctx, const Graph *joint) {
   for (int s = 0; s < c.n_stages; s++)
     c.parts[s] = find_part(&c, &inputs, n_values, s);
   find_crossings(&c);
-  StageCut cut = {0};
+  StageCut cut = {.splits_backward = ctx->is_training &&
+                                     plan_splits_backward(scratch, ctx->plan)};
   for (int s = 0; s < c.n_stages; s++)
     vec_push(ctx->module->arena, &cut.graphs,
              build_stage(&c, &inputs, n_values, s));

@@ -9,7 +9,8 @@
  * join nodes cannot see it.  They ask for numbers: what runs once a step has
  * the level of the messages that it needs, and what is sent before the
  * micro-batches stays apart from what comes after them.  The forward pass of a
- * micro-batch stays apart from its backward pass, which is called later.
+ * micro-batch stays apart from its backward pass, which is called later, and
+ * input gradients from weight gradients where they are called apart.
  */
 #include "passes/stages/stages.h"
 
@@ -73,15 +74,27 @@ static bool *find_early(Arena *arena, const StageCut *cut, const Graph *graph) {
   return is_early;
 }
 
+TokenKind *stage_segment_kinds(Arena *arena, const StageCut *cut,
+                            const Graph *graph) {
+  if (!cut->splits_backward) return microbatch_kinds(arena, graph, NULL);
+  bool *is_sent = ARENA_ARRAY(arena, bool, graph->nodes.n);
+  for (int i = 0; i < graph->outputs.n; i++) {
+    const StageEdge *edge = stage_edge_sent(cut, &graph->outputs.data[i]);
+    if (edge && !edge->is_of_step)
+      is_sent[graph->outputs.data[i].value.node] = true;
+  }
+  return microbatch_kinds(arena, graph, is_sent);
+}
+
 int *stage_node_parts(Arena *arena, const StageCut *cut, const Graph *graph) {
   if (!cut) return ARENA_ARRAY(arena, int, graph->nodes.n);
+  const TokenKind *kinds = stage_segment_kinds(arena, cut, graph);
   int *parts = stage_node_levels(arena, cut, graph);
   const bool *is_early = find_early(arena, cut, graph);
-  for (int id = 0; id < graph->nodes.n; id++) {
-    bool is_back = graph->nodes.data[id]->phase != PHASE_forward;
-    parts[id] = node_is_per_microbatch(graph, id)
-                    ? is_back
-                    : 2 + 2 * parts[id] + is_early[id];
-  }
+  for (int id = 0; id < graph->nodes.n; id++)
+    parts[id] = kinds[id] == TOKEN_once ? 2 * parts[id] + is_early[id]
+                                        : -segment_order(kinds[id]);
+  for (int id = 0; id < graph->nodes.n; id++)
+    parts[id] += segment_order(TOKEN_update);
   return parts;
 }

@@ -5,6 +5,7 @@
 #ifndef PASSES_STAGES_H
 #define PASSES_STAGES_H
 
+#include "ir/program.h"
 #include "passes/passes.h"
 
 /* A value that one stage makes and another one reads: an output ROLE_send of
@@ -27,6 +28,8 @@ typedef struct StageEdge {
 typedef struct StageCut {
   VEC(Graph *) graphs; /* by stage */
   VEC(StageEdge) edges;
+  bool
+      splits_backward; /* the schedule calls input and weight gradients apart */
 } StageCut;
 
 /* ---- cut.c ---- */
@@ -52,6 +55,9 @@ const StageEdge *stage_edge_sent(const StageCut *cut,
 /* Returns, by node and in `arena`, the greatest level of the messages of the
  * step that it follows from. */
 int *stage_node_levels(Arena *arena, const StageCut *cut, const Graph *graph);
+/* Returns the segment of a micro-batch of each node, as microbatch_kinds. */
+TokenKind *stage_segment_kinds(Arena *arena, const StageCut *cut,
+                            const Graph *graph);
 /* Returns numbers by node: passes join no nodes of different ones, because what
  * one makes may be sent before another stage can send what the other one needs.
  * Where `cut` is NULL all are 0. */

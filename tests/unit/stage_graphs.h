@@ -242,6 +242,16 @@ static inline ProgramParts stage_chain_parts(StageChain *chain,
                         .diags = chain->module->diags};
 }
 
+/* The schedule cannot have so many stages or micro-batches. */
+static inline bool stage_chain_refuses(const char *schedule, int n, int m) {
+  Module *module = module_create();
+  PipelineShape shape = {n, n, m, {1, 1, 1}};
+  bool refuses = pipeline_schedule_refuses(
+      module->arena, pipeline_schedule_find(schedule), &shape);
+  modules_destroy();
+  return refuses;
+}
+
 /* The entry points of all classes; their number is that of the ranks / 2. */
 static inline EntryPoint *stage_chain_entries(StageChain *chain,
                                               const char *schedule) {

@@ -129,7 +129,7 @@ static void add_peak_table(Text *out, const ProgramStage *step,
               (long long)peak->live, "", peak_path(step, peak));
   text_printf(out, "  %-20s %14lld %14s  between values%s\n", "holes",
               (long long)(peak->packed - peak->live), "",
-              step->segments.n > 0 && step->assignment->frame_bytes
+              step->segments.n > 0 && step->assignment->move_bytes
                   ? ", and values of other micro-batches and stages"
                   : "");
 }

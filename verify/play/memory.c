@@ -57,14 +57,12 @@ static bool enclosing_value(const Frame *frame, Value value, Value *out,
 static int copy_number(const Frame *frame, Value value, int64_t *out_bytes) {
   const PlayLayout *layout = frame->layout;
   *out_bytes = 0;
-  if (!layout->frame_bytes || frame->enclosing) return 0;
+  if (!layout->move_bytes || frame->enclosing) return 0;
   int v = play_value(frame, play_viewed(frame, value));
-  int64_t by_frame = layout->frame_bytes[v], by_slot = layout->slot_bytes[v];
-  int number = by_frame  ? frame->registers[REGISTER_frame]
-               : by_slot ? frame->registers[REGISTER_slot]
-                         : 0;
-  *out_bytes = number * (by_frame ? by_frame : by_slot);
-  return number;
+  ProgramRegister with = layout->moves_with[v];
+  if (with == REGISTER_microbatch) return 0;
+  *out_bytes = frame->registers[with] * layout->move_bytes[v];
+  return frame->registers[with];
 }
 
 int play_copy_of(const Frame *frame, Value value) {

@@ -34,7 +34,8 @@ typedef struct PlayLayout {
   const struct PlayLayout *const *bodies;
   /* By value: bytes by which its address advances with the frame, or with the
    * slot, of a call, which are below n_copies.  NULL: no address does. */
-  const int64_t *frame_bytes, *slot_bytes;
+  const int64_t *move_bytes;
+  const ProgramRegister *moves_with;
   int n_copies;
   int64_t persistent_bytes, arena_bytes;
 } PlayLayout;
