@@ -75,7 +75,7 @@ static bool *find_early(Arena *arena, const StageCut *cut, const Graph *graph) {
 }
 
 TokenKind *stage_segment_kinds(Arena *arena, const StageCut *cut,
-                            const Graph *graph) {
+                               const Graph *graph) {
   if (!cut->splits_backward) return microbatch_kinds(arena, graph, NULL);
   bool *is_sent = ARENA_ARRAY(arena, bool, graph->nodes.n);
   for (int i = 0; i < graph->outputs.n; i++) {

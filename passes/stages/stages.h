@@ -57,7 +57,7 @@ const StageEdge *stage_edge_sent(const StageCut *cut,
 int *stage_node_levels(Arena *arena, const StageCut *cut, const Graph *graph);
 /* Returns the segment of a micro-batch of each node, as microbatch_kinds. */
 TokenKind *stage_segment_kinds(Arena *arena, const StageCut *cut,
-                            const Graph *graph);
+                               const Graph *graph);
 /* Returns numbers by node: passes join no nodes of different ones, because what
  * one makes may be sent before another stage can send what the other one needs.
  * Where `cut` is NULL all are 0. */
