@@ -19,6 +19,7 @@ static bool has_mistakes(const Compilation *c) {
 static StageCut cut_joint(const Compilation *c, const PassRun *run,
                           const Graph *joint) {
   PassContext ctx = driver_pass_context(c, run->plan);
+  ctx.is_training = run->is_training;
   StageCut cut = stages_cut(&ctx, joint);
   arena_destroy(ctx.scratch);
   return cut;

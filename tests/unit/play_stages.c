@@ -359,6 +359,15 @@ static CallPlaces find_segments(StageChain *chain, Classes *classes,
   return places;
 }
 
+/* The segment that adds gradients of parameters. */
+static TokenKind adding_kind(const Classes *classes) {
+  const ProgramStage *stage = &classes->entries[0].stages.data[0];
+  for (int s = 0; s < stage->segments.n; s++)
+    if (stage->segments.data[s].kind == TOKEN_weight_grad)
+      return TOKEN_weight_grad;
+  return TOKEN_backward;
+}
+
 static const ProgramEdge *edge_of(Classes *classes, const ProgramCall *call) {
   return &classes->entries[0].edges.data[call->edge];
 }
@@ -483,8 +492,8 @@ static bool find_register(const StageChain *chain, const ProgramStage *stage,
 
 /* A forward or a backward pass uses the next place. */
 static bool shift_place(StageChain *chain, Classes *classes, uint64_t choice) {
-  CallPlaces calls = find_segments(chain, classes,
-                                   choice & 1 ? TOKEN_forward : TOKEN_backward);
+  CallPlaces calls = find_segments(
+      chain, classes, choice & 1 ? TOKEN_forward : adding_kind(classes));
   for (int k = 0; k < calls.list.n; k++) {
     CallPlace at;
     ProgramCall *call = choose_call(classes, &calls, choice + (uint64_t)k, &at);
@@ -516,7 +525,7 @@ static bool reuse_early(StageChain *chain, Classes *classes, uint64_t choice) {
 
 /* The sums begin with the second micro-batch. */
 static bool lose_first(StageChain *chain, Classes *classes, uint64_t choice) {
-  CallPlaces calls = find_segments(chain, classes, TOKEN_backward);
+  CallPlaces calls = find_segments(chain, classes, adding_kind(classes));
   CallPlace at;
   const ProgramCall *chosen = choose_call(classes, &calls, choice, &at);
   for (int i = 0; i < calls.list.n; i++) {
@@ -532,7 +541,7 @@ static bool lose_first(StageChain *chain, Classes *classes, uint64_t choice) {
 
 /* The last backward pass of a stage is not made, but for what it sends. */
 static bool lose_last(StageChain *chain, Classes *classes, uint64_t choice) {
-  CallPlaces calls = find_segments(chain, classes, TOKEN_backward);
+  CallPlaces calls = find_segments(chain, classes, adding_kind(classes));
   CallPlace at, last;
   const ProgramCall *call = choose_call(classes, &calls, choice, &at);
   int stage = call->stage;
@@ -542,6 +551,58 @@ static bool lose_last(StageChain *chain, Classes *classes, uint64_t choice) {
       last = calls.list.data[i];
   remove_call(classes, last);
   return true;
+}
+
+static bool lose_weights(StageChain *chain, Classes *classes, uint64_t choice) {
+  CallPlaces calls = find_segments(chain, classes, TOKEN_weight_grad);
+  CallPlace at;
+  if (!choose_call(classes, &calls, choice, &at)) return false;
+  remove_call(classes, at);
+  return true;
+}
+
+static void insert_call(StageChain *chain, Classes *classes, CallPlace before,
+                        ProgramCall call) {
+  EntryPoint *entry = &classes->entries[before.class];
+  vec_push(chain->module->arena, &entry->timeline, call);
+  for (int i = entry->timeline.n - 1; i > before.at; i--)
+    entry->timeline.data[i] = entry->timeline.data[i - 1];
+  entry->timeline.data[before.at] = call;
+}
+
+static bool double_weights(StageChain *chain, Classes *classes,
+                           uint64_t choice) {
+  CallPlaces calls = find_segments(chain, classes, TOKEN_weight_grad);
+  CallPlace at;
+  const ProgramCall *call = choose_call(classes, &calls, choice, &at);
+  if (!call) return false;
+  ProgramCall again = *call;
+  again.is_first = false;
+  insert_call(chain, classes, (CallPlace){at.class, at.at + 1}, again);
+  return true;
+}
+
+/* They come before the forward pass of their micro-batch. */
+static bool early_weights(StageChain *chain, Classes *classes,
+                          uint64_t choice) {
+  CallPlaces calls = find_segments(chain, classes, TOKEN_weight_grad);
+  CallPlaces forward = find_segments(chain, classes, TOKEN_forward);
+  CallPlace at;
+  const ProgramCall *call = choose_call(classes, &calls, choice, &at);
+  if (!call) return false;
+  ProgramCall moved = *call;
+  for (int i = 0; i < forward.list.n; i++) {
+    CallPlace to = forward.list.data[i];
+    const ProgramCall *other = call_at(classes, to);
+    if (to.class != at.class || other->stage != moved.stage ||
+        other->registers[REGISTER_microbatch] !=
+            moved.registers[REGISTER_microbatch])
+      continue;
+    remove_call(classes, at);
+    insert_call(chain, classes, to, moved);
+    return true;
+  }
+  return false;
 }
 
 static const GraphInput *input_called(const Graph *graph, const char *path) {
@@ -577,7 +638,7 @@ static bool update_early(StageChain *chain, Classes *classes, uint64_t choice) {
   for (int i = 0; i < at.at; i++) {
     const ProgramCall *before = &entry->timeline.data[i];
     if (before->kind == CALL_segment && before->stage == stage &&
-        entry_point_segment(entry, before)->kind == TOKEN_backward)
+        entry_point_segment(entry, before)->kind == adding_kind(classes))
       backward = i;
   }
   if (backward < 0) return false;
@@ -638,10 +699,20 @@ static const struct {
     {"the norm is that of another stage", change_norm},
 };
 
+static const struct {
+  const char *name;
+  Change *change;
+} weight_kinds[] = {
+    {"weight gradients are lost", lose_weights},
+    {"weight gradients are added twice", double_weights},
+    {"weight gradients come early", early_weights},
+};
+
 enum { FAULTS_OF_KIND = 25, MOST_TRIES = 400 };
 
-static Shape shape_of_choice(uint64_t choice) {
-  static const char *const schedules[] = {"fthenb", "1f1b"};
+typedef const char *const Schedules[2];
+
+static Shape shape_of_choice(Schedules schedules, uint64_t choice) {
   return (Shape){.schedule = schedules[choice & 1],
                  .n = 2 + (int)(choice / 2 % 3),
                  .m = 2 + (int)(choice / 6 % 5),
@@ -654,32 +725,46 @@ typedef struct FaultCount {
   int n_tried, n_found;
 } FaultCount;
 
-static void try_fault(int kind, uint64_t seed, FaultCount *count) {
+static void try_fault(Schedules schedules, const char *name, Change *change,
+                      int kind, uint64_t seed, FaultCount *count) {
   uint64_t choice = hash_bytes(&seed, sizeof seed, (uint64_t)kind) >> 8;
-  Shape shape = shape_of_choice(choice);
+  Shape shape = shape_of_choice(schedules, choice);
   Numbers numbers = {.number = INTERP_exact, .seed = seed};
   bool is_changed = false;
   Played wanted = reference_of(&shape, &numbers);
-  Played played =
-      play(&shape, &numbers, kinds[kind].change, choice / 120, &is_changed);
+  Played played = play(&shape, &numbers, change, choice / 120, &is_changed);
   bool is_found = played.memory_fault || played.message_fault ||
                   !are_equal(&numbers, &played, &wanted);
   count->n_tried += is_changed;
   count->n_found += is_changed && is_found;
   cr_expect(is_found || !is_changed,
-            "%s: not found: %s of %d stages, %d micro-batches, seed %d",
-            kinds[kind].name, shape.schedule, shape.n, shape.m, (int)seed);
+            "%s: not found: %s of %d stages, %d micro-batches, seed %d", name,
+            shape.schedule, shape.n, shape.m, (int)seed);
   modules_destroy();
 }
 
+static void try_faults(Schedules schedules, const char *name, Change *change,
+                       int kind) {
+  FaultCount count = {0};
+  for (uint64_t seed = 1; seed < MOST_TRIES; seed++)
+    if (count.n_tried < FAULTS_OF_KIND)
+      try_fault(schedules, name, change, kind, seed, &count);
+  cr_expect_eq(count.n_tried, FAULTS_OF_KIND, "%s: %d", name, count.n_tried);
+  cr_expect_eq(count.n_found, count.n_tried, "%s: %d of %d", name,
+               count.n_found, count.n_tried);
+}
+
 Test(play_stages, faults_are_found) {
-  for (int k = 0; k < ARRAY_LENGTH(kinds); k++) {
-    FaultCount count = {0};
-    for (uint64_t seed = 1; seed < MOST_TRIES; seed++)
-      if (count.n_tried < FAULTS_OF_KIND) try_fault(k, seed, &count);
-    cr_expect_eq(count.n_tried, FAULTS_OF_KIND, "%s: %d", kinds[k].name,
-                 count.n_tried);
-    cr_expect_eq(count.n_found, count.n_tried, "%s: %d of %d", kinds[k].name,
-                 count.n_found, count.n_tried);
-  }
+  static Schedules schedules = {"fthenb", "1f1b"};
+  for (int k = 0; k < ARRAY_LENGTH(kinds); k++)
+    try_faults(schedules, kinds[k].name, kinds[k].change, k);
+}
+
+Test(play_stages, faults_of_weight_gradients_are_found) {
+  static Schedules schedules = {"zbh1", "zb1p"};
+  int n = ARRAY_LENGTH(kinds);
+  for (int k = 0; k < n; k++)
+    try_faults(schedules, kinds[k].name, kinds[k].change, k);
+  for (int k = 0; k < ARRAY_LENGTH(weight_kinds); k++)
+    try_faults(schedules, weight_kinds[k].name, weight_kinds[k].change, n + k);
 }

@@ -266,6 +266,49 @@ Test(timelines, wrong_messages_and_frames_are_found) {
   cr_expect_not_null(strstr(errors_of(&chain, entry), "0 messages, not 1"));
 }
 
+static int find_segment(const EntryPoint *entry, TokenKind kind,
+                        int microbatch) {
+  for (int i = 0; i < entry->timeline.n; i++) {
+    const ProgramCall *call = &entry->timeline.data[i];
+    if (call->kind == CALL_segment &&
+        entry_point_segment(entry, call)->kind == kind &&
+        call->registers[REGISTER_microbatch] == microbatch)
+      return i;
+  }
+  cr_assert_fail("no such call");
+  return 0;
+}
+
+Test(timelines, wrong_weight_gradients_are_found) {
+  StageChain chain = {.n = 2, .n_microbatches = 3, .first_rank = {0, 2}};
+  EntryPoint *entry = stage_chain_entries(&chain, "zbh1");
+  int n = entry->timeline.n;
+  int input = find_segment(entry, TOKEN_input_grad, 1);
+  int weight = find_segment(entry, TOKEN_weight_grad, 1);
+  move_call(entry, weight, input);
+  cr_expect_not_null(strstr(errors_of(&chain, entry),
+                            "segment 3 is called for micro-batch 1 before "
+                            "segment 2"));
+  move_call(entry, input, weight);
+  ProgramCall *call = &entry->timeline.data[weight];
+  call->registers[REGISTER_microbatch] = 2;
+  cr_expect_not_null(strstr(errors_of(&chain, entry),
+                            "segment 3 is called twice for micro-batch 2"));
+  call->registers[REGISTER_microbatch] = 1;
+  call->registers[REGISTER_frame] ^= 1;
+  cr_expect_not_null(strstr(errors_of(&chain, entry), "is used for"));
+  call->registers[REGISTER_frame] ^= 1;
+  call->registers[REGISTER_weight_frame] = 7;
+  cr_expect_not_null(
+      strstr(errors_of(&chain, entry), "no frame of weight gradients 7"));
+  call->registers[REGISTER_weight_frame] = 0;
+  cr_expect_str_eq(errors_of(&chain, entry), "");
+  move_call(entry, weight, n - 1);
+  entry->timeline.n--;
+  cr_expect_not_null(
+      strstr(errors_of(&chain, entry), "segment 3 is called 2 times, not 3"));
+}
+
 /* The first stage would need before its micro-batches what the last one makes
  * after its own. */
 Test(timelines, a_cycle_is_a_mistake) {
