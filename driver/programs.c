@@ -66,8 +66,10 @@ static ProgramParts parts_of(const Compilation *c, EntryPointId id,
                         .target = &c->target.backend->target,
                         .diags = c->module->diags,
                         .span = c->plan->stages.data[0].span};
-  if (id == ENTRY_train)
+  if (id == ENTRY_train) {
     parts.schedule = plan_spelling(arena, c->plan->schedule).schedule;
+    parts.splits_backward = plan_splits_backward(arena, c->plan);
+  }
   for (int s = 0; s < n; s++)
     stages[s] = (ProgramStage){.graph = graphs->graphs.data[s],
                                .first_rank = c->plan->stages.data[s].first_rank,

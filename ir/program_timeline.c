@@ -35,15 +35,11 @@ typedef struct Timing {
 
 /* ---- stages and edges ---- */
 
-static bool splits_backward(const Timing *t) {
-  return t->in->schedule && t->in->schedule->splits_backward;
-}
-
 static ProgramStage make_stage(Timing *t, int number) {
   ProgramStage stage = t->in->stages[number];
   stage.number = number;
   stage.segments = stage_segments(t->arena, stage.graph, number, &t->in->edges,
-                                  splits_backward(t));
+                                  t->in->splits_backward);
   int n = stage.segments.n;
   ListSegment *places = ARENA_ARRAY(t->arena, ListSegment, n);
   for (int i = 0; i < n; i++) {
@@ -162,7 +158,7 @@ static void fill_kinds(const Timing *t, ProgramEdge *edge,
   }
   if (is_unread && !is_read_forward && is_of_back)
     edge->to_kind = edge->last_kind =
-        splits_backward(t) ? TOKEN_input_grad : TOKEN_backward;
+        t->in->splits_backward ? TOKEN_input_grad : TOKEN_backward;
 }
 
 static void fill_edge(Timing *t, int e) {
@@ -222,23 +218,6 @@ static void append(Timing *t, Tokens *list, const Tokens *more) {
   for (int i = 0; i < more->n; i++) vec_push(t->arena, list, more->data[i]);
 }
 
-/* Puts I and W in the place of B, where the segments are apart. */
-static void split_tokens(Timing *t, Pipeline *pipeline) {
-  for (int r = 0; r < pipeline->n_ranks && splits_backward(t); r++) {
-    Tokens list = {0};
-    for (int i = 0; i < pipeline->lists[r].n; i++) {
-      Token token = pipeline->lists[r].data[i];
-      bool is_whole = token.kind == TOKEN_backward;
-      if (is_whole) token.kind = TOKEN_input_grad;
-      vec_push(t->arena, &list, token);
-      token.kind = TOKEN_weight_grad;
-      token.is_joined = false;
-      if (is_whole) vec_push(t->arena, &list, token);
-    }
-    pipeline->lists[r] = list;
-  }
-}
-
 /* Without a schedule: all forward passes.  Stages that share a rank without
  * being the chunks of one have lists of their own. */
 static Pipeline *make_calls(Timing *t) {
@@ -248,9 +227,7 @@ static Pipeline *make_calls(Timing *t) {
     bool has_chunks = pipeline_has_chunks(schedule);
     PipelineShape shape = {
         has_chunks ? t->n_classes : n, n, t->n_microbatches, {1, 1, 1}};
-    Pipeline *made = pipeline_make(t->arena, schedule, &shape);
-    split_tokens(t, made);
-    return made;
+    return pipeline_make(t->arena, schedule, &shape);
   }
   Pipeline *pipeline = ARENA_NEW(t->arena, Pipeline);
   *pipeline = (Pipeline){.n_ranks = n,
@@ -261,6 +238,24 @@ static Pipeline *make_calls(Timing *t) {
     for (int m = 0; m < t->n_microbatches; m++)
       vec_push(t->arena, &pipeline->lists[s],
                (Token){.kind = TOKEN_forward, .stage = s, .microbatch = m});
+  return pipeline;
+}
+
+/* Puts I and W in the place of B, where their segments are apart. */
+static Pipeline *split_tokens(Timing *t, Pipeline *pipeline) {
+  if (!t->in->splits_backward) return pipeline;
+  Tokens *lists = ARENA_ARRAY(t->arena, Tokens, pipeline->n_ranks);
+  for (int r = 0; r < pipeline->n_ranks; r++)
+    for (int i = 0; i < pipeline->lists[r].n; i++) {
+      Token token = pipeline->lists[r].data[i];
+      bool is_whole = token.kind == TOKEN_backward;
+      if (is_whole) token.kind = TOKEN_input_grad;
+      vec_push(t->arena, &lists[r], token);
+      token.kind = TOKEN_weight_grad;
+      token.is_joined = false;
+      if (is_whole) vec_push(t->arena, &lists[r], token);
+    }
+  pipeline->lists = lists;
   return pipeline;
 }
 
@@ -294,7 +289,8 @@ static Pipeline *make_parts(Timing *t, TokenKind kind) {
 }
 
 static const Pipeline *make_pipeline(Timing *t) {
-  Pipeline *phases[] = {make_parts(t, TOKEN_once), make_calls(t),
+  Pipeline *phases[] = {make_parts(t, TOKEN_once),
+                        split_tokens(t, make_calls(t)),
                         make_parts(t, TOKEN_update)};
   const PipelineEdge *edges = make_edges(t);
   Pipeline *pipeline = NULL;
@@ -443,7 +439,7 @@ static int assign_stage(Timing *t, int stage, ProgramRegister number,
 
 static void assign_stage_frames(Timing *t, int s, Assigned *assigned) {
   ProgramStage *stage = &t->stages[s];
-  bool is_split = splits_backward(t);
+  bool is_split = t->in->splits_backward;
   TokenKind last = is_split          ? TOKEN_weight_grad
                    : t->in->schedule ? TOKEN_backward
                                      : TOKEN_forward;

@@ -240,12 +240,7 @@ static Played play(const Shape *shape, const Numbers *numbers, Change *change,
                            : shape->form == 1 ? s % 2 * N_RANKS
                                               : 0;
   stage_chain_make(chain);
-  ProgramParts parts = {.id = ENTRY_train,
-                        .n_stages = chain->n,
-                        .stages = chain->stages,
-                        .edges = chain->edges,
-                        .schedule = pipeline_schedule_find(shape->schedule),
-                        .diags = chain->module->diags};
+  ProgramParts parts = stage_chain_parts(chain, shape->schedule);
   Classes classes = {.n = shape->form == 0   ? chain->n
                           : shape->form == 1 ? 2
                                              : 1,

@@ -232,13 +232,15 @@ static inline void stage_chain_make(StageChain *chain) {
 
 static inline ProgramParts stage_chain_parts(StageChain *chain,
                                              const char *schedule) {
+  bool trains = schedule && !chain->is_evaluation;
+  const PipelineSchedule *found =
+      trains ? pipeline_schedule_find(schedule) : NULL;
   return (ProgramParts){.id = chain->is_evaluation ? ENTRY_eval : ENTRY_train,
                         .n_stages = chain->n,
                         .stages = chain->stages,
                         .edges = chain->edges,
-                        .schedule = schedule && !chain->is_evaluation
-                                        ? pipeline_schedule_find(schedule)
-                                        : NULL,
+                        .schedule = found,
+                        .splits_backward = found && found->splits_backward,
                         .diags = chain->module->diags};
 }
 
