@@ -112,4 +112,13 @@ RendezvousResult rendezvous_check_folded(Arena *arena,
 RendezvousProgram *pipeline_rendezvous(Arena *arena, const Pipeline *pipeline,
                                        int n_ranks);
 
+/* ---- pipeline_hang.c ---- */
+
+/* Returns the token at a place, or NULL at the end of a list. */
+const Token *rendezvous_token(const Pipeline *pipeline, RendezvousPlace place);
+/* Reports a mismatch, or ranks that may hang, at the places of the tokens that
+ * a person wrote. */
+void pipeline_report_hang(Arena *arena, Diags *diags, const Pipeline *pipeline,
+                          const RendezvousResult *result);
+
 #endif

@@ -12,91 +12,6 @@
 enum { MOST_CALLS = 1 << 20 };
 #define MOST_LOOKS ((int64_t)1 << 31)
 
-/* ---- a mistake in a list ---- */
-
-static const Token *token_at(const Pipeline *pipeline, RendezvousPlace place) {
-  if (place.action < 0) return NULL;
-  return &pipeline->lists[place.class].data[place.action];
-}
-
-static const char *quoted(Arena *arena, const Pipeline *pipeline,
-                          RendezvousPlace place) {
-  const Token *token = token_at(pipeline, place);
-  if (!token) return "nothing";
-  return arena_printf(arena, "'%s'", token_text(arena, pipeline, token));
-}
-
-static void report_mismatch(Tool *tool, const Pipeline *pipeline,
-                            const RendezvousResult *result) {
-  Arena *arena = tool->arena;
-  RendezvousPlace send = result->places[0], receive = result->places[1];
-  const Token *sent = token_at(pipeline, send),
-              *received = token_at(pipeline, receive);
-  Diag *d = diag(tool->module.diags, DIAG_schedule_mismatch,
-                 sent ? sent->span : received->span, send.class,
-                 quoted(arena, pipeline, send), receive.class,
-                 quoted(arena, pipeline, receive));
-  if (sent && received) diag_note(d, received->span, "it receives this");
-  diag_help(d, "messages between two ranks have no names: the first that one "
-               "sends is the first that the other receives");
-}
-
-/* The place of a message is that of its send, followed by its receive. */
-static int places_of_one(const Pipeline *pipeline,
-                         const RendezvousResult *result, int at) {
-  const Token *token = token_at(pipeline, result->places[at]);
-  TokenRole role = token_info(token->kind)->role;
-  return role == TOKEN_ROLE_send || role == TOKEN_ROLE_receive ? 2 : 1;
-}
-
-/* The other side of a message. */
-static const char *meets(Arena *arena, const Pipeline *pipeline,
-                         const RendezvousResult *result, int at) {
-  if (places_of_one(pipeline, result, at) == 1) return "";
-  RendezvousPlace receive = result->places[at + 1];
-  return arena_printf(arena, ", which meets %s of rank %d",
-                      quoted(arena, pipeline, receive), receive.class);
-}
-
-/* Each waits for the one before it, so the reader follows it backwards. */
-static void note_cycle(Tool *tool, const Pipeline *pipeline,
-                       const RendezvousResult *result, Diag *d) {
-  enum { MOST_NOTES = 12 };
-  Arena *arena = tool->arena;
-  VEC(int) begins = {0};
-  for (int i = 0; i < result->n_places; i += places_of_one(pipeline, result, i))
-    vec_push(arena, &begins, i);
-  int n_notes = 0;
-  for (int k = begins.n - 1; k > 0 && n_notes < MOST_NOTES; k--, n_notes++) {
-    RendezvousPlace place = result->places[begins.data[k]];
-    diag_note(d, token_at(pipeline, place)->span,
-              "that waits for %s of rank %d%s", quoted(arena, pipeline, place),
-              place.class, meets(arena, pipeline, result, begins.data[k]));
-  }
-  if (begins.n - 1 > MOST_NOTES)
-    diag_note(d, SPAN_NONE, "and so on, over %d more actions",
-              begins.n - 1 - MOST_NOTES);
-  diag_note(d, token_at(pipeline, result->places[0])->span,
-            "that waits for the first one%s",
-            meets(arena, pipeline, result, 0));
-}
-
-static void report_hang(Tool *tool, const Pipeline *pipeline,
-                        const RendezvousResult *result) {
-  RendezvousPlace first = result->places[0];
-  const Token *token = token_at(pipeline, first);
-  TokenRole role = token_info(token->kind)->role;
-  const char *text = token_text(tool->arena, pipeline, token);
-  if (result->n_places == 1 && role == TOKEN_ROLE_call) {
-    diag(tool->module.diags, DIAG_schedule_unsent, token->span, text,
-         first.class);
-    return;
-  }
-  Diag *d = diag(tool->module.diags, DIAG_schedule_cycle, token->span,
-                 first.class, text);
-  note_cycle(tool, pipeline, result, d);
-}
-
 /* ---- a list that a person wrote ---- */
 
 static void print_verdict_json(Text *out, const Pipeline *pipeline,
@@ -110,7 +25,7 @@ static void print_verdict_json(Text *out, const Pipeline *pipeline,
               pipeline->n_stages, pipeline->n_microbatches);
   for (int i = 0; i < result->n_places; i++) {
     RendezvousPlace place = result->places[i];
-    const Token *token = token_at(pipeline, place);
+    const Token *token = rendezvous_token(pipeline, place);
     text_printf(out, "%s{\"rank\":%d,\"action\":", i ? "," : "", place.class);
     text_add_json(out, token ? token_text(out->arena, pipeline, token) : "");
     text_add(out, "}");
@@ -124,10 +39,7 @@ static int check_pipeline(Tool *tool, Pipeline *pipeline) {
   RendezvousResult result = rendezvous_check(
       tool->arena, pipeline_rendezvous(tool->arena, pipeline, 1),
       RENDEZVOUS_all);
-  if (result.verdict == RENDEZVOUS_mismatch)
-    report_mismatch(tool, pipeline, &result);
-  if (result.verdict == RENDEZVOUS_may_hang)
-    report_hang(tool, pipeline, &result);
+  pipeline_report_hang(tool->arena, tool->module.diags, pipeline, &result);
   Text out = text_create(tool->arena);
   bool is_fine = result.verdict == RENDEZVOUS_fine;
   if (tool->options.json)
