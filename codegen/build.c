@@ -348,6 +348,10 @@ static Status write_manifest(Build *build) {
   text_add(&text, "}\n");
   TRY(file_replace(arena_printf(build->arena, "%s/plan.plan", build->bundle),
                    plan, strlen(plan)));
+  if (options->schedule_text)
+    TRY(file_replace(
+        arena_printf(build->arena, "%s/" BUNDLE_SCHEDULE, build->bundle),
+        options->schedule_text, strlen(options->schedule_text)));
   return file_replace(arena_printf(build->arena, "%s/" MANIFEST, build->bundle),
                       text_string(&text), text.n);
 }

@@ -126,6 +126,9 @@ typedef struct Pacer {
   void *user;
 } Pacer;
 
+/* The list that the plan of a bundle names, beside it. */
+#define BUNDLE_SCHEDULE "schedule.csv"
+
 struct BuildOptions {
   const Backend *backend;
   /* The beginning of names of files and tables: "plain_" while the modules of
@@ -143,6 +146,7 @@ struct BuildOptions {
    * plain program could explain. */
   const Pacer *pacer;
   const char *plan_text, *model_hash, *plan_hash;
+  const char *schedule_text; /* of BUNDLE_SCHEDULE, or NULL: there is none */
   /* Runtime library (an archive) as linked into this dnnc. */
   const void *runtime_archive;
   size_t runtime_bytes;

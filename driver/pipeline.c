@@ -157,10 +157,23 @@ static RankPrograms programs_of(const Compilation *c) {
       .programs = programs, .n = n, .rows = rows, .n_rows = n};
 }
 
+/* The text of the plan in a bundle, which holds the list of a schedule, too. */
+static Text plan_of_bundle(const Compilation *c, Text *out_list) {
+  Text text = text_create(c->module->arena);
+  if (!c->plan) return text;
+  Plan plan = *c->plan;
+  if (plan.list) {
+    plan.schedule = "\"" BUNDLE_SCHEDULE "\"";
+    pipeline_print(out_list, plan.list);
+  }
+  plan_print(&text, &plan);
+  return text;
+}
+
 Status driver_build(const Compilation *c, const BuildOptions *host,
                     BuildReport *out) {
-  Text plan = text_create(c->module->arena);
-  if (c->plan) plan_print(&plan, c->plan);
+  Text list = text_create(c->module->arena);
+  Text plan = plan_of_bundle(c, &list);
   char plan_hash[33];
   hash_hex(text_string(&plan), plan.n, plan_hash);
   BuildOptions options = *host;
@@ -169,6 +182,7 @@ Status driver_build(const Compilation *c, const BuildOptions *host,
   options.n_archs = c->target.n_archs;
   options.ranks = c->ranks;
   options.plan_text = text_string(&plan);
+  options.schedule_text = list.n > 0 ? text_string(&list) : NULL;
   options.model_hash = c->model_hash;
   options.plan_hash = plan_hash;
   options.model_dir = c->model_folder;

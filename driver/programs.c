@@ -69,6 +69,7 @@ static ProgramParts parts_of(const Compilation *c, EntryPointId id,
   if (id == ENTRY_train) {
     parts.schedule = plan_spelling(arena, c->plan->schedule).schedule;
     parts.splits_backward = plan_splits_backward(arena, c->plan);
+    parts.list = c->plan->list;
   }
   for (int s = 0; s < n; s++)
     stages[s] = (ProgramStage){.graph = graphs->graphs.data[s],

@@ -17,7 +17,10 @@
 enum { MOST_SOURCE_BYTES = 16 << 20 };
 
 typedef struct Loading {
-  Compilation *c;
+  Compilation *c; /* while the model is loaded */
+  /* Plans are read later, too. */
+  Module *module;
+  bool follows_links;
   const char *failure; /* why the last file could not be read */
 } Loading;
 
@@ -47,12 +50,12 @@ static Status check_import(const Compilation *c, const char *path) {
   return input_check_links(path, &search);
 }
 
-static Status read_source(const Compilation *c, const char *path,
+static Status read_source(Module *module, const char *path,
                           const Source **out) {
-  Source *source = ARENA_NEW(c->module->arena, Source);
-  source->path = name_intern(c->module->names, path);
+  Source *source = ARENA_NEW(module->arena, Source);
+  source->path = name_intern(module->names, path);
   *out = source;
-  return file_read(c->module->arena, path, MOST_SOURCE_BYTES, &source->text,
+  return file_read(module->arena, path, MOST_SOURCE_BYTES, &source->text,
                    &source->n);
 }
 
@@ -72,7 +75,21 @@ static const Source *load_source(void *user, const char *path) {
   const char *found = find_in_library(loading->c, path);
   Status status = found ? STATUS_OK : check_import(loading->c, path);
   if (status.code == STATUS_ok)
-    status = read_source(loading->c, found ? found : path, &source);
+    status = read_source(loading->module, found ? found : path, &source);
+  loading->failure = status.message;
+  return status.code == STATUS_ok ? source : NULL;
+}
+
+/* A file that a plan names does not lead out of the plan's folder. */
+static const Source *load_plan_file(void *user, const char *folder,
+                                    const char *path) {
+  Loading *loading = user;
+  const Source *source = NULL;
+  InputSearch search = {.folder = folder,
+                        .follows_links = loading->follows_links};
+  Status status = input_check_links(path, &search);
+  if (status.code == STATUS_ok)
+    status = read_source(loading->module, path, &source);
   loading->failure = status.message;
   return status.code == STATUS_ok ? source : NULL;
 }
@@ -88,7 +105,7 @@ static bool count_eval_samples(void *user, const Model *model, int64_t *out) {
 const Source *driver_read_plan(const Compilation *c, const char *path) {
   const Source *source = c->options->found_plan;
   if (source && strcmp(path, source->path) == 0) return source;
-  Status status = read_source(c, path, &source);
+  Status status = read_source(c->module, path, &source);
   if (status.code == STATUS_ok) return source;
   diag(c->module->diags, DIAG_failed, SPAN_NONE, status.message);
   return NULL;
@@ -98,8 +115,10 @@ bool driver_load_model(Compilation *c) {
   const CompileOptions *options = c->options;
   Loading *loading = ARENA_NEW(c->module->arena, Loading);
   FrontendOptions *frontend = ARENA_NEW(c->module->arena, FrontendOptions);
-  *loading = (Loading){.c = c};
+  *loading = (Loading){
+      .c = c, .module = c->module, .follows_links = options->follows_links};
   *frontend = (FrontendOptions){.load = load_source,
+                                .load_plan_file = load_plan_file,
                                 .why = load_failure,
                                 .user = loading,
                                 .path = options->path,

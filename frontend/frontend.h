@@ -13,6 +13,12 @@
  * importing file's folder) or NULL if there is none. */
 typedef const Source *SourceLoader(void *user, const char *path);
 
+/* Returns the file at `path` that a plan names, or NULL if there is none.
+ * `folder`, with its slash, is that of the file with the plan, in which the
+ * path begins. */
+typedef const Source *PlanFileLoader(void *user, const char *folder,
+                                     const char *path);
+
 typedef struct Override { /* NAME=VALUE of the command line */
   const char *name, *value;
 } Override;
@@ -39,6 +45,7 @@ typedef bool EvalSampleCounter(void *user, const Model *model,
 
 typedef struct FrontendOptions {
   SourceLoader *load;
+  PlanFileLoader *load_plan_file; /* NULL means `load` */
   /* NULL means no evaluation remainder. */
   EvalSampleCounter *count_eval_samples;
   /* Returns why the last load failed; may be NULL. */

@@ -234,6 +234,7 @@ typedef struct ProgramParts {
   /* Order of a training step.  NULL: forward passes alone, in order. */
   const PipelineSchedule *schedule;
   bool splits_backward; /* it has I and W: B of it is both */
+  const Pipeline *list; /* calls that a person wrote, or NULL: of `schedule` */
   const Target *target; /* as in instructions_of */
   Diags *diags;
   Span span; /* of the plan, for mistakes */

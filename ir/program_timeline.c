@@ -223,6 +223,8 @@ static void append(Timing *t, Tokens *list, const Tokens *more) {
 static Pipeline *make_calls(Timing *t) {
   int n = t->in->n_stages;
   const PipelineSchedule *schedule = t->in->schedule;
+  if (t->in->list)
+    return arena_copy(t->arena, t->in->list, sizeof *t->in->list);
   if (schedule) {
     bool has_chunks = pipeline_has_chunks(schedule);
     PipelineShape shape = {
@@ -375,6 +377,10 @@ static int assign_places(const Timing *t, const Life *lives, int n_tokens,
   return n_places;
 }
 
+static bool is_training(const Timing *t) {
+  return t->in->schedule || t->in->list;
+}
+
 /* From one token of a stage to another. */
 static Life *frame_lives(const Timing *t, int stage, TokenKind first,
                          TokenKind last) {
@@ -440,9 +446,9 @@ static int assign_stage(Timing *t, int stage, ProgramRegister number,
 static void assign_stage_frames(Timing *t, int s, Assigned *assigned) {
   ProgramStage *stage = &t->stages[s];
   bool is_split = t->in->splits_backward;
-  TokenKind last = is_split          ? TOKEN_weight_grad
-                   : t->in->schedule ? TOKEN_backward
-                                     : TOKEN_forward;
+  TokenKind last = is_split         ? TOKEN_weight_grad
+                   : is_training(t) ? TOKEN_backward
+                                    : TOKEN_forward;
   stage->n_frames = assign_stage(
       t, s, REGISTER_frame, frame_lives(t, s, TOKEN_forward, last), assigned);
   stage->n_slots =

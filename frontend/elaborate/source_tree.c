@@ -46,8 +46,7 @@ bool source_tree_check_path(SourceTree *tree, const char *path, Span span) {
   return false;
 }
 
-/* The path of an import: beside the importing file. */
-static Name join_path(SourceTree *tree, const char *importer,
+Name source_tree_join(SourceTree *tree, const char *importer,
                       const char *path) {
   const char *slash = strrchr(importer, '/');
   Text text = text_create(tree->module->arena);
@@ -155,7 +154,7 @@ static void program_read_import(SourceTree *tree, const Item *item,
     return;
   }
   Diags *diags = tree->module->diags;
-  Name path = join_path(tree, importer, item->name);
+  Name path = source_tree_join(tree, importer, item->name);
   const void *state = map_get(tree->files, path);
   if (state == &was_read) return;
   bool is_read = false;

@@ -77,6 +77,8 @@ const Item *source_tree_block(const SourceTree *tree, const char *kind);
 /* Returns whether a path in a file stays below the folder of the file; else
  * reports. */
 bool source_tree_check_path(SourceTree *tree, const char *path, Span span);
+/* Returns the path of a file that another one names, which it lies beside. */
+Name source_tree_join(SourceTree *tree, const char *importer, const char *path);
 
 /* ---- declared.c ---- */
 

@@ -44,6 +44,12 @@ bool reader_read_axes(PinReader *r, const NameList *names, int *out_n,
 /* Reads a line NAME = VALUE. */
 void reader_read_setting(PinReader *r, const Pin *pin);
 
+/* ---- schedule_list.c ---- */
+
+/* Reads the file of a schedule, of which `x` is the path.  Returns NULL after a
+ * message. */
+const Pipeline *reader_read_list(PinReader *r, const Expr *x);
+
 /* ---- stages.c ---- */
 
 /* Adds the axes that lines `stage` alone name. */

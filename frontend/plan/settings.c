@@ -155,8 +155,13 @@ static void plan_read_word(PinReader *r, const Pin *pin) {
 static void plan_read_schedule(PinReader *r, const Pin *pin) {
   BuiltinCall call = {0};
   Builtin signature;
-  const char *name = read_value_call(r, pin, &call, &signature);
   r->pins->schedule_span = pin->value->span;
+  if (pin->value->kind == EXPR_string) {
+    r->pins->schedule = arena_printf(r->e->arena, "\"%s\"", pin->value->name);
+    r->pins->list = reader_read_list(r, pin->value);
+    return;
+  }
+  const char *name = read_value_call(r, pin, &call, &signature);
   if (!name) return;
   PipelineSpelling spelling;
   const char *text = spell_schedule(r, name, &call);

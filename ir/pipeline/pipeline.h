@@ -101,6 +101,9 @@ bool pipeline_find_call(const PipelineCalls *calls, TokenKind kind, int stage,
  * one reads: of I that is F.  Returns false if there is none. */
 bool token_reads_own(TokenKind kind, TokenKind *out);
 
+/* Returns whether plans may have calls of this kind. */
+bool token_is_compiled(TokenKind kind);
+
 /* ---- schedules ---- */
 
 /* Times of the parts of a stage, in any unit. */

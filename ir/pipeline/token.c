@@ -27,6 +27,10 @@ bool token_reads_own(TokenKind kind, TokenKind *out) {
   }
 }
 
+bool token_is_compiled(TokenKind kind) {
+  return kind == TOKEN_forward || kind == TOKEN_backward;
+}
+
 /* ---- text ---- */
 
 /* The stages of a message are neighbours: forward it goes up, backward down. */

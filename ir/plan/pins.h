@@ -71,7 +71,8 @@ typedef struct Pins {
   PinNumber ranks, microbatches, bucket_bytes, prefetch_bytes, memory_bytes;
   PinNumber zero;
   PlanShard zero_over;  /* no axes: the line names none */
-  const char *schedule; /* word of the schedule; NULL means open */
+  const char *schedule; /* as one writes it; NULL means open */
+  const Pipeline *list; /* the calls of the file that it names, or NULL */
   Span schedule_span;
   PlanAttention attention;
   Span attention_span;
@@ -145,6 +146,13 @@ bool pins_close_axes(Module *module, const Pins *pins, int64_t ranks,
 int plan_unnamed_groups(Module *module, const Pins *pins, int n_stages);
 /* Returns the group of a stage, whose line names no ranks. */
 int plan_unnamed_group(Arena *arena, const Plan *plan, int stage);
+/* Returns whether the list of the plan's schedule has the calls of so many
+ * stages; reports. */
+bool plan_check_list_stages(Module *module, const Pins *pins, int n_stages);
+/* Returns the list in which the stage is: the number of its rank. */
+int plan_list_group(const Pipeline *list, int stage);
+/* Returns whether the list suits stages, ranks and micro-batches; reports. */
+bool plan_check_list(Module *module, const Pins *pins, const Plan *plan);
 /* Returns whether the schedule suits stages, ranks and micro-batches: reports
  * mistakes. */
 bool plan_check_schedule(Module *module, const Pins *pins, const Plan *plan);

@@ -118,6 +118,7 @@ typedef struct Plan {
   PlanShard zero_over;    /* its axes; none: those of the batch */
   const char *schedule;   /* as one writes it, "interleaved(v = 2)", or NULL:
                              one stage has no timeline */
+  const Pipeline *list;   /* the calls of the file that it names, or NULL */
   PlanAttention attention;
   Span attention_span;
   bool reduces_bf16; /* sums of values between ranks are sent in bf16 */

@@ -181,6 +181,7 @@ static void close_settings(Plan *plan, const Pins *pins) {
   plan->memory_bytes = pins->memory_bytes.value;
   plan->memory_span = pins->memory_bytes.span;
   plan->schedule = pins->schedule;
+  plan->list = pins->list;
   if (!plan->schedule && pins->stages.n > 0) plan->schedule = "1f1b";
   plan->attention = pins->attention;
   plan->attention_span = pins->attention_span;

@@ -58,6 +58,9 @@ static void help_stages(Arena *arena, Diag *d, const PipelineSchedule *schedule,
 }
 
 int plan_unnamed_groups(Module *module, const Pins *pins, int n_stages) {
+  if (pins->list)
+    return plan_check_list_stages(module, pins, n_stages) ? pins->list->n_ranks
+                                                          : -1;
   PipelineSpelling spelling = plan_spelling(module->arena, pins->schedule);
   int chunks = spelling.chunks;
   if (n_stages % chunks == 0) return n_stages / chunks;
@@ -73,6 +76,7 @@ int plan_unnamed_groups(Module *module, const Pins *pins, int n_stages) {
 }
 
 int plan_unnamed_group(Arena *arena, const Plan *plan, int stage) {
+  if (plan->list) return plan_list_group(plan->list, stage);
   PipelineSpelling spelling = plan_spelling(arena, plan->schedule);
   const PipelineSchedule *schedule = spelling.schedule;
   if (!schedule || !pipeline_has_chunks(schedule)) return stage;
@@ -260,6 +264,7 @@ static bool check_one_stage(Module *module, const Pins *pins,
 }
 
 bool plan_check_schedule(Module *module, const Pins *pins, const Plan *plan) {
+  if (plan->list) return plan_check_list(module, pins, plan);
   PipelineSpelling spelling = plan_spelling(module->arena, plan->schedule);
   const PipelineSchedule *schedule = spelling.schedule;
   int n = plan->stages.n;

@@ -191,10 +191,24 @@ static void print_stages(Text *out, const Plan *plan) {
   }
 }
 
+/* The hash is of the calls in the file, so plans with equal texts are equal. */
+static void print_schedule(Text *out, const Plan *plan) {
+  if (!plan->schedule) return;
+  text_printf(out, "  schedule     = %s", plan->schedule);
+  if (plan->list) {
+    char hash[33];
+    Text list = text_create(out->arena);
+    pipeline_print(&list, plan->list);
+    hash_hex(text_string(&list), list.n, hash);
+    text_printf(out, "  # %s", hash);
+  }
+  text_add(out, "\n");
+}
+
 void plan_print(Text *out, const Plan *plan) {
   print_mesh(out, plan);
   text_printf(out, "\nplan %s {\n", plan->name);
-  if (plan->schedule) text_printf(out, "  schedule     = %s\n", plan->schedule);
+  print_schedule(out, plan);
   text_printf(out, "  microbatches = %lld\n", (long long)plan->microbatches);
   text_printf(out, "  zero         = %d", plan->zero);
   if (has_own_zero_axes(plan)) print_over(out, &plan->zero_over);

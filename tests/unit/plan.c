@@ -257,7 +257,7 @@ static void check_pair(Module *module, Map *known, char *line) {
   cr_assert(file != NULL, "%s", plan);
   uint64_t first = 0, second = 1;
   const char *text = plan_and_hash(module, options, file, &first);
-  Source printed = {"printed.plan", text, strlen(text)};
+  Source printed = {"benchmarks/plans/printed.plan", text, strlen(text)};
   cr_expect_str_eq(plan_and_hash(module, options, &printed, &second), text);
   cr_expect_eq(first, second, "%s, %s: another program\n%s", plan, options.path,
                text);

@@ -38,11 +38,20 @@ static void end_trial(void *user, int i, const Trial *trial, bool is_priced) {
       one->step == e->priced->price.step && one->peak == e->priced->peak;
 }
 
+/* The plan may name a file beside it. */
+static const char *beside_plan(const Explanation *e) {
+  const char *plan = e->tool->options.plan;
+  if (!plan) plan = e->tool->options.subject;
+  const char *slash = plan ? strrchr(plan, '/') : NULL;
+  return arena_printf(e->tool->arena, "%.*schanged.plan",
+                      slash ? (int)(slash - plan) + 1 : 0, plan ? plan : "");
+}
+
 static const Pins *read_changed(Explanation *e, Alternative *one) {
   Arena *arena = e->tool->arena;
   Source *source = ARENA_NEW(arena, Source);
   Diags *diags = diags_create(arena);
-  *source = (Source){"changed.plan", one->changed, strlen(one->changed)};
+  *source = (Source){beside_plan(e), one->changed, strlen(one->changed)};
   PlanSource from = {.file = source};
   const Pins *pins = driver_read_pins(&e->planning.loaded, &from, diags);
   if (!pins) one->why = diags_first_error(diags, arena);
