@@ -39,6 +39,8 @@ static const DnnTensor *find_input(const Preparing *p, const char *name,
     if (strlen(tensor->path) == n && !memcmp(tensor->path, name, n))
       return tensor;
     if (strlen(word) != n || memcmp(word, name, n) != 0) continue;
+    /* Several stages of a rank may read one input: the first counts. */
+    if (found && strcmp(found->path, tensor->path) == 0) continue;
     found = tensor;
     n_found++;
   }

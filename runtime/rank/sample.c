@@ -39,8 +39,9 @@ typedef struct Sampling {
   Arena *arena; /* of the current text */
   Vocabulary *vocabulary;
   /* Tensors of this rank; those that it does not have are NULL. */
-  const DnnTensor *input, *result;           /* of the full window */
-  const DnnTensor *token, *position, *logit; /* of `decode` */
+  const DnnTensor *result;                   /* of the full window */
+  const DnnTensor *logit;                    /* of `decode` */
+  const char *input;                         /* path of the tokens */
   const DnnEntryPoint *decode, *decode_init; /* or NULL */
   int chooser;                               /* rank that has the logits */
   bool has_positions; /* `decode` reads the position, on some rank */
@@ -96,30 +97,30 @@ static double cost_of_all(const DnnBundle *bundle, EntryPointId id) {
   return cost;
 }
 
-static const DnnTensor *find_data(const DnnEntryPoint *entry,
-                                  const char *path) {
+static bool is_data(const DnnTensor *tensor, const char *path) {
+  return tensor->role == DNN_DATA && strcmp(tensor->path, path) == 0;
+}
+
+static bool has_data(const DnnEntryPoint *entry, const char *path) {
+  bool has = false;
   for (int32_t i = 0; i < entry->n_tensors; i++)
-    if (entry->tensors[i].role == DNN_DATA &&
-        strcmp(entry->tensors[i].path, path) == 0)
-      return &entry->tensors[i];
-  return NULL;
+    has |= is_data(&entry->tensors[i], path);
+  return has;
 }
 
 static bool reads_position(const DnnBundle *bundle) {
   for (int32_t i = 0; i < bundle->n_programs; i++)
-    if (find_data(program_entry_point(&bundle->programs[i], ENTRY_decode),
-                  DNN_POSITION))
+    if (has_data(program_entry_point(&bundle->programs[i], ENTRY_decode),
+                 DNN_POSITION))
       return true;
   return false;
 }
 
-static void prepare_decode(Sampling *s, const DnnTensor *input) {
+static void prepare_decode(Sampling *s) {
   const DnnBundle *bundle = s->run->bundle;
   const DnnEntryPoint *decode =
       program_entry_point(s->run->program, ENTRY_decode);
   if (!decode || s->run->options.whole_windows) return;
-  s->token = find_data(decode, input->path);
-  s->position = find_data(decode, DNN_POSITION);
   s->has_positions = reads_position(bundle);
   s->logit = program_tensor(s->run->program, decode, DNN_RESULT);
   s->decode = decode;
@@ -145,12 +146,11 @@ static const DnnTensor *find_anywhere(const DnnBundle *bundle, DnnRole role,
 
 static Status prepare_sampling(Run *run, Sampling *out) {
   const DnnSample *sample = run->program->sample;
-  *out = (Sampling){
-      .run = run,
-      .input = program_tensor(run->program, run->prefill, DNN_DATA),
-      .result = program_tensor(run->program, run->prefill, DNN_RESULT),
-      .temperature = sample->temperature,
-      .top_k = sample->top_k};
+  *out = (Sampling){.run = run,
+                    .result =
+                        program_tensor(run->program, run->prefill, DNN_RESULT),
+                    .temperature = sample->temperature,
+                    .top_k = sample->top_k};
   int reader;
   const DnnTensor *in = find_anywhere(run->bundle, DNN_DATA, &reader);
   const DnnTensor *result =
@@ -168,7 +168,8 @@ static Status prepare_sampling(Run *run, Sampling *out) {
   out->tokens = ARENA_ARRAY(run->arena, int32_t, tensor_local_elements(in));
   out->logits = ARENA_ARRAY(run->arena, float, out->n_logits);
   out->sorted = ARENA_ARRAY(run->arena, float, out->n_logits);
-  prepare_decode(out, in);
+  out->input = in->path;
+  prepare_decode(out);
   return STATUS_OK;
 }
 
@@ -198,20 +199,25 @@ static Status read_row(Sampling *s, const DnnTensor *logits, int64_t row) {
   return device->read(device, logits->offset + row * bytes, s->logits, bytes);
 }
 
-/* Writes an input that this rank has. */
-static Status write_input(Sampling *s, const DnnTensor *input,
-                          const int32_t *values) {
+/* Writes an input of an entry point, of which each stage of this rank that
+ * reads it has its own. */
+static Status write_input(Sampling *s, const DnnEntryPoint *entry,
+                          const char *path, const int32_t *values) {
   Device *device = s->run->device;
-  if (!input) return STATUS_OK;
-  return device->write(device, input->offset, values,
-                       tensor_local_elements(input) * (int64_t)sizeof *values);
+  for (int32_t i = 0; i < entry->n_tensors; i++) {
+    const DnnTensor *input = &entry->tensors[i];
+    if (!is_data(input, path)) continue;
+    TRY(device->write(device, input->offset, values,
+                      tensor_local_elements(input) * (int64_t)sizeof *values));
+  }
+  return STATUS_OK;
 }
 
 /* The window that ends with the last token. */
 static Status look_at_window(Sampling *s) {
   int64_t n = s->n_text, begin = n > s->window ? n - s->window : 0;
   for (int64_t i = begin; i < n; i++) s->tokens[i - begin] = s->text[i];
-  TRY(write_input(s, s->input, s->tokens));
+  TRY(write_input(s, s->run->prefill, s->input, s->tokens));
   TRY(states_fill_batch_rows(s->run, s->run->prefill, false));
   TRY(exec_run(s->run->exec, s->run->prefill, n));
   if (s->run->program->sample->fills_caches && begin == 0) s->n_cached = n;
@@ -229,8 +235,8 @@ static Status begin_text(Sampling *s) {
 /* One token position, the first that is not in the decode caches. */
 static Status decode_token(Sampling *s) {
   int32_t position = (int32_t)s->n_cached;
-  TRY(write_input(s, s->token, &s->text[position]));
-  TRY(write_input(s, s->position, &position));
+  TRY(write_input(s, s->decode, s->input, &s->text[position]));
+  TRY(write_input(s, s->decode, DNN_POSITION, &position));
   TRY(states_fill_batch_rows(s->run, s->decode, false));
   TRY(exec_run(s->run->exec, s->decode, position + 1));
   s->n_cached++;

@@ -1,0 +1,123 @@
+#!/bin/bash
+# Several stages on a rank, by schedules of chunks and by lists of files: they
+# end with the bits of stages on one rank, other plans resume what they save,
+# they write the text of one rank, and a bundle holds its list.
+. "$(dirname "$0")/lib.sh"
+export OMP_NUM_THREADS=1
+systems=$root/benchmarks/systems plans=$root/benchmarks/plans
+
+# train NAME ARGUMENTS...: trains and writes its lines.
+train() {
+  local name=$1
+  shift
+  "$dnnc" run --quick --json "$@" >"$name.json" 2>"$name.err" </dev/null ||
+    { cat "$name.err"; fail "$name does not train"; }
+}
+digest() { grep -o '"parameters_sha256":\[[^]]*' "$1.json" | cut -d[ -f2 | tr , '\n' | sort -u; }
+last_loss() { grep -o '"final":true.*' "$1.json" | grep -o '"loss":[^,]*' | cut -d: -f2; }
+
+# ---- the bits of one rank ----
+# Where a rank has stages 0 and 2, the norm's sum passes it twice.
+# together PLAN: all stages on the first ranks, in the order of 1f1b.
+together() {
+  sed -E 's/^( *schedule *= ).*/\11f1b/; s/ on 2\.\.3$/ on 0..1/; s/ on 1$/ on 0/' "$1"
+}
+printf 'plan {\n  microbatches = 4\n  schedule = interleaved(v = 2)\n  stage 0: wte, wpe, block[0] on 1\n  stage 1: block[1] on 0\n' >gpt.plan
+printf '  stage 2: block[2] on 1\n  stage 3: block[3], norm on 0\n}\n' >>gpt.plan
+printf '0F0,0F1,0F2,0F3,2F0,2F1,2F2,2F3,2B0,2B1,2B2,2B3,0B0,0B1,0B2,0B3\n' >two.csv
+printf '1F0,1F1,1F2,1F3,3F0,3B0,3F1,3B1,3F2,3B2,1B0,3F3,3B3,1B1,1B2,1B3\n' >>two.csv
+sed 's/interleaved(v = 2)/"two.csv"/; s/on 1$/on 2/; s/on 0$/on 1/; s/on 2$/on 0/' gpt.plan >list.plan
+sed 's/interleaved(v = 2)/bfs(v = 2)/' gpt.plan >bfs.plan
+cp "$plans/pipe_mlp_bfs.plan" "$plans"/pipe_mlp_list.* .
+for case in 'gpt gpt L=4' 'bfs gpt L=4 ema=0.9' 'list gpt L=4 clip=0.1' 'pipe_mlp_bfs mlp' 'pipe_mlp_list mlp'; do
+  read -r plan model sizes <<<"$case"
+  together $plan.plan >together.plan
+  # shellcheck disable=SC2086 # sizes are words
+  {
+    train many "$systems/$model.dnn" $sizes --plan $plan.plan --steps 8 --no-save
+    train one "$systems/$model.dnn" $sizes --plan together.plan --steps 8 --no-save
+  }
+  [ -n "$(digest one)" ] && [ "$(digest one)" = "$(digest many)" ] || fail "$case: other bits than on one rank"
+done
+
+# ---- saved and resumed ----
+mlp=$systems/mlp.dnn
+printf 'mesh { pipe = 2 }\nplan { microbatches = 4\n cut after x[0] }\n' >two.plan
+train whole "$mlp" --steps 20 --no-save
+train chunks "$mlp" --steps 6 --plan pipe_mlp_bfs.plan
+train two "$mlp" --steps 11 --plan two.plan --resume
+train list "$mlp" --steps 16 --plan pipe_mlp_list.plan --resume
+train one "$mlp" --steps 20 --resume
+close "$(last_loss whole)" "$(last_loss one)" 1e-6 ||
+  fail "resumed under other stages: $(last_loss one), not $(last_loss whole)"
+
+# ---- evaluation and text ----
+mkdir -p data/inputs
+yes 'to be or not to be' | head -c 40000 >data/inputs/tinyshakespeare.txt
+chargpt="$root/models/chargpt.dnn B=4 T=8 C=16 L=4"
+sed 's/microbatches = 4/microbatches = 2/' gpt.plan >text.plan
+# shellcheck disable=SC2086
+{
+  train text $chargpt --plan text.plan --steps 2
+  "$dnnc" sample --quick $chargpt --json --seed 3 --count 20 --load chargpt.ckpt >one.json 2>err </dev/null &&
+    "$dnnc" sample --quick $chargpt --json --seed 3 --count 20 --load chargpt.ckpt --plan text.plan >many.json 2>err </dev/null ||
+    { cat err; fail "no text"; }
+  for plan in '' '--plan text.plan'; do
+    "$dnnc" eval --quick $chargpt eval_batches=2 --load chargpt.ckpt --json $plan >"eval${plan:+_chunks}.json" 2>err </dev/null ||
+      { cat err; fail "no evaluation"; }
+  done
+}
+grep -q '"tokens":\[[0-9]' one.json && [ "$(sed 's/,"tokens_per_s.*//' one.json)" = "$(sed 's/,"tokens_per_s.*//' many.json)" ] ||
+  { cat one.json many.json; fail "another text"; }
+close "$(field validation_loss eval.json)" "$(field validation_loss eval_chunks.json)" 1e-5 || fail "another evaluation"
+
+# Two stages of each rank read z, whose file has the last word of its path as its name.
+cat >reads.dnn <<'MODEL'
+dim B = 8, C = 4
+layer low(x: [B, C]) -> [B, C] {
+  param w: [C] = ones
+  return x * w
+}
+net f(z: [B, C]) -> [B, C] {
+  x = low(z) + z
+  x = low(x) * z
+  x = low(x) * z
+  return low(x) + z
+}
+data d { z: [B, C] = synthetic(); y: i32[B] = synthetic(C); eval = 8 }
+train { loss = cross_entropy(f(d.z), d.y, C); optimizer = sgd(lr = 0.1); steps = 3 }
+MODEL
+printf 'plan {\n  microbatches = 4\n  schedule = bfs(v = 2)\n' >reads.plan
+for s in 0 1 2 3; do echo "  stage $s: low[$s], $(sed -n $((s + 1))p <<<$'add[0]\nmul[0]\nmul[1]\nadd[1]') on $((s % 2))"; done >>reads.plan
+echo '}' >>reads.plan
+printf '1,2,3,4\n5,6,7,8\n' >z.csv
+train reads reads.dnn --plan reads.plan
+for plan in '' '--plan reads.plan'; do
+  # shellcheck disable=SC2086
+  "$dnnc" predict reads.dnn --quick --load f.ckpt --input z=z.csv --output "read${plan:+_chunks}.csv" $plan >out 2>&1 ||
+    { cat out; fail "no prediction $plan"; }
+done
+cmp read.csv read_chunks.csv || fail "another prediction"
+
+# ---- shown and priced ----
+"$dnnc" show gpt.plan --model "$systems/gpt.dnn" L=4 >out 2>err || { cat err; fail "chunks are not shown"; }
+grep -q '^  2  *1  *[1-9].*block\[2\]$' out && grep -q '^rank 1, stages 0 and 2: ' out || { cat out; fail "other stages are shown"; }
+for plan in gpt list; do
+  "$dnnc" simulate "$systems/gpt.dnn" L=4 --plan $plan.plan --cluster "$root/models/h100x256.cluster" --json >out 2>err ||
+    { cat err; fail "no price of $plan"; }
+done
+
+# ---- a bundle holds its list ----
+graph() { "$dnnc" ir "$systems/gpt.dnn" L=4 --plan "$1" --after=partition || fail "ir $1"; }
+build() { "$dnnc" build --quick "$systems/gpt.dnn" L=4 --plan "$1" -o "$2" >out 2>&1 || { cat out; fail "build $1"; }; }
+mkdir away
+build list.plan away/b1
+build away/b1/plan.plan b2
+cmp away/b1/plan.plan b2/plan.plan && cmp away/b1/schedule.csv b2/schedule.csv && cmp away/b1/rank-0000 b2/rank-0000 ||
+  fail "the plan of a bundle makes another one"
+cmp <(graph list.plan) <(graph away/b1/plan.plan) || fail "the plan of a bundle is another"
+sed 's/1B0,3F3,3B3/3F3,3B3,1B0/' two.csv >other.csv && mv other.csv two.csv
+build list.plan b3
+cmp -s away/b1/plan.plan b3/plan.plan && fail "the plan does not depend on what is in the list"
+away/b1/run --steps 2 --no-save >out 2>&1 || { cat out; fail "the bundle does not run"; }
+exit 0
