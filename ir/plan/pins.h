@@ -130,9 +130,10 @@ bool plan_close_stages(Module *module, const Pins *pins, const Mesh *of_lines,
 /* ---- stage_meshes.c ---- */
 
 /* Finds the mesh of each line `stage`, and one that has the axes of all of
- * them, each of its greatest size; false after a message. */
+ * them, each of its greatest size, or that of all if they do not differ; false
+ * after a message. */
 bool pins_close_stage_meshes(Module *module, const Pins *pins, Mesh *out,
-                             Mesh *out_of_lines);
+                             Mesh *out_of_lines, bool *out_differ);
 /* Finds the sizes of the axes of the block, without `pipe`, on so many ranks:
  * `auto` is what the others leave.  Axes of size 1 are left out. */
 bool pins_close_axes(Module *module, const Pins *pins, int64_t ranks,

@@ -270,7 +270,8 @@ Plan *plan_close(Module *module, const Pins *pins) {
   Mesh mesh;
   Mesh *of_lines = ARENA_ARRAY(module->arena, Mesh, pins->stages.n + 1);
   bool has_meshes = pins_have_stage_meshes(pins);
-  if (!(has_meshes ? pins_close_stage_meshes(module, pins, &mesh, of_lines)
+  if (!(has_meshes ? pins_close_stage_meshes(module, pins, &mesh, of_lines,
+                                             &has_meshes)
                    : close_mesh(module, pins, &mesh)))
     return NULL;
   Plan *plan = plan_create(module, pins->model);

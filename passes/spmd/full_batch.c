@@ -95,16 +95,17 @@ static const Type *full_type(const FullBatch *f, const Type *type) {
   return full;
 }
 
-/* The micro-batch at hand of a value for the full batch. */
-static Value take_microbatch(FullBatch *f, Value value, const Type *type) {
+/* The shards of a type of a value in larger ones. */
+static Value take_shards_of(FullBatch *f, Value value, const Type *type) {
   const Mesh *mesh = &f->graph->mesh;
   Name axes[MAX_AXES];
   for (int d = 0; d < type->rank; d++) {
     int n = 0;
-    for (int i = 0; i < axis_list_length(type->dims[d].split); i++) {
-      int axis = axis_list_at(type->dims[d].split, i);
-      if (f->time >> axis & 1) axes[n++] = mesh->axes[axis].name;
-    }
+    AxisList rest, has = graph_type(f->rewrite.to, value)->dims[d].split;
+    bool continues = axis_list_continues(type->dims[d].split, has, &rest);
+    ASSERT(continues);
+    for (int i = 0; i < axis_list_length(rest); i++)
+      axes[n++] = mesh->axes[axis_list_at(rest, i)].name;
     if (n == 0) continue;
     Type *shard =
         type_copy(f->graph->module->arena, graph_type(f->rewrite.to, value));
@@ -120,16 +121,30 @@ static Value take_microbatch(FullBatch *f, Value value, const Type *type) {
   return value;
 }
 
+/* The type of a value of which shards of all micro-batches can be taken, and
+ * those for the full batch: where ranks share out each micro-batch, a dim that
+ * no rank shards. */
+static const Type *type_of_both(const FullBatch *f, const Type *type) {
+  const Type *full = full_type(f, type);
+  Type *both = type_copy(f->graph->module->arena, full);
+  AxisList rest;
+  for (int d = 0; d < both->rank; d++)
+    if (!axis_list_continues(type->dims[d].split, both->dims[d].split, &rest))
+      both->dims[d].split = 0;
+  return type_equal(both, full) ? full : both;
+}
+
+/* The shards for the full batch have other samples than those of all
+ * micro-batches, where ranks share out each of these: sums are equal. */
 static void emit_input(FullBatch *f, int id) {
   const Node *node = f->graph->nodes.data[id];
+  const Type *type = node->types[0];
   const GraphInput *input =
       &f->graph->inputs.data[node_int(node, ATTR_index, 0)];
   rewrite_at(&f->rewrite, id);
-  Value value =
-      rewrite_input(f->rewrite.to, input, full_type(f, node->types[0]));
-  f->full[id][0] = value;
-  rewrite_set(&f->rewrite, (Value){id, 0},
-              take_microbatch(f, value, node->types[0]));
+  Value value = rewrite_input(f->rewrite.to, input, type_of_both(f, type));
+  f->full[id][0] = take_shards_of(f, value, full_type(f, type));
+  rewrite_set(&f->rewrite, (Value){id, 0}, take_shards_of(f, value, type));
 }
 
 static Value full_value(const FullBatch *f, Value old) {

@@ -122,6 +122,19 @@ static Value localise(Partition *p, Value value, const Type *want,
   return now;
 }
 
+/* The samples of a rank are not one shard of the batch, but one of each
+ * micro-batch. */
+static void report_collected(const Partition *p, Value value, Name dim) {
+  const Graph *to = p->rewrite.to;
+  const Node *node = graph_node(to, value);
+  Name path = graph_path(to, value.node);
+  diag(p->ctx->module->diags, DIAG_not_supported, node->span,
+       arena_printf(p->ctx->scratch,
+                    "'%s' has the dimension '%s' of the batch after all "
+                    "micro-batches, in a stage with a mesh of its own",
+                    path && *path ? path : op_info(node->op)->name, dim));
+}
+
 Value collect_microbatches(Partition *p, Value value, const Type *want) {
   const Type *type = graph_type(p->rewrite.to, value);
   AxisSet sequential = mesh_sequential(p->mesh);
@@ -134,6 +147,10 @@ Value collect_microbatches(Partition *p, Value value, const Type *want) {
     }
     int at = want ? type_find(want, type->dims[d].name) : -1;
     bool stays = at >= 0 && axis_list_set(want->dims[at].split) & sequential;
+    if (time && !stays && ranks && p->plan->divides_microbatches) {
+      report_collected(p, value, type->dims[d].name);
+      return value;
+    }
     if (time && !stays)
       value = change_shards(p, OP_collect_microbatches, value, d, ranks, time);
   }
