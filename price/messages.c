@@ -7,17 +7,26 @@
  *       rank 2 3 -> 6 7    another one
  *
  * A message begins when its sender and its receiver have come to it.  It takes
- * what the slowest pair of ranks takes, on the way out of the one and into the
+ * what the slowest rank takes, on the way out of the one and into the other.  A
+ * rank that has several pieces of it sends or receives them one after the
  * other.
  */
 #include "price/messages.h"
+
+/* The pieces of the ranks of one side: those of rank r are pieces[first[r]] up
+ * to pieces[first[r + 1]]. */
+typedef struct SidePieces {
+  int *first;
+  const EdgePiece **pieces;
+} SidePieces;
 
 typedef struct MessagePairs {
   Arena *arena;
   const ClusterSlice *slice;
   const SharedLinks *links;
   const MessageSide *sides[N_LINK_DIRECTIONS]; /* out: the sender */
-  Bytes bytes;
+  const ProgramEdge *edge;
+  SidePieces pieces[N_LINK_DIRECTIONS]; /* where the edge has some */
   int *joined[N_LINK_DIRECTIONS]; /* by class of the side: number of transfer */
   Ps *busy;                       /* by link, of the transfer at hand */
   Ps following;                   /* its latency right after another one */
@@ -55,59 +64,12 @@ static int64_t pairs_end(const MessagePairs *m, int64_t number) {
   return end;
 }
 
-/* Numbers the transfers: classes of which ranks exchange have one number. */
-static int join_classes(MessagePairs *m) {
-  int n_out = m->sides[LINK_out]->slice->n_groups;
-  int n_in = m->sides[LINK_in]->slice->n_groups, n = 0;
-  m->joined[LINK_out] = ARENA_ARRAY(m->arena, int, n_out);
-  m->joined[LINK_in] = ARENA_ARRAY(m->arena, int, n_in);
-  for (int c = 0; c < n_out; c++) m->joined[LINK_out][c] = c;
-  for (int c = 0; c < n_in; c++) m->joined[LINK_in][c] = -1;
-  for (int64_t at = 0; at < m->sides[LINK_out]->ranks.n;
-       at = pairs_end(m, at)) {
-    int out = m->joined[LINK_out][class_at(m->sides[LINK_out], at)];
-    int *in = &m->joined[LINK_in][class_at(m->sides[LINK_in], at)];
-    int known = *in;
-    if (known < 0) {
-      *in = out;
-      continue;
-    }
-    replace(m->joined[LINK_out], n_out, out, known);
-    replace(m->joined[LINK_in], n_in, out, known);
-  }
-  for (int c = 0; c < n_out; c++)
-    if (m->joined[LINK_out][c] >= n) n = m->joined[LINK_out][c] + 1;
-  return n;
-}
-
-/* ---- costs ---- */
-
-/* One end of the pair with this number. */
-static void add_end(MessagePairs *m, LinkDirection direction, int64_t number,
-                    SimTransfer *slowest) {
-  const MessageSide *side = m->sides[direction];
-  const CostModel *model = &side->models[class_at(side, number)];
-  const Cluster *cluster = m->slice->cluster;
-  GroupLevel *levels = ARENA_ARRAY(m->arena, GroupLevel, cost_links(cluster));
-  int n_levels = cost_message_levels(
-      m->slice, m->sides[LINK_out]->ranks.first + number,
-      m->sides[LINK_in]->ranks.first + number, side->ranks, levels);
-  SimTransfer transfer = cost_transfer(m->arena, model, cluster, OP_permute,
-                                       m->bytes, 2, levels, n_levels);
-  take_most(&slowest->latency, transfer.latency);
-  take_most(&m->following, transfer.latency - transfer.sooner);
-  take_most(&slowest->takes, transfer.takes);
-  if (transfer.beside > 0 &&
-      (slowest->beside == 0 || transfer.beside < slowest->beside))
-    slowest->beside = transfer.beside;
-  for (int l = 0; l < transfer.n_loads; l++)
-    take_most(&m->busy[shared_link(m->links, side->program, side->queue,
-                                   transfer.loads[l].link, direction)],
-              transfer.loads[l].busy);
-}
-
-static bool is_counted(const MessagePairs *m) {
-  return cost_counts(m->sides[LINK_out]->models, COST_message);
+static void join_pair(MessagePairs *m, int64_t from, int64_t to) {
+  int out = m->joined[LINK_out][class_at(m->sides[LINK_out], from)];
+  int in = m->joined[LINK_in][class_at(m->sides[LINK_in], to)];
+  int less = out < in ? out : in, more = out < in ? in : out;
+  for (int d = 0; d < N_LINK_DIRECTIONS; d++)
+    replace(m->joined[d], m->sides[d]->slice->n_groups, more, less);
 }
 
 static int count_starts(const MessagePairs *m, int number) {
@@ -118,6 +80,117 @@ static int count_starts(const MessagePairs *m, int number) {
   return n;
 }
 
+static int leave_out_unused(MessagePairs *m, int n) {
+  int used = 0;
+  for (int number = 0; number < n; number++) {
+    if (count_starts(m, number) == 0) continue;
+    for (int d = 0; d < N_LINK_DIRECTIONS; d++)
+      replace(m->joined[d], m->sides[d]->slice->n_groups, number, used);
+    used++;
+  }
+  return used;
+}
+
+/* Numbers the transfers: classes of which ranks exchange have one number. */
+static int join_classes(MessagePairs *m) {
+  int n = 0;
+  for (int d = 0; d < N_LINK_DIRECTIONS; d++) {
+    int n_classes = m->sides[d]->slice->n_groups;
+    m->joined[d] = ARENA_ARRAY(m->arena, int, n_classes);
+    for (int c = 0; c < n_classes; c++) m->joined[d][c] = n++;
+  }
+  const EdgePieces *pieces = &m->edge->pieces;
+  for (int i = 0; i < pieces->n; i++)
+    join_pair(m, pieces->data[i].from, pieces->data[i].to);
+  for (int64_t at = 0; pieces->n == 0 && at < m->sides[LINK_out]->ranks.n;
+       at = pairs_end(m, at))
+    join_pair(m, at, at);
+  return leave_out_unused(m, n);
+}
+
+/* ---- pieces ---- */
+
+static int rank_of(const EdgePiece *piece, LinkDirection direction) {
+  return direction == LINK_out ? piece->from : piece->to;
+}
+
+static void sort_pieces(MessagePairs *m, LinkDirection direction) {
+  const EdgePieces *all = &m->edge->pieces;
+  SidePieces *out = &m->pieces[direction];
+  int n = (int)m->sides[direction]->ranks.n;
+  int *end = ARENA_ARRAY(m->arena, int, n + 1);
+  out->first = ARENA_ARRAY(m->arena, int, n + 1);
+  out->pieces = ARENA_ARRAY(m->arena, const EdgePiece *, all->n);
+  for (int i = 0; i < all->n; i++)
+    out->first[rank_of(&all->data[i], direction) + 1]++;
+  for (int r = 0; r < n; r++) {
+    out->first[r + 1] += out->first[r];
+    end[r] = out->first[r];
+  }
+  for (int i = 0; i < all->n; i++)
+    out->pieces[end[rank_of(&all->data[i], direction)]++] = &all->data[i];
+}
+
+/* ---- costs ---- */
+
+/* What a rank sends, or receives, of a message. */
+typedef struct RankTransfer {
+  Ps latency, following, takes;
+  Ps *busy; /* by link */
+  Ps beside;
+} RankTransfer;
+
+/* One end of a pair of ranks. */
+static void add_pair(MessagePairs *m, LinkDirection direction, int64_t from,
+                     int64_t to, Bytes bytes, RankTransfer *out) {
+  const MessageSide *side = m->sides[direction];
+  const CostModel *model =
+      &side->models[class_at(side, direction == LINK_out ? from : to)];
+  const Cluster *cluster = m->slice->cluster;
+  GroupLevel *levels = ARENA_ARRAY(m->arena, GroupLevel, cost_links(cluster));
+  int n_levels = cost_message_levels(
+      m->slice, m->sides[LINK_out]->ranks.first + from,
+      m->sides[LINK_in]->ranks.first + to, side->ranks, levels);
+  SimTransfer transfer = cost_transfer(m->arena, model, cluster, OP_permute,
+                                       bytes, 2, levels, n_levels);
+  Ps following = transfer.latency - transfer.sooner;
+  out->latency += out->latency > 0 ? following : transfer.latency;
+  out->following += following;
+  out->takes += transfer.takes;
+  if (transfer.beside > 0 &&
+      (out->beside == 0 || transfer.beside < out->beside))
+    out->beside = transfer.beside;
+  for (int l = 0; l < transfer.n_loads; l++)
+    out->busy[shared_link(m->links, side->program, side->queue,
+                          transfer.loads[l].link, direction)] +=
+        transfer.loads[l].busy;
+}
+
+static void add_rank(MessagePairs *m, LinkDirection direction, int64_t rank,
+                     SimTransfer *slowest) {
+  int n_links = shared_links_count(m->links);
+  RankTransfer own = {.busy = ARENA_ARRAY(m->arena, Ps, n_links)};
+  const SidePieces *pieces = &m->pieces[direction];
+  int64_t item = dtype_size_bytes(m->edge->dtype);
+  if (!pieces->first) add_pair(m, direction, rank, rank, m->edge->bytes, &own);
+  for (int i = pieces->first ? pieces->first[rank] : 0;
+       pieces->first && i < pieces->first[rank + 1]; i++) {
+    const EdgePiece *piece = pieces->pieces[i];
+    add_pair(m, direction, piece->from, piece->to,
+             edge_piece_elements(piece) * item, &own);
+  }
+  take_most(&slowest->latency, own.latency);
+  take_most(&m->following, own.following);
+  take_most(&slowest->takes, own.takes);
+  if (own.beside > 0 && (slowest->beside == 0 || own.beside < slowest->beside))
+    slowest->beside = own.beside;
+  for (int l = 0; l < n_links; l++) take_most(&m->busy[l], own.busy[l]);
+}
+
+static bool is_counted(const MessagePairs *m) {
+  return cost_counts(m->sides[LINK_out]->models, COST_message);
+}
+
 static SimTransfer transfer_of(MessagePairs *m, int number) {
   int n_links = shared_links_count(m->links);
   SimTransfer transfer = {.term = COST_message,
@@ -125,13 +198,10 @@ static SimTransfer transfer_of(MessagePairs *m, int number) {
   SimLoad *loads = ARENA_ARRAY(m->arena, SimLoad, n_links);
   m->busy = ARENA_ARRAY(m->arena, Ps, n_links);
   m->following = 0;
-  for (int64_t at = 0; is_counted(m) && at < m->sides[LINK_out]->ranks.n;
-       at++) {
-    if (m->joined[LINK_out][class_at(m->sides[LINK_out], at)] != number)
-      continue;
-    add_end(m, LINK_out, at, &transfer);
-    add_end(m, LINK_in, at, &transfer);
-  }
+  for (int d = 0; d < N_LINK_DIRECTIONS; d++)
+    for (int64_t at = 0; is_counted(m) && at < m->sides[d]->ranks.n; at++)
+      if (m->joined[d][class_at(m->sides[d], at)] == number)
+        add_rank(m, (LinkDirection)d, at, &transfer);
   transfer.sooner = transfer.latency - m->following;
   for (int l = 0; l < n_links; l++)
     if (m->busy[l] > 0) loads[transfer.n_loads++] = (SimLoad){l, m->busy[l]};
@@ -139,18 +209,19 @@ static SimTransfer transfer_of(MessagePairs *m, int number) {
   return transfer;
 }
 
-MessageTransfers messages_add(Arena *arena, const ClusterSlice *slice,
-                              const SharedLinks *links,
-                              const MessageSide *sender,
-                              const MessageSide *receiver, Bytes bytes,
-                              SimTransfers *transfers) {
-  ASSERT(sender->ranks.n == receiver->ranks.n);
+MessageTransfers
+messages_add(Arena *arena, const ClusterSlice *slice, const SharedLinks *links,
+             const MessageSide *sender, const MessageSide *receiver,
+             const ProgramEdge *edge, SimTransfers *transfers) {
+  ASSERT(edge->pieces.n > 0 || sender->ranks.n == receiver->ranks.n);
   MessagePairs m = {.arena = arena,
                     .slice = slice,
                     .links = links,
                     .sides = {sender, receiver},
-                    .bytes = bytes};
+                    .edge = edge};
   int n = join_classes(&m), first = transfers->n;
+  for (int d = 0; d < N_LINK_DIRECTIONS && edge->pieces.n > 0; d++)
+    sort_pieces(&m, (LinkDirection)d);
   for (int number = 0; number < n; number++)
     vec_push(arena, transfers, transfer_of(&m, number));
   for (int d = 0; d < N_LINK_DIRECTIONS; d++)

@@ -4,6 +4,7 @@
 #ifndef PRICE_MESSAGES_H
 #define PRICE_MESSAGES_H
 
+#include "ir/program.h"
 #include "price/shared_links.h"
 
 /* A program as the side of a message; its classes are the groups of its slice.
@@ -21,13 +22,13 @@ typedef struct MessageTransfers {
   const int *of_sender, *of_receiver;
 } MessageTransfers;
 
-/* Adds the transfers of a message of so many bytes from each rank of one side
- * to the rank of the other that has its number there.  Both have as many ranks.
- * Classes whose ranks exchange come to one transfer together. */
+/* Adds the transfers of a message of an edge: from each rank of one side to the
+ * rank of the other that has its number there, or in pieces.  Classes whose
+ * ranks exchange come to one transfer together. */
 MessageTransfers messages_add(Arena *arena, const ClusterSlice *slice,
                               const SharedLinks *links,
                               const MessageSide *sender,
-                              const MessageSide *receiver, Bytes bytes,
-                              SimTransfers *transfers);
+                              const MessageSide *receiver,
+                              const ProgramEdge *edge, SimTransfers *transfers);
 
 #endif

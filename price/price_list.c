@@ -158,7 +158,7 @@ static void add_messages(Pricing *p, const PriceProgram *programs) {
     MessageSide sender = side_of_message(p, programs, from, peer, LINK_out);
     MessageSide receiver = side_of_message(p, programs, to, -peer, LINK_in);
     messages[e] = messages_add(p->arena, p->slice, &p->links, &sender,
-                               &receiver, edge->bytes, &p->transfers);
+                               &receiver, edge, &p->transfers);
     p->price.has_messages = true;
   }
   for (int i = 0; i < p->n_programs; i++) p->programs[i].messages = messages;
