@@ -133,7 +133,7 @@ static void sort_pieces(MessagePairs *m, LinkDirection direction) {
 
 /* ---- costs ---- */
 
-/* What a rank sends, or receives, of a message. */
+/* The time of a rank that sends, or receives, its part of a message. */
 typedef struct RankTransfer {
   Ps latency, following, takes;
   Ps *busy; /* by link */

@@ -16,7 +16,7 @@
  */
 #include "ir/place/edge_pieces.h"
 
-/* What a rank has of a tensor, by dim. */
+/* The elements that a rank has of a tensor, by dim. */
 typedef struct Box {
   int64_t begin[MAX_RANK], size[MAX_RANK]; /* size: without padding */
   int64_t local[MAX_RANK];                 /* with it */

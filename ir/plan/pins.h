@@ -127,6 +127,13 @@ bool pins_have_stage_meshes(const Pins *pins);
 bool plan_close_stages(Module *module, const Pins *pins, const Mesh *of_lines,
                        Plan *plan);
 
+/* ---- close_axes.c ---- */
+
+/* Finds the sizes of the axes of the block, without `pipe`, on so many ranks:
+ * `auto` is what the others leave.  Axes of size 1 are left out. */
+bool pins_close_axes(Module *module, const Pins *pins, int64_t ranks,
+                     Mesh *out);
+
 /* ---- stage_meshes.c ---- */
 
 /* Finds the mesh of each line `stage`, and one that has the axes of all of
@@ -134,10 +141,6 @@ bool plan_close_stages(Module *module, const Pins *pins, const Mesh *of_lines,
  * after a message. */
 bool pins_close_stage_meshes(Module *module, const Pins *pins, Mesh *out,
                              Mesh *out_of_lines, bool *out_differ);
-/* Finds the sizes of the axes of the block, without `pipe`, on so many ranks:
- * `auto` is what the others leave.  Axes of size 1 are left out. */
-bool pins_close_axes(Module *module, const Pins *pins, int64_t ranks,
-                     Mesh *out);
 
 /* ---- plan_schedule.c ---- */
 
@@ -157,7 +160,6 @@ bool plan_check_list(Module *module, const Pins *pins, const Plan *plan);
 /* Returns whether the schedule suits stages, ranks and micro-batches: reports
  * mistakes. */
 bool plan_check_schedule(Module *module, const Pins *pins, const Plan *plan);
-
 /* ---- plan_make.c ---- */
 
 /* Closes the pins and makes the lines of the plan.  Warns of lines that others

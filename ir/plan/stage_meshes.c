@@ -3,7 +3,7 @@
  *
  *     mesh { data = auto }
  *     stage 0: a on 0..3 as (tensor = 4)     tensor 4
- *     stage 1: b on 4..6                     data 3: `auto` is that of the stage
+ *     stage 1: b on 4..6                     data 3: `auto` is of the stage
  *     stage 2: c on 7                        one rank
  */
 #include "ir/plan/pins.h"
