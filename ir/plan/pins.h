@@ -160,6 +160,7 @@ bool plan_check_list(Module *module, const Pins *pins, const Plan *plan);
 /* Returns whether the schedule suits stages, ranks and micro-batches: reports
  * mistakes. */
 bool plan_check_schedule(Module *module, const Pins *pins, const Plan *plan);
+
 /* ---- plan_make.c ---- */
 
 /* Closes the pins and makes the lines of the plan.  Warns of lines that others
