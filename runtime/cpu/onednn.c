@@ -378,12 +378,14 @@ static bool pairs_odd_channels(const Api *api, const DnnConv *conv,
          strstr(implementation_name(api, primitive_desc), "jit_bf16_1x1");
 }
 
-/* In bf16 with AVX-512, gradients of weights of an image that is narrower than
- * the stride come from scratch that nothing has written (seen in 2.6). */
+/* In bf16 with AVX-512 or AMX, gradients of weights of an image that is
+ * narrower than the stride come from scratch that nothing has written (seen
+ * in 2.6). */
 static bool reads_stale_scratch(const Api *api, const DnnConv *conv,
                                 const void *primitive_desc) {
+  const char *name = implementation_name(api, primitive_desc);
   return conv->kind == DNN_CONV_WEIGHT_GRAD && conv->in[1] < conv->stride[1] &&
-         strstr(implementation_name(api, primitive_desc), "jit_bf16");
+         (strstr(name, "jit_bf16") || strstr(name, "amx_bf16"));
 }
 
 static bool is_faulty(const Api *api, const DnnConv *conv,
