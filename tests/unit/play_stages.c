@@ -191,6 +191,7 @@ typedef struct Shape {
   int n, m;
   int form; /* stages on ranks of their own, on two groups in turn, on one */
   bool has_skip, has_shared, is_packed;
+  uint64_t list_seed; /* of a list in place of the schedule; 0: there is none */
 } Shape;
 
 /* Changes the programs before they are played, at one of the places that there
@@ -227,6 +228,44 @@ static void read_parameters(StageChain *chain, Classes *classes, Played *out) {
   }
 }
 
+/* ---- lists that a person may have written ---- */
+
+/* Returns whether a call has what it reads. */
+static bool is_ready(const Shape *shape, bool *const *done, bool goes_back,
+                     int stage, int microbatch) {
+  int n = shape->n, at = stage * shape->m + microbatch;
+  if (done[goes_back][at]) return false;
+  if (!goes_back) return stage == 0 || done[0][at - shape->m];
+  return done[0][at] && (stage == n - 1 || done[1][at + shape->m]);
+}
+
+/* Calls in any order in which each has what it reads. */
+static const Pipeline *random_list(Arena *arena, const Shape *shape,
+                                   int n_ranks, const int *rank_of) {
+  int n = shape->n * shape->m;
+  bool *const done[] = {ARENA_ARRAY(arena, bool, n),
+                        ARENA_ARRAY(arena, bool, n)};
+  Pipeline *list = ARENA_NEW(arena, Pipeline);
+  *list = (Pipeline){.n_ranks = n_ranks,
+                     .n_stages = shape->n,
+                     .n_microbatches = shape->m,
+                     .lists = ARENA_ARRAY(arena, Tokens, n_ranks)};
+  uint64_t random = shape->list_seed;
+  for (int n_done = 0; n_done < 2 * n;) {
+    random = hash_bytes(&random, sizeof random, 1);
+    int call = (int)(random >> 8) & 0xffff, at = call / 2 % n;
+    int stage = at / shape->m, microbatch = at % shape->m;
+    if (!is_ready(shape, done, call & 1, stage, microbatch)) continue;
+    done[call & 1][at] = true;
+    n_done++;
+    vec_push(arena, &list->lists[rank_of[stage]],
+             (Token){.kind = call & 1 ? TOKEN_backward : TOKEN_forward,
+                     .stage = stage,
+                     .microbatch = microbatch});
+  }
+  return list;
+}
+
 /* `change` may be NULL. */
 static Played play(const Shape *shape, const Numbers *numbers, Change *change,
                    uint64_t choice, bool *out_is_changed) {
@@ -241,6 +280,14 @@ static Played play(const Shape *shape, const Numbers *numbers, Change *change,
                                               : 0;
   stage_chain_make(chain);
   ProgramParts parts = stage_chain_parts(chain, shape->schedule);
+  if (shape->list_seed) {
+    int class_of[MOST_STAGES];
+    const int *first_ranks;
+    int n_classes = program_classes(chain->module->arena, chain->stages,
+                                    chain->n, class_of, &first_ranks);
+    parts.schedule = NULL;
+    parts.list = random_list(chain->module->arena, shape, n_classes, class_of);
+  }
   Classes classes = {.n = shape->form == 0   ? chain->n
                           : shape->form == 1 ? 2
                                              : 1,
@@ -276,6 +323,7 @@ static Played reference_of(const Shape *shape, const Numbers *numbers) {
   plain.schedule = "naive";
   plain.m = 1;
   plain.form = 2;
+  plain.list_seed = 0;
   plain.is_packed = false;
   return play(&plain, numbers, NULL, 0, NULL);
 }
@@ -289,8 +337,9 @@ static void try_shape(const Shape *shape) {
     cr_expect_null(played.memory_fault, "%s", played.memory_fault);
     cr_expect_null(played.message_fault, "%s", played.message_fault);
     cr_expect(are_equal(&numbers, &played, &wanted),
-              "%s of %d stages, %d micro-batches, form %d", shape->schedule,
-              shape->n, shape->m, shape->form);
+              "%s of %d stages, %d micro-batches, form %d, list %d",
+              shape->schedule, shape->n, shape->m, shape->form,
+              (int)shape->list_seed);
     modules_destroy();
   }
 }
@@ -304,7 +353,7 @@ static void try_shapes(bool is_packed) {
         for (int form = 0; form < 3; form++)
           for (int more = 0; more < 4; more++)
             try_shape(&(Shape){schedules[i], n, m, form, (more & 1) && n > 2,
-                               more & 2, is_packed});
+                               more & 2, is_packed, 0});
 }
 
 Test(play_stages, equal_one_stage_at_a_time) {
@@ -314,6 +363,37 @@ Test(play_stages, equal_one_stage_at_a_time) {
 /* Every byte of an arena is touched, and none too early. */
 Test(play_stages, packed_arenas_are_equal) {
   try_shapes(true);
+}
+
+static const int microbatches[] = {1, 2, 3, 4, 6}; /* divisors of the batch */
+
+/* Stages 0 and 2 of four are on a rank, or each on one, or all. */
+Test(play_stages, chunks_of_ranks_are_equal) {
+  static const char *const schedules[] = {"interleaved", "bfs"};
+  for (int i = 0; i < 2; i++)
+    for (int form = 0; form < 3; form++)
+      for (int m = form == 0 ? 3 : 0; m < ARRAY_LENGTH(microbatches); m++)
+        for (int more = 0; more < 8; more++)
+          if (form > 0 || microbatches[m] == 4)
+            try_shape(&(Shape){.schedule = schedules[i],
+                               .n = 4,
+                               .m = microbatches[m],
+                               .form = form,
+                               .has_skip = more & 1,
+                               .has_shared = more & 2,
+                               .is_packed = more & 4});
+}
+
+Test(play_stages, lists_in_any_order_are_equal) {
+  for (uint64_t seed = 1; seed <= 300; seed++)
+    try_shape(&(Shape){.schedule = "a list",
+                       .n = 2 + (int)(seed % 3),
+                       .m = microbatches[seed / 3 % 5],
+                       .form = (int)(seed / 15 % 3),
+                       .has_skip = seed % 3 > 0 && (seed & 1),
+                       .has_shared = seed & 2,
+                       .is_packed = seed & 4,
+                       .list_seed = seed});
 }
 
 /* ---- faults ---- */
