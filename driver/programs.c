@@ -67,7 +67,9 @@ static ProgramParts parts_of(const Compilation *c, EntryPointId id,
                         .diags = c->module->diags,
                         .span = c->plan->stages.data[0].span};
   if (id == ENTRY_train) {
-    parts.schedule = plan_spelling(arena, c->plan->schedule).schedule;
+    PipelineSpelling spelling = plan_spelling(arena, c->plan->schedule);
+    parts.schedule = spelling.schedule;
+    parts.times = spelling.times;
     parts.splits_backward = plan_splits_backward(arena, c->plan);
     parts.list = c->plan->list;
   }

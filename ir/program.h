@@ -233,6 +233,7 @@ typedef struct ProgramParts {
   ProgramEdges edges;         /* without what program_timeline fills in */
   /* Order of a training step.  NULL: forward passes alone, in order. */
   const PipelineSchedule *schedule;
+  PipelineTimes times;  /* of the schedule */
   bool splits_backward; /* it has I and W: B of it is both */
   const Pipeline *list; /* calls that a person wrote, or NULL: of `schedule` */
   const Target *target; /* as in instructions_of */

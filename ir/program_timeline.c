@@ -227,8 +227,8 @@ static Pipeline *make_calls(Timing *t) {
     return arena_copy(t->arena, t->in->list, sizeof *t->in->list);
   if (schedule) {
     bool has_chunks = pipeline_has_chunks(schedule);
-    PipelineShape shape = {
-        has_chunks ? t->n_classes : n, n, t->n_microbatches, {1, 1, 1}};
+    PipelineShape shape = {has_chunks ? t->n_classes : n, n, t->n_microbatches,
+                           t->in->times};
     return pipeline_make(t->arena, schedule, &shape);
   }
   Pipeline *pipeline = ARENA_NEW(t->arena, Pipeline);

@@ -275,9 +275,8 @@ static Played play(const Shape *shape, const Numbers *numbers, Change *change,
                         .has_skip = shape->has_skip,
                         .has_shared = shape->has_shared};
   for (int s = 0; s < chain->n; s++)
-    chain->first_rank[s] = shape->form == 0   ? N_RANKS * s
-                           : shape->form == 1 ? s % 2 * N_RANKS
-                                              : 0;
+    chain->first_rank[s] =
+        N_RANKS * stage_chain_group(shape->form, chain->n, s);
   stage_chain_make(chain);
   ProgramParts parts = stage_chain_parts(chain, shape->schedule);
   if (shape->list_seed) {
@@ -288,9 +287,7 @@ static Played play(const Shape *shape, const Numbers *numbers, Change *change,
     parts.schedule = NULL;
     parts.list = random_list(chain->module->arena, shape, n_classes, class_of);
   }
-  Classes classes = {.n = shape->form == 0   ? chain->n
-                          : shape->form == 1 ? 2
-                                             : 1,
+  Classes classes = {.n = stage_chain_groups(shape->form, chain->n),
                      .are_packed = shape->is_packed};
   cr_assert(program_timeline(chain->module->arena, &parts, classes.entries));
   if (change) *out_is_changed = change(chain, &classes, choice);
@@ -329,7 +326,8 @@ static Played reference_of(const Shape *shape, const Numbers *numbers) {
 }
 
 static void try_shape(const Shape *shape) {
-  if (stage_chain_refuses(shape->schedule, shape->n, shape->m)) return;
+  if (stage_chain_refuses(shape->schedule, shape->n, shape->m, shape->form))
+    return;
   for (uint64_t seed = 1; seed <= 3; seed++) {
     Numbers numbers = {.number = INTERP_exact, .seed = seed};
     Played wanted = reference_of(shape, &numbers);
@@ -345,12 +343,13 @@ static void try_shape(const Shape *shape) {
 }
 
 static void try_shapes(bool is_packed) {
-  static const char *const schedules[] = {"naive", "fthenb", "1f1b",
-                                          "zbh1",  "zbh2",   "zb1p"};
+  static const char *const schedules[] = {"naive", "fthenb",   "1f1b", "zbh1",
+                                          "zbh2",  "zb1p",     "zbv",  "vhalf",
+                                          "vmin",  "dualpipev"};
   for (int i = 0; i < ARRAY_LENGTH(schedules); i++)
     for (int n = 2; n <= 4; n++)
       for (int m = 1; m <= 6; m += m == 1 ? 1 : 2)
-        for (int form = 0; form < 3; form++)
+        for (int form = 0; form < N_FORMS; form++)
           for (int more = 0; more < 4; more++)
             try_shape(&(Shape){schedules[i], n, m, form, (more & 1) && n > 2,
                                more & 2, is_packed, 0});

@@ -160,16 +160,16 @@ static int play(const StageChain *chain, EntryPoint *entry, int64_t *highest) {
 }
 
 static void try_shape(const char *schedule, int n, int m, int form, int flags) {
-  if (stage_chain_refuses(schedule, n, m)) return;
+  if (stage_chain_refuses(schedule, n, m, form)) return;
   StageChain chain = {.n = n,
                       .n_microbatches = m,
                       .has_skip = flags & 1,
                       .has_shared = flags & 2,
                       .is_evaluation = !(flags & 4)};
   for (int s = 0; s < n; s++)
-    chain.first_rank[s] = form == 0 ? 2 * s : form == 1 ? s % 2 * 2 : 0;
+    chain.first_rank[s] = 2 * stage_chain_group(form, n, s);
   EntryPoint *entries = stage_chain_entries(&chain, schedule);
-  int n_classes = form == 0 ? n : form == 1 ? 2 : 1;
+  int n_classes = stage_chain_groups(form, n);
   for (int c = 0; c < n_classes; c++) {
     int64_t highest;
     Text text = text_create(chain.module->arena);
@@ -187,13 +187,14 @@ static void try_shape(const char *schedule, int n, int m, int form, int flags) {
 }
 
 Test(stage_buffers, nothing_is_overwritten_early) {
-  static const char *const schedules[] = {"naive", "fthenb", "1f1b",
-                                          "zbh1",  "zbh2",   "zb1p"};
+  static const char *const schedules[] = {"naive", "fthenb",   "1f1b", "zbh1",
+                                          "zbh2",  "zb1p",     "zbv",  "vhalf",
+                                          "vmin",  "dualpipev"};
   static const int counts[] = {1, 2, 3, 8};
   for (int i = 0; i < ARRAY_LENGTH(schedules); i++)
     for (int n = 2; n <= 4; n++)
       for (int k = 0; k < ARRAY_LENGTH(counts); k++)
-        for (int form = 0; form < 3; form++)
+        for (int form = 0; form < N_FORMS; form++)
           for (int flags = 0; flags < 8; flags++)
             try_shape(schedules[i], n, counts[k], form, flags);
 }

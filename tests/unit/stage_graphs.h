@@ -240,16 +240,44 @@ static inline ProgramParts stage_chain_parts(StageChain *chain,
                         .stages = chain->stages,
                         .edges = chain->edges,
                         .schedule = found,
+                        .times = {1, 1, 1},
                         .splits_backward = found && found->splits_backward,
                         .diags = chain->module->diags};
 }
 
-/* The schedule cannot have so many stages or micro-batches. */
-static inline bool stage_chain_refuses(const char *schedule, int n, int m) {
+/* Where n stages are: each on ranks of its own, on two groups in turn, on one
+ * group, or on a V, whose rank r has the stages r and 2p - 1 - r. */
+enum { FORM_apart, FORM_in_turn, FORM_together, FORM_vee, N_FORMS };
+
+/* The group of a stage. */
+static inline int stage_chain_group(int form, int n, int stage) {
+  switch (form) {
+  case FORM_apart: return stage;
+  case FORM_in_turn: return stage % 2;
+  case FORM_vee: return stage < n - stage ? stage : n - 1 - stage;
+  default: return 0;
+  }
+}
+
+static inline int stage_chain_groups(int form, int n) {
+  int most = 0;
+  for (int s = 0; s < n; s++)
+    if (stage_chain_group(form, n, s) > most)
+      most = stage_chain_group(form, n, s);
+  return most + 1;
+}
+
+/* The schedule cannot have so many stages, groups or micro-batches. */
+static inline bool stage_chain_refuses(const char *schedule, int n, int m,
+                                       int form) {
   Module *module = module_create();
-  PipelineShape shape = {n, n, m, {1, 1, 1}};
-  bool refuses = pipeline_schedule_refuses(
-      module->arena, pipeline_schedule_find(schedule), &shape);
+  const PipelineSchedule *found = pipeline_schedule_find(schedule);
+  PipelineShape shape = {
+      pipeline_has_chunks(found) ? stage_chain_groups(form, n) : n,
+      n,
+      m,
+      {1, 1, 1}};
+  bool refuses = pipeline_schedule_refuses(module->arena, found, &shape);
   modules_destroy();
   return refuses;
 }

@@ -123,10 +123,9 @@ Test(timelines, an_evaluation_on_one_rank) {
 
 /* ---- all shapes ---- */
 
-/* Stages on ranks of their own, on two groups in turn, and on one. */
 static void place_stages(StageChain *chain, int form) {
   for (int s = 0; s < chain->n; s++)
-    chain->first_rank[s] = form == 0 ? 2 * s : form == 1 ? s % 2 * 2 : 0;
+    chain->first_rank[s] = 2 * stage_chain_group(form, chain->n, s);
 }
 
 /* A parameter of two stages is sent before the first forward pass, its share of
@@ -167,7 +166,7 @@ static void expect_frames(const ProgramStage *stage, const char *schedule,
 
 static void try_shape(const char *schedule, int n, int m, int form, bool skips,
                       bool shares, bool trains) {
-  if (stage_chain_refuses(schedule, n, m)) return;
+  if (stage_chain_refuses(schedule, n, m, form)) return;
   StageChain chain = {.n = n,
                       .n_microbatches = m,
                       .has_skip = skips,
@@ -176,7 +175,7 @@ static void try_shape(const char *schedule, int n, int m, int form, bool skips,
   place_stages(&chain, form);
   const EntryPoint *entries =
       stage_chain_entries(&chain, trains ? schedule : NULL);
-  int n_classes = form == 0 ? n : form == 1 ? 2 : 1;
+  int n_classes = stage_chain_groups(form, n);
   for (int c = 0; c < n_classes; c++) {
     Text errors = text_create(chain.module->arena);
     cr_expect(entry_point_check(&entries[c], &errors), "%s%s",
@@ -186,20 +185,22 @@ static void try_shape(const char *schedule, int n, int m, int form, bool skips,
           instructions_check(entries[c].stages.data[s].instructions, &errors),
           "%s", text_string(&errors));
     expect_step(&chain, &entries[c]);
-    for (int s = 0; s < entries[c].stages.n && form == 0 && trains; s++)
+    for (int s = 0; s < entries[c].stages.n && form == FORM_apart && trains;
+         s++)
       expect_frames(&entries[c].stages.data[s], schedule, c, n, m);
   }
   modules_destroy();
 }
 
 Test(timelines, all_schedules_and_shapes) {
-  static const char *const schedules[] = {"naive", "fthenb", "gpipe", "1f1b",
-                                          "zbh1",  "zbh2",   "zb1p"};
+  static const char *const schedules[] = {
+      "naive", "fthenb", "gpipe", "1f1b", "interleaved", "zbh1", "zbh2",
+      "zb1p",  "zbv",    "vhalf", "vmin", "dualpipev",   "bfs"};
   static const int counts[] = {1, 2, 3, 4, 8};
   for (int i = 0; i < ARRAY_LENGTH(schedules); i++)
     for (int n = 2; n <= 5; n++)
       for (int k = 0; k < ARRAY_LENGTH(counts); k++)
-        for (int form = 0; form < 3; form++)
+        for (int form = 0; form < N_FORMS; form++)
           for (int flags = 0; flags < 8; flags++)
             try_shape(schedules[i], n, counts[k], form, flags & 1, flags & 2,
                       flags & 4);
