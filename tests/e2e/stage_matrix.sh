@@ -1,11 +1,11 @@
 #!/bin/bash
-# Every schedule ends on 2 and 4 stages, for each number of micro-batches up to
-# twice as many: on threads whose sends wait for their receives, and over MPI,
+# Every schedule ends on 2 and 4 ranks, for each number of micro-batches up to
+# twice as many that it accepts: on threads whose sends wait for their receives, and over MPI,
 # with ranks that are delayed at random, and with equal results.  A fourth of
 # the cases send messages of 4 MB.
-#   stage_matrix.sh DNNC [CASES [SEED [FIRST]]]   6 cases by default, 48 for all
-# A seed has an order of all cases, which begins anew after 48; `48 1 25` goes on
-# with case 25.  A case takes about 4 s, and each run has a limit of 60 s.
+#   stage_matrix.sh DNNC [CASES [SEED [FIRST]]]   6 cases by default, `all` for all
+# A seed has an order of all cases, which begins anew after the last; `48 1 25` goes
+# on with case 25.  A case takes about 4 s, and each run has a limit of 60 s.
 . "$(dirname "$0")/lib.sh"
 cases=${2:-6} seed=${3:-1} first=${4:-1}
 export OMP_NUM_THREADS=1 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
@@ -25,15 +25,21 @@ exec "$real" "\$@"
 END
 chmod +x matrix-cc
 
-# Lines "schedule p m", in the order of a round of the seed.
-combinations() { # round
-  local schedule p m
+# Lines "schedule p m stages" of all cases.
+all_cases() {
+  local schedule p m stages
   for schedule in $(schedules); do
     for p in 2 4; do
-      for m in $(seq $((2 * p))); do echo "$schedule $p $m"; done
+      for m in $(seq $((2 * p))); do
+        stages=$("$dnnc" schedule "$schedule" --ranks "$p" --microbatches "$m" 2>err |
+          sed -n 's/^[0-9]* ranks, \([0-9]*\) stages, .*/\1/p')
+        if [ -n "$stages" ]; then echo "$schedule $p $m $stages"; else grep -q ' needs ' err || return 1; fi
+      done
     done
-  done | shuf --random-source=<(yes "$seed $1")
+  done
 }
+# The cases in the order of a round of the seed.
+combinations() { shuf --random-source=<(yes "$seed $1") combinations.txt; }
 schedules() { "$dnnc" list schedules | grep -v 'not supported yet' | sed -n 's/^\([a-z0-9]*\).*/\1/p'; }
 
 # run NAME COMMAND...: ends in time, and every rank says what it has.
@@ -46,20 +52,23 @@ run() {
   [ "$(grep -c '^rank' "$name.out")" = "$p" ] || fail "case $i, $what, $name: a rank is silent"
 }
 
+all_cases >combinations.txt && [ -s combinations.txt ] || { cat err; fail "a schedule is not made"; }
+n=$(wc -l <combinations.txt)
+[ "$cases" = all ] && cases=$n
 runs=0 large=0 begin=$(date +%s)
 for i in $(seq "$first" "$cases"); do
-  round=$(((i - 1) / 48)) at=$(((i - 1) % 48 + 1))
-  read -r schedule p m < <(combinations $round | sed -n "${at}p")
+  round=$(((i - 1) / n)) at=$(((i - 1) % n + 1))
+  read -r schedule p m stages < <(combinations $round | sed -n "${at}p")
   sizes="B=$m C=16" bytes=64
   [ $((i % 4)) = 0 ] && sizes="B=$((4 * m)) C=262144" bytes=4194304
-  what="$schedule, $p stages, $m micro-batches, messages of $bytes bytes"
+  what="$schedule, $stages stages on $p ranks, $m micro-batches, messages of $bytes bytes"
   {
     printf 'mesh { pipe = %d }\nplan {\n  schedule = %s\n  microbatches = %d\n' "$p" "$schedule" "$m"
-    for k in $(seq 0 $((p - 2))); do printf '  cut after unit[%d]\n' "$k"; done
+    for k in $(seq 0 $((stages - 2))); do printf '  cut after unit[%d]\n' "$k"; done
     echo '}'
   } >case.plan
   # shellcheck disable=SC2086 # sizes are words
-  CC=$work/matrix-cc "$dnnc" build "$root/tests/e2e/stage_matrix.dnn" $sizes L=$p --plan case.plan \
+  CC=$work/matrix-cc "$dnnc" build "$root/tests/e2e/stage_matrix.dnn" $sizes L=$stages --plan case.plan \
     --quiet -o case 2>err || { cat err; fail "case $i, $what: not built"; }
   run threads case/rank-0000 threads $i
   runs=$((runs + 1)) large=$((large + (bytes > 64)))
