@@ -1,6 +1,6 @@
 #!/bin/bash
 # Memory of stages.  1f1b has min(p - r, m) micro-batches alive on rank r, so frames of
-# so many, fthenb has m.  What `simulate` predicts for a rank is what its program plans,
+# so many, fthenb has m; under zbh1 those of equal stages grow by equal steps.  What `simulate` predicts for a rank is what its program plans,
 # and the highest byte that it touches is the last one.  Tables of 96 micro-batches are
 # at most 1.2 times those of 16.
 . "$(dirname "$0")/lib.sh"
@@ -22,16 +22,21 @@ frames() {
     { cat err >&2; return 1; }
   grep -o '"frames":[0-9]*' "$1.json" | cut -d: -f2
 }
-# check_arena SCHEDULE: predicted, planned and touched bytes of each rank.
+# check_arena SCHEDULE [LIBRARY]: predicted, planned and touched bytes of each rank; a
+# library may leave the end of its scratch as it is.
 check_arena() {
-  local predicted planned touched
+  local predicted planned touched scratch=0
   DNN_POISON=1 "$dnnc" run "$gpt" L=5 --quick --plan "$1.plan" --steps 2 --no-save --json >run.json 2>err </dev/null ||
     { cat err; fail "$1 does not train"; }
   predicted=$(grep -o '"peak_bytes":[0-9]*' "$1.json" | cut -d: -f2 | paste -sd ,)
   planned=$(sed -n 's/.*"arena_bytes":\[\([^]]*\)\].*/\1/p' run.json)
   touched=$(sed -n 's/.*"arena_touched_bytes":\[\([^]]*\)\].*/\1/p' run.json)
   echo "$1: predicted $predicted, planned $planned, touched $touched"
-  [ "$predicted" = "$planned" ] && [ "$planned" = "$touched" ] || fail "$1: other bytes"
+  [ -z "${2:-}" ] || scratch=$("$dnnc" show "$1.plan" --model "$gpt" L=5 --json |
+    sed -n 's/.*"most_workspace":\([0-9]*\).*/\1/p' | head -n 1)
+  [ "$predicted" = "$planned" ] && paste <(tr , '\n' <<<"$planned") <(tr , '\n' <<<"$touched") |
+    awk -v scratch="$scratch" '$2 > $1 || $2 + scratch < $1 { bad = 1 } END { exit bad || NR != 5 }' ||
+    fail "$1: other bytes"
 }
 
 one=$(frames 1f1b) && all=$(frames fthenb) || fail "no price"
@@ -40,7 +45,16 @@ paste <(echo "$one") <(echo "$all") | awk '
     printf "rank %d: frames of %d bytes with 1f1b, %d with fthenb\n", r, $1, $2
     if ($1 * m != $2 * alive || $1 == 0) bad = 1 }
   END { exit bad || NR != 5 }' || fail "frames are not those of min(p - r, m) micro-batches"
-has_mpi && check_arena 1f1b && check_arena fthenb
+# A frame of zbh1 is one of min(p, m), of min(p - r, m), or of those between I and W.
+apart=$(frames zbh1) || fail "no price of zbh1"
+paste <(echo "$one") <(echo "$apart") | awk '
+  { r = NR - 1; one[r] = $1; apart[r] = $2
+    printf "rank %d: frames of %d bytes with zbh1\n", r, $2 }
+  END {
+    if (apart[1] + apart[3] != 2 * apart[2]) bad = 1
+    for (r = 1; r < 4; r++) if (apart[r] >= one[r] / (5 - r) * 6) bad = 1
+    exit bad || NR != 5 }' || fail "zbh1 has other frames"
+has_mpi && check_arena 1f1b && check_arena fthenb && check_arena zbh1 library
 
 # ---- tables ----
 tables() { # schedule, micro-batches

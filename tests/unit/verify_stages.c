@@ -23,6 +23,11 @@ static const PlayCase plans[] = {
     {.model = SYSTEM("gpt"), .plan = PLAN("pipe_gpt_tensor")},
     {.model = SYSTEM("gpt"), .sizes = "L=4", .plan = PLAN("pipe_gpt_four")},
     {.model = SYSTEM("moe"), .plan = PLAN("pipe_moe_naive")},
+    {.model = SYSTEM("gpt"), .sizes = "L=4", .plan = PLAN("pipe_gpt_zbh1")},
+    {.model = SYSTEM("gpt"), .sizes = "L=4", .plan = PLAN("pipe_gpt_zbv")},
+    {.model = SYSTEM("gpt"),
+     .sizes = "L=4 B=16",
+     .plan = PLAN("pipe_gpt_dualpipev")},
 };
 
 Test(verify_stages, plans_are_equal_on_all_ranks) {
@@ -339,6 +344,52 @@ Test(verify_stages, without_a_fault_nothing_is_refused) {
                 report.hang_free == ANSWER_yes &&
                 report.memory_ok == ANSWER_yes,
             "%s %s %s", report.path, report.message_fault, report.memory_fault);
+}
+
+/* ---- frames ---- */
+
+/* Values of a kind of frame; it must be true of none that a node of the segment
+ * `never` reads them. */
+static int count_frames(const ProgramStage *stage, ProgramRegister kind,
+                        TokenKind never) {
+  const BufferAssignment *a = stage->assignment;
+  int n = 0;
+  for (int s = 0; s < stage->segments.n; s++) {
+    const ProgramSegment *segment = &stage->segments.data[s];
+    for (int id = segment->first_node; id < segment->end_node; id++) {
+      const Node *node = stage->graph->nodes.data[id];
+      for (int r = 0; r < node->n_results; r++)
+        n += a->moves_with[a->first_value[id] + r] == kind;
+      for (int i = 0; i < node->n_inputs; i++) {
+        Value value = node->inputs[i];
+        int v = a->first_value[value.node] + value.result;
+        cr_expect(segment->kind != never || a->moves_with[v] != kind,
+                  "stage %d: %%%d reads %%%d", stage->number, id, value.node);
+      }
+    }
+  }
+  return n;
+}
+
+/* Stage s of p has min(p, m) frames, and min(p - s, m) of what no weight
+ * gradient reads. */
+Test(verify_stages, a_weight_gradient_keeps_only_what_it_reads) {
+  enum { N = 4 };
+  Override four_blocks = {"L", "4"};
+  CompileOptions options = {OPTIONS(PLAN("pipe_gpt_zbh1")),
+                            .overrides = &four_blocks, .n_overrides = 1};
+  Loaded *l = load_plan(&options);
+  const VerifyStep *step = &l->steps.program.list[0];
+  cr_assert_eq(l->steps.n_classes, N);
+  for (int s = 0; s < N; s++) {
+    const ProgramStage *stage = &step->classes[s].entry.stages.data[0];
+    cr_expect_eq(stage->n_frames, N);
+    cr_expect_eq(stage->n_input_frames, N - s);
+    cr_expect_gt(count_frames(stage, REGISTER_frame, TOKEN_update), 0);
+    cr_expect_gt(count_frames(stage, REGISTER_input_frame, TOKEN_weight_grad),
+                 0);
+    cr_expect_gt(count_frames(stage, REGISTER_weight_frame, TOKEN_forward), 0);
+  }
 }
 
 /* ---- micro-batches ---- */
