@@ -97,22 +97,31 @@ static int64_t shards_of(const Loads *l, Assignment assignment, int loop) {
   return n;
 }
 
-/* Padding of more than an eighth is not worth a look. */
-static bool is_divisible(int64_t size, int64_t shards) {
-  int64_t each = (size + shards - 1) / shards;
-  return shards <= size && each * shards - size <= size / 8;
+/* Shards may be padded, but each axis that makes them makes them smaller. */
+static bool has_idle_axis(const Loads *l, Assignment assignment, int loop,
+                          int64_t size) {
+  int64_t n = shards_of(l, assignment, loop);
+  int64_t each = (size + n - 1) / n;
+  for (int a = 0; a < l->r.mesh->n_axes; a++) {
+    int64_t ranks = l->r.mesh->axes[a].size, others = n / ranks;
+    if (assignment.loop[a] == loop && ranks > 1 &&
+        (size + others - 1) / others == each)
+      return true;
+  }
+  return false;
 }
 
 bool loads_allow(const Loads *l, int unit, Assignment assignment) {
   const PlanUnit *u = l->r.units->units.data[unit];
+  int64_t m = l->r.microbatches;
   for (int d = 0; d < u->n_dims; d++) {
     const LoopDim *dim = &u->dims[d];
     int64_t n = shards_of(l, assignment, d);
     bool is_batch = u->batch >> d & 1;
     if (n > 1 && (dim->is_whole || (dim->even && dim->even % n != 0) ||
-                  !is_divisible(dim->size, n)))
+                  has_idle_axis(l, assignment, d, dim->size)))
       return false;
-    if (is_batch && dim->size % (n * l->r.microbatches) != 0) return false;
+    if (is_batch && m > 1 && dim->size % (n * m) != 0) return false;
   }
   return true;
 }

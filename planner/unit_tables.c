@@ -80,7 +80,36 @@ static bool has_batch_axes(const PlanUnit *u, const Mesh *mesh,
   return own == axes;
 }
 
-static void add_values(Tabling *t, int unit, const UnitPins *pins, int axis,
+static bool pads_little(const PlanUnit *u, const Mesh *mesh,
+                        Assignment assignment) {
+  enum { PART = 8 };
+  for (int d = 0; d < u->n_dims; d++) {
+    int64_t n = 1, size = u->dims[d].size;
+    for (int a = 0; a < mesh->n_axes; a++)
+      if (assignment.loop[a] == d) n *= mesh->axes[a].size;
+    bool is_batch = u->batch >> d & 1;
+    if (!is_batch && (size + n - 1) / n * n - size > size / PART) return false;
+  }
+  return true;
+}
+
+/* Which assignments a unit may have. */
+typedef struct ValueRule {
+  const UnitPins *pins; /* or NULL */
+  bool pads_little;
+} ValueRule;
+
+static bool is_value(const Tabling *t, int unit, const ValueRule *rule,
+                     Assignment at) {
+  const LoadRequest *r = &t->r->loads;
+  const PlanUnit *u = r->units->units.data[unit];
+  return has_batch_axes(u, r->mesh, at, t->r->batch_axes) &&
+         unit_pins_allow(rule->pins, unit, at) &&
+         loads_allow(t->loads, unit, at) &&
+         (!rule->pads_little || pads_little(u, r->mesh, at));
+}
+
+static void add_values(Tabling *t, int unit, const ValueRule *rule, int axis,
                        Assignment at, ValueList *out) {
   const PlanUnit *u = t->r->loads.units->units.data[unit];
   if (out->values.n >= MOST_VALUES) {
@@ -88,18 +117,30 @@ static void add_values(Tabling *t, int unit, const UnitPins *pins, int axis,
     return;
   }
   if (axis == t->r->loads.mesh->n_axes || axis == MOST_MESH_AXES) {
-    if (has_batch_axes(u, t->r->loads.mesh, at, t->r->batch_axes) &&
-        unit_pins_allow(pins, unit, at) && loads_allow(t->loads, unit, at))
-      vec_push(t->arena, &out->values, at);
+    if (is_value(t, unit, rule, at)) vec_push(t->arena, &out->values, at);
     return;
   }
   at.loop[axis] = NO_LOOP;
-  add_values(t, unit, pins, axis + 1, at, out);
+  add_values(t, unit, rule, axis + 1, at, out);
   for (int d = 0; d < u->n_dims; d++) {
     if (u->dims[d].is_whole || u->dims[d].size < 2) continue;
     at.loop[axis] = (int8_t)d;
-    add_values(t, unit, pins, axis + 1, at, out);
+    add_values(t, unit, rule, axis + 1, at, out);
   }
+}
+
+/* By the first rule that leaves a value. */
+static ValueList values_of(Tabling *t, int unit) {
+  const ValueRule rules[] = {{t->r->pins, t->r->pads_little},
+                             {t->r->pins, false},
+                             {NULL, t->r->pads_little},
+                             {NULL, false}};
+  ValueList list = {0};
+  Assignment none;
+  memset(none.loop, NO_LOOP, sizeof none.loop);
+  for (int i = 0; i < ARRAY_LENGTH(rules) && list.values.n == 0; i++)
+    add_values(t, unit, &rules[i], 0, none, &list);
+  return list;
 }
 
 static void multiply_links(LinkLoad *links, int64_t times) {
@@ -139,12 +180,7 @@ static void multiply(Load *load, int64_t times) {
 static const UnitShape *shape_of(Tabling *t, int unit) {
   UnitShape *shape = map_get(t->shapes, key_of(t->hashes[unit]));
   if (shape) return shape;
-  ValueList list = {0};
-  Assignment none;
-  memset(none.loop, NO_LOOP, sizeof none.loop);
-  add_values(t, unit, t->r->pins, 0, none, &list);
-  if (list.values.n == 0 && t->r->pins)
-    add_values(t, unit, NULL, 0, none, &list);
+  ValueList list = values_of(t, unit);
   if (list.values.n == 0) return NULL;
   Load *loads = ARENA_ARRAY(t->arena, Load, list.values.n);
   int64_t times = t->r->loads.units->units.data[unit]->times;

@@ -15,6 +15,10 @@ typedef struct TableRequest {
   /* Lines of a person; or NULL.  A unit that cannot keep them has all
    * assignments. */
   const UnitPins *pins;
+  /* Where a unit has others, leave out assignments whose shards of a dim, but
+   * that of the batch, are padded by more than an eighth: large models have
+   * many and few are fast. */
+  bool pads_little;
 } TableRequest;
 
 /* Units that are equal but for their paths share one. */

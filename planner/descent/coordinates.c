@@ -56,6 +56,32 @@ void vary_dims(Pricing *p, const Candidate *from, int axis, Candidates *out) {
   }
 }
 
+static AxisSet batch_axes(const Candidate *c) {
+  AxisSet axes = c->batch;
+  if (c->has_batch_line) return axes;
+  for (int a = axes = 0; a < c->n_axes; a++)
+    if (!c->dims[a]) axes |= (AxisSet)(1u << a);
+  return axes;
+}
+
+/* Values without the other dims of an axis can have shards of the batch, which
+ * may leave less only where layers are computed again. */
+void vary_batch(Pricing *p, const Candidate *from, Candidates *out) {
+  if (from->lines) return;
+  for (int a = 0; a < from->n_axes; a++) {
+    Candidate c = *from;
+    c.has_batch_line = true;
+    c.batch = batch_axes(from) ^ (AxisSet)(1u << a);
+    pricing_add(p, out, &c);
+    vary_layers(p, &c, out);
+    c.batch = batch_axes(from);
+    for (int i = 0; i < p->space.n_dims && !from->dims[a]; i++) {
+      c.dims[a] = (DimSet)1 << i;
+      pricing_add(p, out, &c);
+    }
+  }
+}
+
 void vary_attention(Pricing *p, const Candidate *from, Candidates *out) {
   if (pricing_pins(p) && pricing_pins(p)->attention != ATTENTION_open) return;
   bool has_sequence = false;

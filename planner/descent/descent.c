@@ -32,6 +32,7 @@ static const Scored *settle(Pricing *p, const Scored *at) {
     for (int i = 0; i < ARRAY_LENGTH(settings); i++)
       at = try_moves(p, settings[i], at);
     if (price_missing(&at->price) > 0) at = try_moves(p, vary_layers, at);
+    if (price_missing(&at->price) > 0) at = try_moves(p, vary_batch, at);
   }
   return at;
 }

@@ -104,16 +104,27 @@ static int64_t part_of(int64_t size, int64_t n) {
   return (size + n - 1) / n;
 }
 
+/* Returns whether the shards would be as large without some axis. */
+static bool is_wasteful(const Costs *c, Assignment assignment, int loop,
+                        int64_t size) {
+  int64_t n = shards(c, assignment, loop);
+  for (int a = 0; a < c->mesh->n_axes; a++)
+    if (assignment.loop[a] == loop && c->mesh->axes[a].size > 1 &&
+        part_of(size, n / c->mesh->axes[a].size) == part_of(size, n))
+      return true;
+  return false;
+}
+
 bool costs_allow(const Costs *c, const PlanUnit *unit, Assignment assignment) {
   for (int d = 0; d < unit->n_dims; d++) {
     const LoopDim *dim = &unit->dims[d];
     int64_t n = shards(c, assignment, d);
-    if (is_batch(unit, d) && dim->size % (n * c->microbatches) != 0)
+    /* Micro-batches have one size. */
+    if (is_batch(unit, d) && c->microbatches > 1 &&
+        dim->size % (n * c->microbatches) != 0)
       return false;
-    if (n == 1) continue;
-    int64_t padding = part_of(dim->size, n) * n - dim->size;
-    if (dim->is_whole || n > dim->size || padding > dim->size / 8 ||
-        (dim->even > 0 && dim->even % n != 0))
+    if (n > 1 && (dim->is_whole || (dim->even > 0 && dim->even % n != 0) ||
+                  is_wasteful(c, assignment, d, dim->size)))
       return false;
   }
   return true;

@@ -44,6 +44,7 @@ const UnitTables *single_mesh_tables(Arena *arena, const SpaceRequest *r,
                 .model = r->model,
                 .microbatches = microbatches},
       .batch_axes = batch_axes,
+      .pads_little = true,
       .pins = has_lines ? unit_pins_of(arena, r->units, r->pins, place->mesh)
                         : NULL};
   return unit_tables(arena, &request);

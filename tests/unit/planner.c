@@ -237,6 +237,13 @@ Test(planner, a_layer_is_computed_again_where_nothing_fits_else) {
   cr_expect(!strstr(search(&asked, 2000, 16).best.text, "remat gate"));
 }
 
+Test(planner, the_batch_shares_an_axis_where_nothing_fits_else) {
+  Asked asked = {.fits_with = "  shard B over tensor\n"};
+  SearchResult result = search(&asked, 2000, 16);
+  cr_assert(result.has_plan);
+  cr_expect(strstr(result.best.text, asked.fits_with), "%s", result.best.text);
+}
+
 /* By itself the batch takes no axis that another line names. */
 Test(planner, the_batch_may_take_an_axis_that_a_line_names) {
   static const Source source;

@@ -301,6 +301,41 @@ Test(units, a_bound_rises_with_what_is_asked) {
   driver_end_trial(&program.trial);
 }
 
+static bool allows_batch(const Program *program, int64_t outer, int64_t inner,
+                         int64_t microbatches) {
+  const Units *units = program->units;
+  Mesh mesh = {.n_axes = 2,
+               .axes = {{.size = (int32_t)outer}, {.size = (int32_t)inner}}};
+  Loads *loads =
+      loads_create(program->module->arena,
+                   &(LoadRequest){.units = units,
+                                  .mesh = &mesh,
+                                  .slice = &program->trial.priced.slice,
+                                  .model = &program->trial.priced.model,
+                                  .microbatches = microbatches});
+  for (int u = 0; u < units->units.n; u++)
+    for (int d = 0; d < units->units.data[u]->n_dims; d++)
+      if (units->units.data[u]->batch >> d & 1)
+        return loads_allow(loads, u, (Assignment){{(int8_t)d, (int8_t)d, -1}});
+  return false;
+}
+
+/* Six samples. */
+Test(units, shards_are_padded_if_they_are_smaller_then) {
+  static const Subject six = {TEST_ROOT "/models/mlp.dnn", {{"B", "6"}}, 1};
+  Program program;
+  load(&six, 0, &program);
+  cr_expect(allows_batch(&program, 3, 2, 1));
+  cr_expect(allows_batch(&program, 2, 2, 1), "2, 2, 2 and 0");
+  cr_expect(allows_batch(&program, 4, 2, 1),
+            "one of each, two ranks have none");
+  cr_expect(!allows_batch(&program, 8, 2, 1),
+            "one of each over the first axis");
+  cr_expect(!allows_batch(&program, 2, 2, 2), "micro-batches have one size");
+  cr_expect(allows_batch(&program, 3, 1, 2));
+  driver_end_trial(&program.trial);
+}
+
 /* ---- the placements of a plan ---- */
 
 /* Returns the axis that shards a dim of this name; -1: none, -2: the unit has
