@@ -59,7 +59,8 @@ static const UnitTables *two_halves_tables(Arena *arena, const SpaceRequest *r,
   TableRequest request = {
       {r->units, place->mesh, r->slice, r->model, microbatches},
       batch_axes,
-      NULL};
+      NULL,
+      false};
   const UnitTables *tables = unit_tables(arena, &request);
   if (!tables) return NULL;
   UnitTables *out = ARENA_NEW(arena, UnitTables);
