@@ -326,7 +326,8 @@ static Played reference_of(const Shape *shape, const Numbers *numbers) {
 }
 
 static void try_shape(const Shape *shape) {
-  if (stage_chain_refuses(shape->schedule, shape->n, shape->m, shape->form))
+  if (!shape->list_seed &&
+      stage_chain_refuses(shape->schedule, shape->n, shape->m, shape->form))
     return;
   for (uint64_t seed = 1; seed <= 3; seed++) {
     Numbers numbers = {.number = INTERP_exact, .seed = seed};
