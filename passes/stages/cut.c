@@ -23,9 +23,11 @@
  * A value that has the batch dim under another name gets it back for the
  * message (batch_dims.c).
  *
- * Loss, norm and rate are outputs of every stage, and so is the dynamic loss
- * scale.  Other outputs that replace an input belong to the stage of that
- * input, metrics and results to that of their value.
+ * Loss, norm and rate are outputs of every stage.  So is the dynamic loss
+ * scale, but of stages on the same ranks, which have one copy of it, the first
+ * one changes it and hands it to the others before that.  Other outputs that
+ * replace an input belong to the stage of that input, metrics and results to
+ * that of their value.
  *
  * Each graph keeps the order of the joint graph, where a received value stands
  * at the place of the node that makes it.  So stages that run as far as
@@ -106,6 +108,21 @@ static void find_back(Cut *c) {
     for (int i = 0; i < node->n_inputs && node->phase == PHASE_forward; i++)
       c->is_back[id] |= c->is_back[node->inputs[i].node];
   }
+}
+
+/* The stage that has the loss scale of the ranks of this one. */
+static int owner_of_scale(const Cut *c, int stage) {
+  const Plan *plan = c->ctx->plan;
+  int owner = 0;
+  while (plan->stages.data[owner].first_rank !=
+         plan->stages.data[stage].first_rank)
+    owner++;
+  return owner;
+}
+
+static bool is_scale(const Cut *c, int id) {
+  return node_at(c, id)->op == OP_input &&
+         input_at(c, id)->role == ROLE_loss_scale;
 }
 
 static bool has_stage(const Cut *c, int id, int stage) {
@@ -199,6 +216,14 @@ static int stage_of_output(const Cut *c, const InputIndex *inputs,
   return is_open ? c->n_stages - 1 : c->stage[id] - 1;
 }
 
+static bool has_output(const Cut *c, const InputIndex *inputs,
+                       const GraphOutput *output, int stage) {
+  int of = stage_of_output(c, inputs, output);
+  bool is_owner =
+      output->role != ROLE_loss_scale || owner_of_scale(c, stage) == stage;
+  return of == stage || (of < 0 && is_owner);
+}
+
 static void read_inputs(const Cut *c, Part *part, int id) {
   const Node *node = node_at(c, id);
   for (int i = 0; i < node->n_inputs; i++)
@@ -213,7 +238,8 @@ static void run_nodes(const Cut *c, Part *part, int stage) {
     for (int r = 0; r < node->n_results; r++)
       is_read |= part->reads[c->first_value[id] + r];
     part->runs[id] = has_stage(c, id, stage) ||
-                     (is_read && (c->is_free[id] || c->stage[id] == 0));
+                     (is_read && (c->is_free[id] || c->stage[id] == 0) &&
+                      !(is_scale(c, id) && owner_of_scale(c, stage) != stage));
     if (part->runs[id]) read_inputs(c, part, id);
     for (int r = 0; r < node->n_results; r++) {
       int value = c->first_value[id] + r;
@@ -267,8 +293,8 @@ static Part find_part(const Cut *c, const InputIndex *inputs, int n_values,
                .receives = ARENA_ARRAY(arena, bool, n_values)};
   for (int i = 0; i < c->joint->outputs.n; i++) {
     const GraphOutput *output = &c->joint->outputs.data[i];
-    int of = stage_of_output(c, inputs, output);
-    if (of < 0 || of == stage) part.reads[number_of(c, output->value)] = true;
+    if (has_output(c, inputs, output, stage))
+      part.reads[number_of(c, output->value)] = true;
   }
   run_nodes(c, &part, stage);
   move_light_nodes(c, &part);
@@ -321,7 +347,9 @@ static void add_crossing(Cut *c, Value value, int to) {
   bool is_shown = plan->batch_dim && type_find(type, plan->batch_dim) >= 0;
   Crossing crossing = {.value = value,
                        .type = type,
-                       .edge = {.from = c->stage[value.node] - 1,
+                       .edge = {.from = is_scale(c, value.node)
+                                            ? owner_of_scale(c, to)
+                                            : c->stage[value.node] - 1,
                                 .to = to,
                                 .path = path_of_edge(c, value),
                                 .is_of_step = is_of_step(c, value, to)}};
@@ -336,6 +364,14 @@ static void add_crossing(Cut *c, Value value, int to) {
          plan->batch_dim, hidden->dim);
   }
   vec_push(c->ctx->scratch, &c->crossings, crossing);
+}
+
+/* What the others receive of it the owner reads, too. */
+static void run_scale(Cut *c) {
+  for (int id = 0; id < c->joint->nodes.n; id++)
+    for (int s = 0; s < c->n_stages && is_scale(c, id); s++)
+      if (c->parts[s].receives[c->first_value[id]])
+        c->parts[owner_of_scale(c, s)].runs[id] = true;
 }
 
 static void find_crossings(Cut *c) {
@@ -404,8 +440,7 @@ static void append_outputs(Graph *to, const Cut *c, const InputIndex *inputs,
                            int stage, const Value *now, const Value *sent) {
   for (int i = 0; i < c->joint->outputs.n; i++) {
     const GraphOutput *output = &c->joint->outputs.data[i];
-    int of = stage_of_output(c, inputs, output);
-    if (of < 0 || of == stage)
+    if (has_output(c, inputs, output, stage))
       graph_output(to, output->role, output->path,
                    now[number_of(c, output->value)]);
   }
@@ -474,6 +509,7 @@ StageCut stages_cut(PassContext *ctx, const Graph *joint) {
   InputIndex inputs = graph_index_inputs(joint, scratch);
   for (int s = 0; s < c.n_stages; s++)
     c.parts[s] = find_part(&c, &inputs, n_values, s);
+  run_scale(&c);
   find_crossings(&c);
   StageCut cut = {.splits_backward = ctx->is_training &&
                                      plan_splits_backward(scratch, ctx->plan)};
