@@ -34,6 +34,7 @@ typedef struct PlanMaker {
   /* The mesh and the settings. */
   int n_axes, sizes[MOST_PLAN_AXES], ranks, microbatches, zero;
   int n_stages;           /* ranks are those of one stage */
+  int n_chunks;           /* stages of a rank */
   VEC(const char *) cuts; /* paths after which a stage may end */
   bool is_uneven;    /* lines may shard dims that their axes do not divide */
   PlanAxes reserved; /* no other line takes these: of attention, of a partial

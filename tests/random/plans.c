@@ -115,7 +115,11 @@ static void make_staged_mesh(PlanMaker *m) {
   m->n_stages = 2 + CHOOSE(m, 3);
   if (m->n_stages > m->cuts.n + 1) m->n_stages = m->cuts.n + 1;
   m->n_axes = CHOOSE(m, 2);
-  if (m->n_stages > 1) text_printf(m->out, " pipe = %d;", m->n_stages);
+  m->n_chunks = 1;
+  if (m->n_stages > 1 && CHOOSE(m, 3) == 2)
+    m->n_chunks = m->n_stages == 4 ? 2 + 2 * CHOOSE(m, 2) : m->n_stages;
+  if (m->n_stages > 1)
+    text_printf(m->out, " pipe = %d;", m->n_stages / m->n_chunks);
   if (m->n_axes) text_add(m->out, " a = 2");
   m->sizes[0] = 2;
   m->ranks = m->n_axes ? 2 : 1;
@@ -145,6 +149,7 @@ static void make_microbatches(PlanMaker *m) {
     m->microbatches = 1 + CHOOSE(m, 6);
   else
     m->microbatches = CHOOSE(m, 3) < 2 ? 1 : 2 + CHOOSE(m, 2);
+  if (m->n_chunks == 2 && m->microbatches == 5) m->microbatches = 4;
   if (is_odd && m->microbatches > 1 && !may_be_odd(m)) m->microbatches = 1;
   if (m->subject->samples % m->microbatches != 0) m->microbatches = 2;
   if (m->microbatches == 1) return;
@@ -253,8 +258,13 @@ static void make_cuts(PlanMaker *m) {
 
 static void make_stage_lines(PlanMaker *m) {
   static const char *const schedules[] = {"1f1b", "fthenb", "gpipe", "naive"};
-  text_printf(m->out, "  schedule = %s\n",
-              schedules[CHOOSE(m, ARRAY_LENGTH(schedules))]);
+  static const char *const of_chunks[] = {"interleaved", "bfs"};
+  int choice = CHOOSE(m, ARRAY_LENGTH(schedules));
+  if (m->n_chunks > 1)
+    text_printf(m->out, "  schedule = %s(v = %d)\n", of_chunks[choice & 1],
+                m->n_chunks);
+  else
+    text_printf(m->out, "  schedule = %s\n", schedules[choice]);
   make_cuts(m);
 }
 
