@@ -38,13 +38,13 @@ static const char *describe(Arena *arena, const VerifyStep *step, int rank,
 
 /* ---- what was played ---- */
 
-/* The tables have the pieces of the edge, of the side that sends or receives.
- */
+/* The tables have the pieces that were played, of the side that sends or
+ * receives. */
 static bool has_pieces_of(const DnnCollective *collective,
-                          const ProgramEdge *edge) {
-  bool is_equal = collective->n_pieces == edge->pieces.n;
-  for (int i = 0; i < edge->pieces.n && is_equal; i++) {
-    const EdgePiece *piece = &edge->pieces.data[i];
+                          const EdgePieces *played, const ProgramEdge *edge) {
+  bool is_equal = collective->n_pieces == played->n;
+  for (int i = 0; i < played->n && is_equal; i++) {
+    const EdgePiece *piece = &played->data[i];
     const DnnPiece *own = &collective->pieces[i];
     bool is_sent = collective->kind == DNN_SEND;
     int from = edge->from_rank + piece->from, to = edge->to_rank + piece->to;
@@ -83,7 +83,7 @@ void verify_edges(VerifyReport *report, const VerifyStep *step, int first_rank,
     const ProgramEdge *edge =
         &step->classes[0].entry.edges.data[message->collective.edge];
     if (is_as_played(message, other) &&
-        has_pieces_of(&message->collective, edge))
+        has_pieces_of(&message->collective, &other->pieces, edge))
       continue;
     note_edge(report,
               arena_printf(arena,

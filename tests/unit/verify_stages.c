@@ -28,6 +28,9 @@ static const PlayCase plans[] = {
     {.model = SYSTEM("gpt"),
      .sizes = "L=4 B=16",
      .plan = PLAN("pipe_gpt_dualpipev")},
+    {.model = SYSTEM("mlp"), .sizes = "B=12", .plan = PLAN("pipe_mlp_thirds")},
+    {.model = SYSTEM("gpt"), .sizes = "L=4", .plan = PLAN("pipe_gpt_turned")},
+    {.model = SYSTEM("gpt"), .plan = PLAN("pipe_gpt_sequence")},
 };
 
 Test(verify_stages, plans_are_equal_on_all_ranks) {
@@ -96,6 +99,7 @@ Test(verify_stages, a_fault_in_a_block_that_is_not_played_is_found) {
 
 /* A step of a program, in which a fault is put before it is played. */
 typedef struct Faulty {
+  Arena *arena;
   VerifySteps *steps;
   VerifyClass *classes; /* of the first training step */
   PlayMessages *played; /* by class; NULL before it is played */
@@ -206,6 +210,50 @@ static void change_order(Faulty *f) {
   played->between.data[i + 1] = first;
 }
 
+/* ---- pieces ---- */
+
+/* The pieces of a value that the first stage sends for each micro-batch, in
+ * memory of their own. */
+static EdgePieces *pieces_of(Faulty *f) {
+  EntryPoint *entry = entry_of(f, 0);
+  int at = find_call(entry, CALL_send, 0);
+  ProgramEdge *edge = &entry->edges.data[entry->timeline.data[at].edge];
+  EdgePieces *pieces = &edge->pieces;
+  cr_assert_gt(pieces->n, 1);
+  pieces->data = arena_copy(f->arena, pieces->data,
+                            sizeof *pieces->data * (size_t)pieces->n);
+  return pieces;
+}
+
+static void lose_piece(Faulty *f) {
+  pieces_of(f)->n--;
+}
+
+static void exchange_receivers(Faulty *f) {
+  EdgePieces *pieces = pieces_of(f);
+  int to = pieces->data[0].to;
+  cr_assert_neq(to, pieces->data[1].to);
+  pieces->data[0].to = pieces->data[1].to;
+  pieces->data[1].to = to;
+}
+
+static void exchange_places(Faulty *f) {
+  EdgePieces *pieces = pieces_of(f);
+  const int64_t *at = pieces->data[0].from_at;
+  cr_assert_neq(at[0], pieces->data[1].from_at[0]);
+  pieces->data[0].from_at = pieces->data[1].from_at;
+  pieces->data[1].from_at = at;
+}
+
+/* Replicas of the sender have equal values, so the numbers are right. */
+static void take_another_replica(Faulty *f) {
+  if (f->played) pieces_of(f)->data[0].from++;
+}
+
+static void lengthen_run(Faulty *f) {
+  pieces_of(f)->data[0].run *= 4;
+}
+
 typedef struct FaultRow {
   const char *name;
   void (*make)(Faulty *);
@@ -213,6 +261,7 @@ typedef struct FaultRow {
   bool is_numbers;
   const char *words[4];
   bool has_four_stages; /* all forward passes first; else two, 1f1b */
+  bool has_pieces;      /* stages have meshes of their own */
 } FaultRow;
 
 #define SAYS(text, change, ...)                                                \
@@ -243,6 +292,27 @@ static const FaultRow faults[] = {
          "stage 0 to stage 1", "bytes from rank 0"),
     SAYS("tables in another order", change_order, "rank 0 ", "edge",
          "what was played", "bytes"),
+    {.name = "a piece that is not sent",
+     .make = lose_piece,
+     .is_numbers = true,
+     .has_pieces = true},
+    {.name = "pieces to other replicas",
+     .make = exchange_receivers,
+     .is_numbers = true,
+     .has_pieces = true},
+    {.name = "pieces from other places",
+     .make = exchange_places,
+     .is_numbers = true,
+     .has_pieces = true},
+    {.name = "a piece of another replica in the tables",
+     .make = take_another_replica,
+     .words = {"sends", "edge", "stage 0 to stage 1", "what was played"},
+     .has_pieces = true},
+    {.name = "a piece that is too long",
+     .make = lengthen_run,
+     .words = {"edge", "stage 0 to stage 1", "sent with other bytes",
+               "micro-batch 0"},
+     .has_pieces = true},
 };
 
 static void pack_again(const Compilation *c, Faulty *f) {
@@ -293,17 +363,20 @@ static VerifyReport play_loaded(Loaded *l, uint64_t seed) {
 static VerifyReport play_fault(const FaultRow *row, uint64_t seed) {
   Override four_blocks = {"L", "4"};
   bool has_four = row->has_four_stages;
-  CompileOptions options = {
-      OPTIONS(has_four ? PLAN("pipe_gpt_fthenb") : PLAN("pipe_gpt")),
-      .overrides = &four_blocks, .n_overrides = has_four};
+  CompileOptions options = {OPTIONS(row->has_pieces ? PLAN("pipe_gpt_narrow")
+                                    : has_four      ? PLAN("pipe_gpt_fthenb")
+                                                    : PLAN("pipe_gpt")),
+                            .overrides = &four_blocks, .n_overrides = has_four};
   Loaded *l = load_plan(&options);
-  Faulty faulty = {.steps = &l->steps,
+  Faulty faulty = {.arena = l->c.module->arena,
+                   .steps = &l->steps,
                    .classes = l->steps.program.list[0].classes};
   row->make(&faulty);
   pack_again(&l->c, &faulty);
   VerifyReport report = play_loaded(l, seed);
   faulty.played = l->played;
-  if (row->make == change_bytes || row->make == change_order)
+  if (row->make == change_bytes || row->make == change_order ||
+      row->make == take_another_replica)
     row->make(&faulty);
   verify_messages(&l->c, &l->steps, l->played, &report);
   return report;

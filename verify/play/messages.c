@@ -260,6 +260,7 @@ static void list_message(const PlayRun *run, int edge, bool is_sent,
   PlayEdgeMessage listed = {.path = edge_at(run, edge)->path,
                             .edge = edge,
                             .is_sent = is_sent,
+                            .pieces = edge_at(run, edge)->pieces,
                             .bytes = type_elements(type) *
                                      dtype_size_bytes(type->dtype),
                             .dtype = type->dtype};

@@ -55,6 +55,7 @@ typedef struct PlayEdgeMessage {
   int edge;  /* index in the edges of the entry point */
   bool is_sent;
   int peer; /* rank of the other side minus own rank */
+  EdgePieces pieces;
   int64_t bytes;
   DType dtype;
 } PlayEdgeMessage;
