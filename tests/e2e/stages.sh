@@ -84,6 +84,10 @@ same_text() {
 same_text "$chargpt" gpt.plan --load chargpt.ckpt
 same_text "$chargpt" gpt.plan --load chargpt.ckpt --whole-windows ema=0.9
 same_text "$chargpt" gpt.plan --load chargpt.ckpt ema=0.9 precision.compute=bf16
+printf 'plan { microbatches = 2\n zero = 1\n %s\n %s }\n' \
+  'stage 0: wte, wpe, block[0] on 0..1 as (data = 2)' 'stage 1: block[1], norm on 2' >unequal.plan
+same_text "$chargpt" unequal.plan --load chargpt.ckpt
+same_text "$chargpt" unequal.plan --load chargpt.ckpt --whole-windows
 grep -q '{"first_rank": 1, "n_ranks": 1, "stages": \[1\], "persistent_bytes": [0-9]*, "arena_bytes": [0-9]*}\]}' text/bundle.json ||
   { cat text/bundle.json; fail "the bundle does not list its classes"; }
 text/run --sample --json --seed 3 --count 20 >bundle.json 2>err </dev/null || { cat err; fail "no text of a bundle"; }
@@ -95,9 +99,11 @@ same_text "$chargpt" gpt.plan --load chargpt.ckpt ema=0.9
 # shellcheck disable=SC2086
 evaluated() { "$dnnc" eval --quick $chargpt ema=0.9 eval_batches=2 --load chargpt.ckpt --json "$@" 2>err </dev/null || cat err; }
 evaluated >one.json
-evaluated --plan gpt.plan >many.json
-close "$(field validation_loss one.json)" "$(field validation_loss many.json)" 1e-5 ||
-  { cat one.json many.json; fail "an evaluation of averages under stages"; }
+for plan in gpt unequal; do
+  evaluated --plan $plan.plan >many.json
+  close "$(field validation_loss one.json)" "$(field validation_loss many.json)" 1e-5 ||
+    { cat one.json many.json; fail "an evaluation of averages under stages of $plan"; }
+done
 
 # Carries of a loop lie on the stage of the loop.
 printf 'mesh { pipe = 2 }\nplan { microbatches = 2\n stage 0: lstm\n stage 1: linear }\n' >lstm.plan
@@ -116,11 +122,13 @@ not_finite() {
   grep -qF "the loss is not finite; the first value that is not is in $where" err ||
     { cat err; fail "$*: another place of what is not finite"; }
 }
-for plan in "$root/benchmarks/plans/pipe_mlp.plan" "$root/benchmarks/plans/pipe_mlp_naive.plan"; do
+for plan in pipe_mlp pipe_mlp_naive pipe_mlp_spread; do
+  plan=$root/benchmarks/plans/$plan.plan size=B=16
+  [ "${plan##*_}" != spread.plan ] || size=B=12
   not_finite "'linear[1].dot' (forward), stage 1, micro-batch 0" \
-    "$mlp" 'optimizer=sgd(lr=1e30)' clip=1e30 --plan "$plan"
+    "$mlp" $size 'optimizer=sgd(lr=1e30)' clip=1e30 --plan "$plan"
   not_finite "the update of 'linear[0].w' in step 1, stage 0" \
-    "$mlp" 'optimizer=sgd(lr=1e39)' clip=1e30 --plan "$plan"
+    "$mlp" $size 'optimizer=sgd(lr=1e39)' clip=1e30 --plan "$plan"
 done
 # One row of the fourth micro-batch alone; the mask before it does no harm.
 cat >late.dnn <<'MODEL'

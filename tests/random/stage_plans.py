@@ -51,8 +51,18 @@ def cut_lines(rng, paths, n_cuts):
     return [f'cut after "{name}"' for name in names]
 
 
-def stage_lines(rng, paths, n_cuts, n_ranks):
-    """Returns lines `stage`, some on the same ranks, some in another order of ranks."""
+def mesh_of_stage(rng):
+    """Returns the axes of the mesh of a stage and its ranks."""
+    axes, n_ranks = [], 1
+    for name in rng.sample(["data", "tensor"], rng.choice([0, 1, 1, 2])):
+        size = rng.choice([1, 2, 2, 3, 4])
+        axes.append(f"{name} = {size}")
+        n_ranks *= size
+    return ", ".join(axes), n_ranks
+
+
+def stage_lines(rng, paths, n_cuts, n_ranks, has_meshes):
+    """Returns lines `stage`, some on the same ranks, some in another order of ranks, or with meshes of their own."""
     ends = [0, *sorted(rng.sample(range(1, len(paths)), min(n_cuts, len(paths) - 1))), len(paths)]
     groups = list(range(len(ends) - 1))
     if rng.random() < 0.4:
@@ -62,14 +72,17 @@ def stage_lines(rng, paths, n_cuts, n_ranks):
     if rng.random() < 0.9:
         groups = [sorted(set(groups)).index(group) for group in groups]
     lines, taken = [], set()
+    meshes = [mesh_of_stage(rng) for _ in groups]
     for stage, group in enumerate(groups):
         part = paths[ends[stage] : ends[stage + 1]]
         names = [begin_of(rng, path) for path in rng.sample(part, min(len(part), rng.choice([1, 2, 3, 8])))]
         names = [name for name in dict.fromkeys(names) if is_apart(name, taken)] or [part[0]]
         taken.update(names)
-        first = group * n_ranks
-        ranks = f"{first}" if n_ranks == 1 else f"{first}..{first + n_ranks - 1}"
-        lines.append(f"stage {stage}: " + ", ".join(f'"{name}"' for name in names) + f" on {ranks}")
+        n = meshes[group][1] if has_meshes else n_ranks
+        first = sum(mesh[1] for mesh in meshes[:group]) if has_meshes else group * n_ranks
+        ranks = f"{first}" if n == 1 else f"{first}..{first + n - 1}"
+        own = f" as ({meshes[group][0]})" if has_meshes else ""
+        lines.append(f"stage {stage}: " + ", ".join(f'"{name}"' for name in names) + f" on {ranks}{own}")
     return lines
 
 
@@ -92,7 +105,7 @@ def make_plan(rng, paths, dims):
         axes.append(f"pipe = {len(cuts) + 1}")
         lines += cuts
     else:
-        lines += stage_lines(rng, paths, n_cuts, data * tensor)
+        lines += stage_lines(rng, paths, n_cuts, data * tensor, rng.random() < 0.4)
     return f"mesh {{ {'; '.join(axes)} }}\nplan {{\n" + "".join(f"  {line}\n" for line in lines) + "}\n"
 
 

@@ -127,10 +127,14 @@ static void print_edges(Text *out, const EntryPoint *entry) {
               "value");
   for (int i = 0; i < entry->edges.n; i++) {
     const ProgramEdge *edge = &entry->edges.data[i];
-    text_printf(out, "  %-10s %12lld  %-16s '%s'\n",
+    text_printf(out, "  %-10s %12lld  %-16s '%s'",
                 edge_stages(out->arena, edge), (long long)edge->bytes,
                 edge->is_of_step ? "once a step" : "each micro-batch",
                 edge->path);
+    if (edge->pieces.n > 0)
+      text_printf(out, ", in %d piece%s", edge->pieces.n,
+                  edge->pieces.n == 1 ? "" : "s");
+    text_add(out, "\n");
   }
 }
 
@@ -176,9 +180,9 @@ void show_edges_json(Text *out, const EntryPoint *entry) {
     text_printf(out, "%s{\"from\":%d,\"to\":%d,\"path\":", i ? "," : "",
                 edge->from, edge->to);
     text_add_json(out, edge->path);
-    text_printf(out, ",\"bytes\":%lld,\"period\":\"%s\"}",
+    text_printf(out, ",\"bytes\":%lld,\"period\":\"%s\",\"pieces\":%d}",
                 (long long)edge->bytes,
-                edge->is_of_step ? "step" : "microbatch");
+                edge->is_of_step ? "step" : "microbatch", edge->pieces.n);
   }
   text_add(out, "]");
 }
