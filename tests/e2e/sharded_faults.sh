@@ -30,7 +30,8 @@ stages2        gpt pipe=2            schedule = fthenb; microbatches = 3; cut af
 stages_data4   mlp pipe=2;data=2     schedule = 1f1b; microbatches = 3; cut after x[0]; shard B over data
 zero3          gpt data=3            zero = 3
 data_tensor4   gpt data=2;tensor=2   shard B over data; shard H, F over tensor
-experts_data4  moe data=2;expert=2   shard B over (data, expert); shard E over expert'
+experts_data4  moe data=2;expert=2   shard B over (data, expert); shard E over expert
+stages_own3    mlp -                 microbatches = 2; stage 0: linear[0], x[0] on 0..1 as (data = 2); stage 1: linear[1..2] on 2'
 mapfile -t plans < <(awk '{ print $1 }' <<<"$programs")
 build() { # name
   local name model mesh lines every=5
@@ -38,6 +39,7 @@ build() { # name
   case $1 in stages*) every=100 ;; esac # most of the time between saves
   read -r name model mesh lines < <(grep "^$1 " <<<"$programs")
   printf 'mesh { %s }\nplan { %s }\n' "$mesh" "$lines" >"$name.plan"
+  [ "$mesh" != - ] || printf 'plan { %s }\n' "$lines" >"$name.plan" # stages have their own
   "$dnnc" build "$root/benchmarks/systems/$model.dnn" --plan "$name.plan" -o "$name" --quiet \
     B=12 steps=1000000 save_every=$every 'save="ckpt"' 2>err || { cat err; fail "build $name"; }
 }
@@ -91,6 +93,7 @@ named() { # pattern
 waited() { # plan, ranks that the message is with
   local where="rank [0-9]+ (waits|is) at step [0-9]+, instruction [0-9]+ of [a-z]+, '" edge
   case $1 in
+    stages_own*) where='rank [0-9]+ \(stage [0-9]+\) waits at step [0-9]+, instruction [0-9]+ of ' ;; # also for a replica
     stages*)
       edge="(send|recv) edge '[^']+' \\(instruction [0-9]+, (micro-batch [0-9]+|once a step)\\) (to|from) rank $2 "
       where="rank [0-9]+ \\(stage [0-9]+\\) waits at step [0-9]+, instruction ([0-9]+ of train.*; $edge|0 of (save|compare),)"
@@ -123,7 +126,7 @@ case_link() { # plan, a, b
 
 # ---- resuming under another plan ----
 
-other_plan() { case $1 in experts4) echo experts_data4 ;; experts_data4) echo experts4 ;; stages3) echo stages_data4 ;; stages_data4) echo stages3 ;; data_zero6) echo tensor2 ;; *) echo data_zero6 ;; esac; }
+other_plan() { case $1 in experts4) echo experts_data4 ;; experts_data4) echo experts4 ;; stages3) echo stages_data4 ;; stages_data4 | stages_own3) echo stages3 ;; data_zero6) echo tensor2 ;; *) echo data_zero6 ;; esac; }
 hash_of() { grep -o '"parameters_sha256":\[[^]]*\]' "$1" | tail -n 1 | grep -o '[0-9a-f]\{64\}' | sort -u; }
 resumes() { # plan: its last checkpoint under another, against no fault at all
   local step other
@@ -170,6 +173,7 @@ for i in $(seq "$cases"); do
   [ $b -lt $a ] || b=$((b + 1))
   case $plan in # ranks of neighbouring stages
     stages_data*) b=$((a ^ 2)) ;;
+    stages_own*) [ $a = 2 ] && b=$((RANDOM % 2)) || b=2 ;;
     stages*) [ $a = 0 ] && b=1 || b=$((a - 1)) ;;
   esac
   low=$((a < b ? a : b)) high=$((a < b ? b : a))
