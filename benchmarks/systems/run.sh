@@ -32,14 +32,14 @@ fail() {
 # In `mock` half is neither of the two, and all pairs are chosen.
 is_chosen() { [ "$1" = short ] || { [ "$1" = long ] && [ "$half" != short ]; }; }
 
-# count_ranks PLAN: the product of the mesh, or one more than the highest rank of a stage.
+# count_ranks PLAN: the product of the mesh, or one more than the highest rank of a stage or place.
 count_ranks() {
   sed 's/#.*//; s/[;{}]/\n&\n/g' "$1" | awk '
     BEGIN { n = 1 }
     /^mesh/ { m = 1 }
     /^}/ { m = 0 }
     m && $2 == "=" { n *= $3 }
-    !m && $1 == "stage" && match($0, / on .*[0-9]/) {
+    !m && ($1 == "stage" || $1 == "place") && match($0, / on .*[0-9]/) {
       ranks = substr($0, RSTART, RLENGTH)
       sub(/ as .*/, "", ranks)
       sub(/.*[^0-9]/, "", ranks)

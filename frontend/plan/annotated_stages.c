@@ -14,6 +14,7 @@
 /* The plan has stages whose contents annotations may name: an axis of stages,
  * or lines `stage`. */
 static bool takes_annotations(const PinReader *r) {
+  if (r->pins->places.n > 0) return false;
   if (r->pins->stages.n > 0) return !r->pins->stages.data[0].is_cut;
   for (int i = 0; i < r->pins->axes.n; i++)
     if (axis_is_pipe(r->pins->axes.data[i].name) &&

@@ -232,11 +232,10 @@ static void read_pin(PinReader *r, const Pin *pin, SavingLines *savings) {
   case PIN_remat: saving_read_line(savings, pin); return;
   case PIN_stage:
   case PIN_cut: reader_read_stage(r, pin); return;
+  case PIN_place: reader_read_place(r, pin); return;
   case PIN_offload:
-  case PIN_place:
     if (plan_read_paths(r, pin, &paths))
-      elab_not_supported(r->e, pin->span,
-                         pin->kind == PIN_offload ? "'offload'" : "'place'");
+      elab_not_supported(r->e, pin->span, "'offload'");
     return;
   }
 }
@@ -247,4 +246,5 @@ void reader_read_lines(PinReader *r) {
   for (int b = 0; b < r->blocks.n; b++)
     for (int i = 0; i < r->blocks.data[b]->n_pins; i++)
       read_pin(r, &r->blocks.data[b]->pins[i], &savings);
+  reader_check_places(r);
 }

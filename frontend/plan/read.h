@@ -56,8 +56,19 @@ const Pipeline *reader_read_list(PinReader *r, const Expr *x);
 void reader_add_stage_axes(PinReader *r);
 /* Reads a line `stage` or `cut after`. */
 void reader_read_stage(PinReader *r, const Pin *pin);
+/* Reads a path of a stage or place; false after a message. */
+bool reader_read_stage_path(PinReader *r, const Expr *x, StagePath *out);
+/* Reads `3` or `0..3`; false after a message. */
+bool reader_read_stage_ranks(PinReader *r, const Expr *x, PlanStage *out);
 /* Reports an axis `pipe` where no line gives stages. */
 void reader_check_pipe(PinReader *r);
+
+/* ---- places.c ---- */
+
+/* Reads a line `place`. */
+void reader_read_place(PinReader *r, const Pin *pin);
+/* Reports lines `place` beside those of stages. */
+void reader_check_places(PinReader *r);
 
 /* ---- read.c ---- */
 

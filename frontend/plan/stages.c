@@ -13,7 +13,7 @@
 #include <string.h>
 
 /* Paths of values, operators, parameters and states. */
-static bool read_stage_path(PinReader *r, const Expr *x, StagePath *out) {
+bool reader_read_stage_path(PinReader *r, const Expr *x, StagePath *out) {
   PathList found = {0};
   if (!paths_read(&r->paths, x, &found)) return false;
   *out = (StagePath){.text = span_text(r->e->arena, x->span),
@@ -34,7 +34,7 @@ static bool read_rank(PinReader *r, const Expr *x, int64_t *out) {
 }
 
 /* `on 3` or `on 0..3`. */
-static bool read_stage_ranks(PinReader *r, const Expr *x, PlanStage *out) {
+bool reader_read_stage_ranks(PinReader *r, const Expr *x, PlanStage *out) {
   bool is_range = x->kind == EXPR_range;
   int64_t first, last;
   if (!read_rank(r, is_range ? x->a : x, &first) ||
@@ -136,11 +136,12 @@ void reader_read_stage(PinReader *r, const Pin *pin) {
   bool is_good = read_stage_mesh(r, pin, &line);
   for (int i = 0; i < pin->exprs.n; i++) {
     StagePath path;
-    bool is_path = read_stage_path(r, pin->exprs.data[i], &path);
+    bool is_path = reader_read_stage_path(r, pin->exprs.data[i], &path);
     if (is_path) vec_push(r->e->arena, &line.stage.paths, path);
     is_good &= is_path;
   }
-  if (pin->value && !read_stage_ranks(r, pin->value, &line.stage)) return;
+  if (pin->value && !reader_read_stage_ranks(r, pin->value, &line.stage))
+    return;
   if (is_good && may_stand(r, &line))
     vec_push(r->e->arena, &r->pins->stages, line);
 }
@@ -149,7 +150,7 @@ void reader_check_pipe(PinReader *r) {
   for (int i = 0; i < r->pins->axes.n; i++) {
     const PinAxis *axis = &r->pins->axes.data[i];
     if (strcmp(axis->name, "pipe") == 0 && axis->size != 1 &&
-        r->pins->stages.n == 0)
+        !pins_have_stages(r->pins))
       elab_not_supported(r->e, axis->span,
                          "choosing stages: write lines 'stage' or 'cut after' "
                          "beside the axis 'pipe'");

@@ -60,7 +60,7 @@ bool pins_close_axes(Module *module, const Pins *pins, int64_t ranks,
   ASSERT(pins->axes.n <= MAX_AXES);
   for (int i = 0; i < pins->axes.n; i++) {
     const PinAxis *axis = &pins->axes.data[i];
-    bool is_pipe = pins->stages.n > 0 && axis_is_pipe(axis->name);
+    bool is_pipe = pins_have_stages(pins) && axis_is_pipe(axis->name);
     if (!is_pipe && !axis->is_of_stages) axes[n++] = *axis;
   }
   if (!close_auto(module, axes, n, known_ranks(axes, n), ranks) ||

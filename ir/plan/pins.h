@@ -80,6 +80,7 @@ typedef struct Pins {
   VEC(PlanShard) shards; /* of names; a later one wins */
   VEC(PathPin) of_paths; /* a later one wins, and any over `shards` */
   VEC(PinStage) stages;  /* either cuts, or stages by number */
+  VEC(PlanStage) places; /* lines `place`, with their ranks */
   /* The model, which pins are about. */
   bool has_train;
   const Certificate *certificate; /* of the plan file; NULL: it has none */
@@ -94,6 +95,10 @@ typedef struct Pins {
  * one. */
 static inline bool pins_have_mesh(const Pins *pins) {
   return pins->mesh_span.source != NULL;
+}
+/* Returns true if lines give the model several stages. */
+static inline bool pins_have_stages(const Pins *pins) {
+  return pins->stages.n > 0 || pins->places.n > 0;
 }
 /* The axis of this name, or NULL. */
 const PinAxis *pins_find_axis(const Pins *pins, Name name);
@@ -160,6 +165,13 @@ bool plan_check_list(Module *module, const Pins *pins, const Plan *plan);
 /* Returns whether the schedule suits stages, ranks and micro-batches: reports
  * mistakes. */
 bool plan_check_schedule(Module *module, const Pins *pins, const Plan *plan);
+
+/* ---- plan_places.c ---- */
+
+/* Counts the groups of ranks of lines `place`; false after a message. */
+bool pins_count_places(Module *module, const Pins *pins, RankGroups *out);
+/* Gives the plan the stages of its lines `place`; false after a message. */
+bool plan_close_places(Module *module, const Pins *pins, Plan *plan);
 
 /* ---- plan_make.c ---- */
 

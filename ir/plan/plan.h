@@ -68,7 +68,7 @@ typedef enum PlanAttention {
   ATTENTION_ulysses /* ranks exchange shards of the sequence for heads */
 } PlanAttention;
 
-/* A path of a line `stage` or `cut after`. */
+/* A path of a line `stage`, `cut after` or `place`. */
 typedef struct StagePath {
   const char *text; /* as written */
   int n_paths;
@@ -98,6 +98,9 @@ typedef struct Plan {
    * micro-batches the samples of a rank, so that a micro-batch has the same
    * samples in all stages. */
   bool divides_microbatches;
+  VEC(PlanStage)
+  places;                /* lines `place` give the stages: what each names, and
+                            its ranks */
   Map *stage_of;         /* path -> number + 1; NULL: there are no stages */
   int ranks;             /* of all stages */
   int64_t microbatches;  /* 1: no sequential axis */

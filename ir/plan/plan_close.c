@@ -113,7 +113,7 @@ static void close_settings(Plan *plan, const Pins *pins) {
   plan->memory_span = pins->memory_bytes.span;
   plan->schedule = pins->schedule;
   plan->list = pins->list;
-  if (!plan->schedule && pins->stages.n > 0) plan->schedule = "1f1b";
+  if (!plan->schedule && pins_have_stages(pins)) plan->schedule = "1f1b";
   plan->attention = pins->attention;
   plan->attention_span = pins->attention_span;
   plan->reduces_bf16 = pins->reduces_bf16;

@@ -111,11 +111,12 @@ static int64_t named_ranks(const Pins *pins) {
   return n;
 }
 
-static bool check_total(Module *module, const Pins *pins) {
-  int64_t named = named_ranks(pins), asked = pins->ranks.value;
+static bool check_total(Module *module, const Pins *pins, int64_t named,
+                        Span span) {
+  int64_t asked = pins->ranks.value;
   if (!named || !asked || named == asked) return true;
-  diag(module->diags, DIAG_stage_total, pins->stages.data[0].stage.span,
-       (long long)named, (long long)asked);
+  diag(module->diags, DIAG_stage_total, span, (long long)named,
+       (long long)asked);
   return false;
 }
 
@@ -134,13 +135,18 @@ static bool check_pipe(Module *module, const Pins *pins, int64_t groups) {
 bool pins_count_groups(Module *module, const Pins *pins, RankGroups *out) {
   *out = (RankGroups){.n = 1, .ranks = pins->ranks.value};
   int n = pins->stages.n;
+  if (pins->places.n > 0)
+    return pins_count_places(module, pins, out) &&
+           check_total(module, pins, out->ranks, pins->places.data[0].span) &&
+           check_pipe(module, pins, out->n);
   if (n == 0) return true;
   if (pins->stages.data[0].is_cut) {
     out->n = plan_unnamed_groups(module, pins, n + 1);
     return out->n > 0 && check_pipe(module, pins, out->n);
   }
   if (!check_numbers(module, pins) || !check_given(module, pins) ||
-      !check_total(module, pins))
+      !check_total(module, pins, named_ranks(pins),
+                   pins->stages.data[0].stage.span))
     return false;
   int64_t named = named_ranks(pins);
   if (named) out->ranks = named;
@@ -367,6 +373,7 @@ static void place_stages(Arena *arena, Plan *plan) {
 
 bool plan_close_stages(Module *module, const Pins *pins, const Mesh *of_lines,
                        Plan *plan) {
+  if (pins->places.n > 0) return plan_close_places(module, pins, plan);
   if (pins->stages.n == 0) return true;
   const Graph *graph = plan_paths_graph(pins->paths);
   const uint16_t *labels;

@@ -164,6 +164,12 @@ static void print_own_mesh(Text *out, const Mesh *mesh) {
   text_add(out, ")");
 }
 
+static void print_ranks(Text *out, const PlanStage *stage) {
+  text_printf(out, " on %d", stage->first_rank);
+  if (stage->n_ranks > 1)
+    text_printf(out, "..%d", stage->first_rank + stage->n_ranks - 1);
+}
+
 void plan_print_stage(Text *out, const Plan *plan, int s, const char *more,
                       bool has_ranks) {
   const PlanStage *stage = &plan->stages.data[s];
@@ -175,11 +181,20 @@ void plan_print_stage(Text *out, const Plan *plan, int s, const char *more,
     text_printf(out, "%s%s", i ? ", " : " ", stage->paths.data[i].text);
   if (more) text_printf(out, ", %s", more);
   if (!has_ranks) return;
-  text_printf(out, " on %d", stage->first_rank);
-  if (stage->n_ranks > 1)
-    text_printf(out, "..%d", stage->first_rank + stage->n_ranks - 1);
+  print_ranks(out, stage);
   if (plan->has_meshes && !mesh_equal(&stage->mesh, plan_mesh(plan)))
     print_own_mesh(out, &stage->mesh);
+}
+
+static void print_places(Text *out, const Plan *plan) {
+  for (int i = 0; i < plan->places.n; i++) {
+    const PlanStage *place = &plan->places.data[i];
+    text_add(out, i ? "  place" : "\n  place");
+    for (int k = 0; k < place->paths.n; k++)
+      text_printf(out, "%s%s", k ? ", " : " ", place->paths.data[k].text);
+    print_ranks(out, place);
+    text_add(out, "\n");
+  }
 }
 
 static void print_stages(Text *out, const Plan *plan) {
@@ -221,7 +236,10 @@ void plan_print(Text *out, const Plan *plan) {
     text_printf(out, "  attention    = %s\n",
                 plan_attention_name(plan->attention));
   if (plan->reduces_bf16) text_add(out, "  reduce       = bf16\n");
-  print_stages(out, plan);
+  if (plan->places.n > 0)
+    print_places(out, plan);
+  else
+    print_stages(out, plan);
   bool is_first = true;
   for (int i = 0; i < plan->shards.n; i++) {
     const PlanShard *shard = &plan->shards.data[i];

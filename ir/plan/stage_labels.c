@@ -12,11 +12,11 @@
  *
  * A node that has a stage keeps it.  Another one has the stage of the line that
  * names its path; where an operator has the path of a state, as the one that
- * makes its next value has, the line means the operator.  If no line does, it has the lowest stage of its readers, or
- * without readers in a stage the highest of its operands.  A parameter or state
- * has the lowest stage of its readers then. A node that depends on data, step,
- * seed and constants alone has no stage: each stage that reads it computes it
- * again.
+ * makes its next value has, the line means the operator.  If no line does, it
+ * has the lowest stage of its readers, or without readers in a stage the
+ * highest of its operands.  A parameter or state has the lowest stage of its
+ * readers then. A node that depends on data, step, seed and constants alone has
+ * no stage: each stage that reads it computes it again.
  *
  * Values go up in stage numbers, but for parameters and states, which are sent
  * once a step.

@@ -7,8 +7,9 @@
 # remat that does not help in plan_memory.sh; a decision without a line in
 # unit_plan_print; another program of a certificate in plan.sh.
 # No plan is known that leads to `placement`: it reports a line about a name that
-# a value does not follow, and random plans had none.
-elsewhere=" plan_no_line certificate_program source_too_large import_depth memory_pin remat_peak placement "
+# a value does not follow, and random plans had none.  Nor is one known that leads to
+# `place_circle`: nodes of one path would have to wait for each other through another.
+elsewhere=" place_circle plan_no_line certificate_program source_too_large import_depth memory_pin remat_peak placement "
 cat $(find "$root/tests/golden" -name '*.txt') >goldens
 missing=0 rows=0
 while IFS=$'\t' read -r name piece; do
