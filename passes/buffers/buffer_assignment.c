@@ -734,7 +734,9 @@ static int64_t place_parts(StagePacking *stages, int n, int64_t alignment,
 void buffer_assign_stages(PassContext *ctx, EntryPoint *entry,
                           const PersistentBuffers *persistent) {
   int n = entry->stages.n;
-  int64_t at = persistent->bytes_but_caches;
+  /* A text goes on after prefill, also where other ranks have its caches. */
+  int64_t at = entry->id == ENTRY_prefill ? persistent->bytes
+                                          : persistent->bytes_but_caches;
   StagePacking *stages = ARENA_ARRAY(ctx->scratch, StagePacking, n);
   for (int s = 0; s < n; s++) {
     stages[s] = begin_stage(ctx, entry, &entry->stages.data[s], persistent);

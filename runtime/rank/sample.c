@@ -38,10 +38,9 @@ typedef struct Sampling {
   Run *run;
   Arena *arena; /* of the current text */
   Vocabulary *vocabulary;
+  const char *input; /* path of the tokens */
   /* Tensors of this rank; those that it does not have are NULL. */
-  const DnnTensor *result;                   /* of the full window */
-  const DnnTensor *logit;                    /* of `decode` */
-  const char *input;                         /* path of the tokens */
+  const DnnTensor *result, *logit; /* of the full window, and of `decode` */
   const DnnEntryPoint *decode, *decode_init; /* or NULL */
   int chooser;                               /* rank that has the logits */
   bool has_positions; /* `decode` reads the position, on some rank */
@@ -162,13 +161,13 @@ static Status prepare_sampling(Run *run, Sampling *out) {
                        "sampling needs a net i32[B, T] -> f32[B, T, V]");
   TRY(read_vocabulary(run, &out->vocabulary));
   int64_t n = vocabulary_size(out->vocabulary);
+  out->input = in->path;
   out->window = in->size[1];
   out->n_logits = result->size[2];
   out->n_choices = n < out->n_logits ? n : out->n_logits;
   out->tokens = ARENA_ARRAY(run->arena, int32_t, tensor_local_elements(in));
   out->logits = ARENA_ARRAY(run->arena, float, out->n_logits);
   out->sorted = ARENA_ARRAY(run->arena, float, out->n_logits);
-  out->input = in->path;
   prepare_decode(out);
   return STATUS_OK;
 }
@@ -199,16 +198,16 @@ static Status read_row(Sampling *s, const DnnTensor *logits, int64_t row) {
   return device->read(device, logits->offset + row * bytes, s->logits, bytes);
 }
 
-/* Writes an input of an entry point, of which each stage of this rank that
- * reads it has its own. */
+/* Writes an input as each stage of this rank has it that reads it. */
 static Status write_input(Sampling *s, const DnnEntryPoint *entry,
                           const char *path, const int32_t *values) {
   Device *device = s->run->device;
   for (int32_t i = 0; i < entry->n_tensors; i++) {
     const DnnTensor *input = &entry->tensors[i];
-    if (!is_data(input, path)) continue;
-    TRY(device->write(device, input->offset, values,
-                      tensor_local_elements(input) * (int64_t)sizeof *values));
+    if (input->role == DNN_DATA && strcmp(input->path, path) == 0)
+      TRY(device->write(device, input->offset, values,
+                        tensor_local_elements(input) *
+                            (int64_t)sizeof *values));
   }
   return STATUS_OK;
 }

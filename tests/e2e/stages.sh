@@ -83,6 +83,11 @@ same_text() {
 }
 same_text "$chargpt" gpt.plan --load chargpt.ckpt
 same_text "$chargpt" gpt.plan --load chargpt.ckpt --whole-windows ema=0.9
+# Ranks without keys and values have copies of weights, which prefill leaves alone.
+printf 'mesh { pipe = 2 }\nplan { cut after block[1].attn }\n' >no_keys.plan
+printf 'plan { place block[0..1].mlp on 1 }\n' >place.plan
+same_text "$chargpt" no_keys.plan --load chargpt.ckpt
+same_text "$chargpt" place.plan --load chargpt.ckpt
 same_text "$chargpt" gpt.plan --load chargpt.ckpt ema=0.9 precision.compute=bf16
 printf 'plan { microbatches = 2\n zero = 1\n %s\n %s }\n' \
   'stage 0: wte, wpe, block[0] on 0..1 as (data = 2)' 'stage 1: block[1], norm on 2' >unequal.plan
