@@ -173,6 +173,11 @@ bool pins_count_places(Module *module, const Pins *pins, RankGroups *out);
 /* Gives the plan the stages of its lines `place`; false after a message. */
 bool plan_close_places(Module *module, const Pins *pins, Plan *plan);
 
+/* ---- plan_attention.c ---- */
+
+/* Warns of attentions whose parts are in several stages. */
+void plan_warn_attention(Module *module, const Pins *pins, const Plan *plan);
+
 /* ---- plan_make.c ---- */
 
 /* Closes the pins and makes the lines of the plan.  Warns of lines that others

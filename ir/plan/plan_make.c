@@ -36,5 +36,6 @@ Plan *plan_make(Module *module, const Pins *pins) {
   if (pins->paths) plan_make_lines(module, pins->paths, plan);
   compare_certificate(module, pins, plan);
   if (!plan->is_certified) plan_warn_implied(module, pins, plan);
+  plan_warn_attention(module, pins, plan);
   return plan;
 }
