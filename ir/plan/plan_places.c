@@ -28,7 +28,7 @@ static int end_rank(const PlanStage *place) {
   return place->first_rank + place->n_ranks;
 }
 
-/* What no line names is on the first ranks. */
+/* The rest, which no line names, is on the first ranks. */
 static PlanStage rest_of(const Pins *pins) {
   return (PlanStage){.n_ranks = pins->places.data[0].n_ranks,
                      .span = pins->places.data[0].span};

@@ -1,6 +1,6 @@
 """stage_plans.py DNNC COUNT [SEED]: prices random plans with stages of the models of benchmarks/systems/pairs.txt.
 
-A plan has random cuts or lines `stage`, a random mesh, schedule and number of micro-batches, and some have lines about
+A plan has random cuts, lines `stage` or lines `place`, a random mesh, schedule and number of micro-batches, and some have lines about
 ZeRO, shards and rematerialisation.  `dnnc simulate` must give a price, or refuse the plan with a message that has a place;
 a circle of messages and a fault of dnnc are failures.  The same count and seed give the same plans.  Plans that fail are
 left in the current folder.
@@ -86,6 +86,20 @@ def stage_lines(rng, paths, n_cuts, n_ranks, has_meshes):
     return lines
 
 
+def place_lines(rng, paths, n_lines, n_ranks):
+    """Returns lines `place`, some on the same ranks and some on those of the rest."""
+    lines, taken = [], set()
+    for _ in range(n_lines):
+        names = [begin_of(rng, path) for path in rng.sample(paths, min(len(paths), rng.choice([1, 1, 2, 5])))]
+        names = [name for name in dict.fromkeys(names) if is_apart(name, taken)]
+        taken.update(names)
+        first = rng.choice([0, 1, 1, 1, 2, 2, 3]) * n_ranks
+        ranks = f"{first}" if n_ranks == 1 else f"{first}..{first + n_ranks - 1}"
+        if names:
+            lines.append("place " + ", ".join(f'"{name}"' for name in names) + f" on {ranks}")
+    return lines
+
+
 def make_plan(rng, paths, dims):
     n_cuts = rng.choice([1, 1, 2, 2, 3, 4, 6])
     data = rng.choice([2, 2, 3, 4]) if rng.random() < 0.4 else 1
@@ -100,7 +114,10 @@ def make_plan(rng, paths, dims):
     if rng.random() < 0.15:
         lines.append(rng.choice(["remat", "keep"]) + f' "{begin_of(rng, rng.choice(paths))}"')
     axes = [f"{name} = {size}" for name, size in (("data", data), ("tensor", tensor)) if size > 1]
-    if rng.random() < 0.65:
+    kind = rng.random()
+    if kind < 0.25:
+        lines += place_lines(rng, paths, n_cuts, data * tensor)
+    elif kind < 0.75:
         cuts = cut_lines(rng, paths, n_cuts)
         axes.append(f"pipe = {len(cuts) + 1}")
         lines += cuts

@@ -134,7 +134,8 @@ Test(places, take_turns) {
                 "0: w t\n1: a b c\n0: v mul[1] add\n");
 }
 
-/* What follows from parameters alone goes to its reader and makes no stage. */
+/* Values that follow from parameters alone go to their reader and make no stage.
+ */
 #define PARAMETERS                                                             \
   MODEL("  n = exp(w)\n  t = x * v\n  a = t * n\n", "a + v * w")
 
