@@ -437,13 +437,14 @@ static const DnnProgram *with_entry_points(Arena *arena,
 }
 
 /* The part of a program that these options ask for. */
-static Status choose_entry_points(Arena *arena, const RunOptions *options,
+static Status choose_entry_points(Arena *arena, const DnnBundle *bundle,
+                                  const RunOptions *options,
                                   const DnnProgram **program) {
   static const EntryPointId sampling[] = {ENTRY_prefill, ENTRY_decode,
                                           ENTRY_decode_init};
   static const EntryPointId evaluating[] = {ENTRY_eval, ENTRY_eval_remainder};
   if (options->predict)
-    return predict_program(arena, *program, options, program);
+    return predict_program(arena, bundle, *program, options, program);
   if (options->links) *program = links_program(arena, *program);
   if (options->sample && (*program)->sample)
     *program =
@@ -474,7 +475,7 @@ int rank_main(int argc, char **argv, const DnnBundle *bundle) {
   Run *run = ARENA_NEW(arena, Run);
   RankPlace place = comm_place();
   const DnnProgram *program = bundle_program(bundle, place.rank);
-  Status chosen = choose_entry_points(arena, &options, &program);
+  Status chosen = choose_entry_points(arena, bundle, &options, &program);
   *run = (Run){.bundle = bundle,
                .program = program,
                .options = options,

@@ -18,7 +18,34 @@ typedef struct Preparing {
   const DnnProgram *program;
   const DnnEntryPoint *entry;
   const RunOptions *options;
+  int n_inputs; /* what the prediction reads on any rank: one for each path */
+  const DnnTensor **inputs;
 } Preparing;
+
+static bool has_path(const Preparing *p, const char *path) {
+  for (int i = 0; i < p->n_inputs; i++)
+    if (strcmp(p->inputs[i]->path, path) == 0) return true;
+  return false;
+}
+
+/* A stage may read no data itself, and two of one rank may read the same. */
+static void find_inputs(Preparing *p, const DnnBundle *bundle) {
+  int n = 0;
+  for (int i = 0; i < bundle->n_programs; i++) {
+    const DnnEntryPoint *entry =
+        program_entry_point(&bundle->programs[i], p->entry->id);
+    n += entry ? entry->n_tensors : 0;
+  }
+  p->inputs = ARENA_ARRAY(p->arena, const DnnTensor *, n + 1);
+  for (int i = 0; i < bundle->n_programs; i++) {
+    const DnnEntryPoint *entry =
+        program_entry_point(&bundle->programs[i], p->entry->id);
+    for (int k = 0; entry && k < entry->n_tensors; k++)
+      if (entry->tensors[k].role == DNN_DATA &&
+          !has_path(p, entry->tensors[k].path))
+        p->inputs[p->n_inputs++] = &entry->tensors[k];
+  }
+}
 
 /* ---- --input NAME=FILE ---- */
 
@@ -27,14 +54,13 @@ static const char *last_word(const char *path) {
   return dot ? dot + 1 : path;
 }
 
-/* The DATA tensor of this path, or the only one whose last word it is. */
+/* The input of this path, or the only one whose last word it is. */
 static const DnnTensor *find_input(const Preparing *p, const char *name,
                                    size_t n) {
   const DnnTensor *found = NULL;
   int n_found = 0;
-  for (int i = 0; i < p->entry->n_tensors; i++) {
-    const DnnTensor *tensor = &p->entry->tensors[i];
-    if (tensor->role != DNN_DATA) continue;
+  for (int i = 0; i < p->n_inputs; i++) {
+    const DnnTensor *tensor = p->inputs[i];
     const char *word = last_word(tensor->path);
     if (strlen(tensor->path) == n && !memcmp(tensor->path, name, n))
       return tensor;
@@ -49,10 +75,8 @@ static const DnnTensor *find_input(const Preparing *p, const char *name,
 
 static const char *list_inputs(const Preparing *p) {
   Text text = text_create(p->arena);
-  for (int i = 0; i < p->entry->n_tensors; i++)
-    if (p->entry->tensors[i].role == DNN_DATA)
-      text_printf(&text, "%s'%s'", text.n ? ", " : "",
-                  p->entry->tensors[i].path);
+  for (int i = 0; i < p->n_inputs; i++)
+    text_printf(&text, "%s'%s'", text.n ? ", " : "", p->inputs[i]->path);
   return text_string(&text);
 }
 
@@ -126,10 +150,8 @@ static void take_file(Arena *arena, DnnField *field, const char *file) {
 /* ---- fields ---- */
 
 static const DnnTensor *reader_of(const Preparing *p, const DnnField *field) {
-  for (int i = 0; i < p->entry->n_tensors; i++)
-    if (p->entry->tensors[i].role == DNN_DATA &&
-        strcmp(p->entry->tensors[i].path, field->path) == 0)
-      return &p->entry->tensors[i];
+  for (int i = 0; i < p->n_inputs; i++)
+    if (strcmp(p->inputs[i]->path, field->path) == 0) return p->inputs[i];
   return NULL;
 }
 
@@ -175,11 +197,11 @@ static void take_block(const Preparing *p, const DnnData *from, DnnData *out) {
 
 /* Inputs of a net alone, which no block has. */
 static Status take_loose(const Preparing *p, DnnData *out) {
-  DnnField *fields = ARENA_ARRAY(p->arena, DnnField, p->entry->n_tensors + 1);
+  DnnField *fields = ARENA_ARRAY(p->arena, DnnField, p->n_inputs + 1);
   *out = (DnnData){.name = "input", .fields = fields, .eval = all_records};
-  for (int i = 0; i < p->entry->n_tensors; i++) {
-    const DnnTensor *tensor = &p->entry->tensors[i];
-    bool is_known = tensor->role != DNN_DATA;
+  for (int i = 0; i < p->n_inputs; i++) {
+    const DnnTensor *tensor = p->inputs[i];
+    bool is_known = false;
     for (int b = 0; b < p->program->n_data && !is_known; b++)
       for (int k = 0; k < p->program->data[b].n_fields && !is_known; k++)
         is_known = !strcmp(p->program->data[b].fields[k].path, tensor->path);
@@ -226,10 +248,13 @@ static const DnnTensor *without_lanes(Arena *arena, const DnnProgram *program) {
 
 /* ---- the program ---- */
 
-Status predict_program(Arena *arena, const DnnProgram *program,
-                       const RunOptions *options, const DnnProgram **out) {
-  Preparing p = {arena, program, program_entry_point(program, ENTRY_predict),
-                 options};
+Status predict_program(Arena *arena, const DnnBundle *bundle,
+                       const DnnProgram *program, const RunOptions *options,
+                       const DnnProgram **out) {
+  Preparing p = {.arena = arena,
+                 .program = program,
+                 .entry = program_entry_point(program, ENTRY_predict),
+                 .options = options};
   if (!p.entry)
     return status_make(
         STATUS_invalid,
@@ -237,6 +262,7 @@ Status predict_program(Arena *arena, const DnnProgram *program,
         "each record, or it was not built to predict");
   if (!options->output)
     return status_make(STATUS_invalid, "--predict needs --output FILE");
+  find_inputs(&p, bundle);
   TRY(check_inputs(&p));
   DnnProgram *own = arena_copy(arena, program, sizeof *program);
   DnnData *data = ARENA_ARRAY(arena, DnnData, program->n_data + 1);

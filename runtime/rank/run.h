@@ -218,8 +218,9 @@ void stop_signal_thread(Run *run);
 /* ---- predict_program.c, predict.c ---- */
 
 /* Makes the part of a program that a prediction needs. */
-Status predict_program(Arena *arena, const DnnProgram *program,
-                       const RunOptions *options, const DnnProgram **out);
+Status predict_program(Arena *arena, const DnnBundle *bundle,
+                       const DnnProgram *program, const RunOptions *options,
+                       const DnnProgram **out);
 int run_predict(Run *run);
 
 /* ---- links.c ---- */

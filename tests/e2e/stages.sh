@@ -236,3 +236,30 @@ grep -q '"name":"rank 3, stage 1"' trace.json || fail "the timeline names no sta
 "$dnnc" simulate "$systems/gpt.dnn" --plan "$tensor" --cluster four.cluster --profile p.csv >out 2>err ||
   { cat err; fail "no price from a profile of stages"; }
 grep -q '^profile: \([0-9]*\) of \1 launches and 100.0 %' out || { cat out; fail "launches that were not measured"; }
+
+# ---- a file to predict from ----
+# Rank 0 reads x in two stages, rank 1 in none.
+cat >twice.dnn <<'EOF'
+dim B = 4, I = 6, K = 3
+layer lin[I -> O](x: [B, I]) -> [B, O] {
+  param w: [I, O] = normal(1)
+  return dot(x, w, I)
+}
+net twice(x: [B, I]) -> [B, K] {
+  t = lin[I -> I](x)
+  a = exp(t)
+  return lin[I -> K](a + x)
+}
+data d { x: [B, I] = synthetic(); y: i32[B] = synthetic(K) }
+train { loss = cross_entropy(twice(d.x), d.y, K); optimizer = sgd(lr = 0.1); steps = 3 }
+EOF
+echo 'plan { place a on 1 }' >twice.plan
+for i in 1 2 3 4 5 6 7 8 9; do echo "0.$i,0.2,-0.$i,0.1,0.3,-0.2"; done >x.csv
+train twice.bundle twice.dnn -o twice.bundle >out 2>&1 || { cat out; fail "train twice.dnn"; }
+for plan in '' '--plan twice.plan'; do
+  # shellcheck disable=SC2086 # an option and its value
+  "$dnnc" predict twice.dnn $plan --quick --load twice.ckpt --input x=x.csv -o "out$plan.csv" >out 2>&1 </dev/null ||
+    { cat out; fail "predict from a file $plan"; }
+done
+cmp out.csv 'out--plan twice.plan.csv' || fail "stages predict other rows"
+[ "$(wc -l <out.csv)" -ge 9 ] || { cat out.csv; fail "records are missing"; }
