@@ -15,8 +15,8 @@
  * stages never wait for each other in a circle.
  *
  * Stages are numbered in the order of the graph, as far as values allow.  A
- * node that follows from parameters alone, or that renames dims and that no
- * line names, is in the stage of what reads it (stage_labels.c).
+ * node that follows from parameters alone, or that renames dims, is in the
+ * stage of what reads it (stage_labels.c).
  *
  * cost: O(nodes * changes of ranks)
  */
@@ -168,8 +168,9 @@ static void add_path(Places *p, Map *known, int id, Name path, int line) {
   map_put(known, path, (void *)(intptr_t)p->paths.n);
 }
 
-/* A node that renames dims has a path if a line names it or another node has
- * its path. */
+/* A node that renames dims has a path only if another node has it, too: a layer
+ * renames dims before and behind all that it computes, and of that what reads
+ * its result has a name for the second alone. */
 static void find_paths(Places *p) {
   int n = p->graph->nodes.n;
   Map *known = map_create(p->module->arena);
@@ -178,9 +179,8 @@ static void find_paths(Places *p) {
     Name path = path_of_node(p->graph, id);
     int line = line_of_node(p, p->graph, id);
     p->is_data[id] = is_data(p, id);
-    bool is_open = node->op == OP_rename && !line;
-    if (node->op != OP_input && p->is_data[id] && path && !is_open &&
-        !map_has(known, path))
+    if (node->op != OP_input && node->op != OP_rename && p->is_data[id] &&
+        path && !map_has(known, path))
       add_path(p, known, id, path, line);
   }
   for (int id = 0; id < n; id++) {

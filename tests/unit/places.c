@@ -90,6 +90,7 @@ static const char *stage_lines(Module *module, const Planned *planned) {
   "  param w: [I, O] = normal(1)\n"                                            \
   "  return dot(x, w, I)\n"                                                    \
   "}\n"                                                                        \
+  "layer square(z: [B, I]) { return z * z }\n"                                 \
   "net f(x: [B, I]) -> [B, I] {\n"                                             \
   "  param v, w: [I] = normal(1)\n" values "  return " result "\n"             \
   "}\n"                                                                        \
@@ -134,7 +135,8 @@ Test(places, take_turns) {
                 "0: w t\n1: a b c\n0: v mul[1] add\n");
 }
 
-/* Values that follow from parameters alone go to their reader and make no stage.
+/* Values that follow from parameters alone go to their reader and make no
+ * stage.
  */
 #define PARAMETERS                                                             \
   MODEL("  n = exp(w)\n  t = x * v\n  a = t * n\n", "a + v * w")
@@ -151,6 +153,14 @@ Test(places, follow_renamed_dims) {
   const char *model = MODEL("  t = x * w\n  a = lin[I -> I](t)\n", "a * v");
   expect_stages(model, "plan { place lin!dot on 1 }",
                 "0: w t\n1: lin.w lin.dot\n0: v lin mul[1]\n");
+}
+
+/* The operand of a layer has a name in it, but the layer does not compute it.
+ */
+Test(places, leave_operands_where_they_are) {
+  const char *model = MODEL("  a = lin[I -> I](x * w)\n", "square(a) * v");
+  expect_stages(model, "plan { place square on 1 }",
+                "0: w mul[0] lin.w lin.dot\n1: lin square.mul\n0: v mul[1]\n");
 }
 
 /* ---- any places ---- */
