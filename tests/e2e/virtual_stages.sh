@@ -107,6 +107,42 @@ for plan in gpt list; do
     { cat err; fail "no price of $plan"; }
 done
 
+# With F = I = W = 0.2 s, two products each, and links that cost next to nothing, the
+# ranks wait (p - 1) 3 F, and half of that with two stages a rank.
+cat >chain.dnn <<'MODEL'
+dim B = 64, C = 32
+layer linear(x: [B, C]) -> [B, C] {
+  param w: [C, D:32] = normal(0.2)
+  return dot(x, w, C)[D -> C]
+}
+net chain(x: [B, C]) -> [B, C] {
+  param g: [C] = ones
+  x = x * g
+  repeat i in 8 { x = linear(x) }
+  return x
+}
+data d { x: [B, C] = synthetic(); y: [B, C] = synthetic() }
+train { loss = mse(chain(d.x), d.y); optimizer = sgd(lr = 0.01); steps = 2 }
+MODEL
+printf 'cluster free {\n device = d\n level node { count = 4; link = 1000000GB/s; latency = 0us }\n}\n' >free.cluster
+printf 'device d { base = cpu; cores = 1; memory = 1GiB }\n' >>free.cluster
+# waits SCHEDULE STAGES: of rank 0, in F.
+waits() {
+  { printf 'mesh { pipe = 4 }\nplan {\n  schedule = %s\n  microbatches = 8\n' "$1"
+    for s in $(seq $((8 / $2 - 1)) $((8 / $2)) 6); do echo "  cut after linear[$s]"; done
+    echo '}'; } >chain.plan
+  train chain chain.dnn --plan chain.plan --no-save --profile chain.csv
+  awk -F, -v OFS=, 'NR > 1 { $5 = $1 ~ /linear.*dot/ ? "100000000000" : 1 } { print }' chain.csv >chain.profile
+  "$dnnc" simulate chain.dnn --plan chain.plan --cluster free.cluster --profile chain.profile >out 2>err ||
+    { cat err; fail "no price of $1"; }
+  sed -n 's/^rank 0, .* wait \([0-9.]*\) ms.*/\1/p' out | awk '{ print $1 / 200 }'
+}
+for case in '1f1b:4:9' 'interleaved(v = 2):8:4.5' 'bfs(v = 2):8:4.5'; do
+  IFS=: read -r schedule stages want <<<"$case"
+  is=$(waits "$schedule" "$stages")
+  close "$is" "$want" 0.005 || fail "rank 0 waits $is F under $schedule, not $want"
+done
+
 # ---- a bundle holds its list ----
 graph() { "$dnnc" ir "$systems/gpt.dnn" L=4 --plan "$1" --after=partition || fail "ir $1"; }
 build() { "$dnnc" build --quick "$systems/gpt.dnn" L=4 --plan "$1" -o "$2" >out 2>&1 || { cat out; fail "build $1"; }; }
