@@ -132,24 +132,25 @@ slowness() {
   done | sort -n | awk 'NR == 1 { print ($1 > 0.25 ? $1 / 0.25 : 1) }'
 }
 slow=$(slowness)
-# Stages of GPT-3: tensor 8, eight stages, data 16 and 64, 96 micro-batches of 1f1b on
-# 1,024 and 4,096 ranks.  Front end, passes, lists with their proof, arenas and price
+# Stages of GPT-3: tensor 8, eight groups of ranks, data 16 and 64, 96 micro-batches of
+# 1f1b on 1,024 and 4,096 ranks, and of two stages a rank on 1,024.  Front end, passes, lists with their proof, arenas and price
 # take 3 s, the lists and the proof half a second of that.
-staged() { # data
-  printf 'mesh { pipe = 8; data = %d; tensor = 8 }\nplan {\n  schedule = 1f1b\n  microbatches = 96\n  shard H, F over tensor\n' "$1"
-  for block in 11 23 35 47 59 71 83; do echo "  cut after block[$block]"; done
+staged() { # data schedule blocks
+  printf 'mesh { pipe = 8; data = %d; tensor = 8 }\nplan {\n  schedule = %s\n  microbatches = 96\n  shard H, F over tensor\n' "$1" "$2"
+  for block in $(seq $(($3 - 1)) "$3" $((95 - $3))); do echo "  cut after block[$block]"; done
   echo '}'
 }
 sed 's/count = 128;/count = 512;/' "$root/models/a100x1024.cluster" >512.cluster
-for data in 16 64; do
-  staged $data >staged.plan
+for case in '16:1f1b:12' '64:1f1b:12' '16:interleaved(v = 2):6'; do
+  IFS=: read -r data schedule blocks <<<"$case"
+  staged "$data" "$schedule" "$blocks" >staged.plan
   "$dnnc" simulate "$root/models/gpt3.dnn" L=96 B=$((96 * data)) --plan staged.plan \
     --cluster 512.cluster --time-passes 2>times >log || { cat times; fail "no price of stages of GPT-3"; }
-  awk -v ranks=$((64 * data)) -v slow="$slow" '
+  awk -v ranks=$((64 * data)) -v schedule="$schedule" -v slow="$slow" '
     $1 == "front_end" || $1 == "timeline" || $1 == "buffer_assign" || $1 == "price" { part[$1] += $2; own = 1 }
     / ms/ { all += $2; if (!own) part["passes"] += $2; own = 0 }
     END {
-      printf "stages of GPT-3 on %d ranks: %.0f ms of CPU time", ranks, all
+      printf "stages of GPT-3 on %d ranks, %s: %.0f ms of CPU time", ranks, schedule, all
       n = split("front_end passes timeline buffer_assign price", names, " ")
       for (i = 1; i <= n; i++) printf ", %s %.0f", names[i], part[names[i]]
       printf "\n"
