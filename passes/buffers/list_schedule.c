@@ -292,14 +292,17 @@ static Graph *append_copies(ListSchedule *list) {
     bool is_same = replaced >= 0 && output->value.node == replaced;
     bool needs_copy =
         replaced >= 0 && !is_same && !write_in_place(list, i, replaced);
+    bool is_sent = output->role == ROLE_send;
     if (needs_copy || outputs_old_value(list, i)) {
-      to->phase = PHASE_update;
+      rewrite_at(&rewrite, output->value.node);
+      if (!is_sent) to->phase = PHASE_update;
       to->path = output->path;
       to->span = SPAN_NONE;
-      value = append_copy(to, value,
-                          replaced >= 0 ? graph->nodes.data[replaced]->types[0]
-                                        : graph_type(to, value),
-                          false);
+      value = append_copy(
+          to, value,
+          replaced >= 0 ? graph->nodes.data[replaced]->types[0]
+                        : graph_type(to, value),
+          is_sent && node_is_per_microbatch(graph, output->value.node));
     }
     graph_output(to, output->role, output->path, value);
   }
