@@ -61,14 +61,48 @@ static bool *find_late(Arena *arena, const Graph *graph, int stage,
 
 /* ---- passes of a micro-batch ---- */
 
+/* By node: it follows from a gradient that another stage sends. */
+static bool *find_gradients(Arena *arena, const Graph *graph) {
+  bool *follows = ARENA_ARRAY(arena, bool, graph->nodes.n);
+  for (int id = 0; id < graph->nodes.n; id++) {
+    const Node *node = graph->nodes.data[id];
+    follows[id] = node->op == OP_input && node->phase != PHASE_forward;
+    for (int i = 0; i < node->n_inputs; i++)
+      follows[id] |= follows[node->inputs[i].node];
+  }
+  return follows;
+}
+
+/* By node: a value that the forward pass sends follows from it. */
+static bool *find_needed(Arena *arena, const Graph *graph) {
+  bool *is_needed = ARENA_ARRAY(arena, bool, graph->nodes.n);
+  for (int i = 0; i < graph->outputs.n; i++) {
+    const GraphOutput *output = &graph->outputs.data[i];
+    int id = output->value.node;
+    if (output->role == ROLE_send)
+      is_needed[id] |= graph->nodes.data[id]->phase == PHASE_forward;
+  }
+  for (int id = graph->nodes.n - 1; id >= 0; id--) {
+    const Node *node = graph->nodes.data[id];
+    for (int i = 0; i < node->n_inputs && is_needed[id]; i++)
+      is_needed[node->inputs[i].node] = true;
+  }
+  return is_needed;
+}
+
 /* The nodes that are of the backward pass, or read what is: a value of the
- * forward pass may be computed from a gradient, such as one that is both. */
+ * forward pass may be computed from a gradient, such as one that is both.  A
+ * node that both passes read may have been merged into one of the backward
+ * pass; where the forward pass sends what follows from it, it is of that. */
 static bool *find_backward(Arena *arena, const Graph *graph) {
   bool *is_back = ARENA_ARRAY(arena, bool, graph->nodes.n);
+  const bool *follows = find_gradients(arena, graph);
+  const bool *is_needed = find_needed(arena, graph);
   for (int id = 0; id < graph->nodes.n; id++) {
     const Node *node = graph->nodes.data[id];
     if (!node_is_per_microbatch(graph, id)) continue;
-    is_back[id] = node->phase != PHASE_forward;
+    is_back[id] =
+        node->phase != PHASE_forward && (follows[id] || !is_needed[id]);
     for (int i = 0; i < node->n_inputs; i++)
       is_back[id] |= is_back[node->inputs[i].node];
   }
