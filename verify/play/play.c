@@ -505,6 +505,18 @@ static void begin_joins(Player *player, const ProgramSegment *segment) {
   }
 }
 
+/* Collectives of a micro-batch end in its segment: another stage of the rank may
+ * use their bytes next. */
+static void end_collectives(Player *player, const ProgramSegment *segment) {
+  const Frame *frame = player->frame;
+  for (int id = segment->first_node; id < segment->end_node; id++) {
+    const Node *node = frame->graph->nodes.data[id];
+    bool is_started = op_has(node->op, OP_FLAG_asynchronous);
+    for (int r = 0; r < node->n_results && is_started; r++)
+      play_wait_for(player, frame, (Value){id, r});
+  }
+}
+
 void play_segment(Player *player, const ProgramCall *call) {
   const ProgramSegment *segment =
       entry_point_segment(&player->program->entry, call);
@@ -514,6 +526,7 @@ void play_segment(Player *player, const ProgramCall *call) {
     begin_joins(player, segment);
   for (int id = segment->first_node; id < segment->end_node; id++)
     play_node(player, player->frame, id);
+  if (segment_is_of_microbatch(segment)) end_collectives(player, segment);
 }
 
 /* A persistent buffer without a new value has still the old one. */
