@@ -126,6 +126,19 @@ static TokenKind last_reader(const EntryCheck *c, const StageCheck *s) {
   return last;
 }
 
+/* A call of the stage leaves the slot: passes may have left nothing that reads
+ * what it receives. */
+static bool leaves_slot(const EntryCheck *c, const StageCheck *s) {
+  TokenKind last = last_reader(c, s);
+  for (int n = 0; n < s->stage->segments.n; n++) {
+    const ProgramSegment *segment = &s->stage->segments.data[n];
+    if (segment_is_of_microbatch(segment) &&
+        is_last_until(s->stage, segment->kind, last))
+      return true;
+  }
+  return false;
+}
+
 static void check_places(EntryCheck *c, StageCheck *s, const ProgramCall *call,
                          TokenKind kind) {
   check_place(c, s, call, REGISTER_frame,
@@ -262,7 +275,8 @@ static void check_message(EntryCheck *c, const ProgramCall *call) {
   c->n_messages[e]++;
   if (from) check_writers(c, from, e, k);
   if (to) check_readers(c, to, e, k);
-  if (to && edge->n_slots > 1) check_place(c, to, call, REGISTER_slot, false);
+  if (to && edge->n_slots > 1 && leaves_slot(c, to))
+    check_place(c, to, call, REGISTER_slot, false);
 }
 
 static void check_edges(EntryCheck *c) {
