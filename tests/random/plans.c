@@ -256,15 +256,20 @@ static void make_cuts(PlanMaker *m) {
   }
 }
 
+static const char *choose_schedule(PlanMaker *m) {
+  static const char *const schedules[] = {"1f1b", "fthenb", "gpipe", "naive",
+                                          "zbh1"};
+  static const char *const of_chunks[] = {"interleaved", "bfs", "zb1p"};
+  static const char *const on_vees[] = {"zbv", "vhalf", "vmin"};
+  if (m->n_chunks <= 1) return schedules[CHOOSE(m, ARRAY_LENGTH(schedules))];
+  int n = ARRAY_LENGTH(of_chunks);
+  int choice = CHOOSE(m, m->n_chunks == 2 ? n + ARRAY_LENGTH(on_vees) : n);
+  if (choice >= n) return on_vees[choice - n];
+  return arena_printf(m->arena, "%s(v = %d)", of_chunks[choice], m->n_chunks);
+}
+
 static void make_stage_lines(PlanMaker *m) {
-  static const char *const schedules[] = {"1f1b", "fthenb", "gpipe", "naive"};
-  static const char *const of_chunks[] = {"interleaved", "bfs"};
-  int choice = CHOOSE(m, ARRAY_LENGTH(schedules));
-  if (m->n_chunks > 1)
-    text_printf(m->out, "  schedule = %s(v = %d)\n", of_chunks[choice & 1],
-                m->n_chunks);
-  else
-    text_printf(m->out, "  schedule = %s\n", schedules[choice]);
+  text_printf(m->out, "  schedule = %s\n", choose_schedule(m));
   make_cuts(m);
 }
 
