@@ -47,15 +47,10 @@ static bool check_kinds(PinReader *r, const Pipeline *list) {
       const TokenInfo *info = token_info(token->kind);
       goes_back |=
           token->kind == TOKEN_backward || token->kind == TOKEN_input_grad;
-      if (token_is_compiled(token->kind)) continue;
+      if (info->role == TOKEN_ROLE_call && !info->is_of_step) continue;
       is_good = false;
-      if (info->role == TOKEN_ROLE_call && !info->is_of_step)
-        elab_not_supported(
-            r->e, token->span,
-            arena_printf(r->e->arena, "'%s' in the schedule of a plan", text));
-      else
-        diag(r->e->diags, DIAG_schedule_cell, token->span, text,
-             "dnnc inserts messages and work of a step itself: leave it out");
+      diag(r->e->diags, DIAG_schedule_cell, token->span, text,
+           "dnnc inserts messages and work of a step itself: leave it out");
     }
   if (is_good && !goes_back) {
     diag(r->e->diags, DIAG_schedule_forward,

@@ -101,8 +101,8 @@ bool pipeline_find_call(const PipelineCalls *calls, TokenKind kind, int stage,
  * one reads: of I that is F.  Returns false if there is none. */
 bool token_reads_own(TokenKind kind, TokenKind *out);
 
-/* Returns whether plans may have calls of this kind. */
-bool token_is_compiled(TokenKind kind);
+/* Returns whether any list has I or W. */
+bool pipeline_splits_backward(const Pipeline *pipeline);
 
 /* ---- schedules ---- */
 

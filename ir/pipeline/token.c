@@ -27,8 +27,13 @@ bool token_reads_own(TokenKind kind, TokenKind *out) {
   }
 }
 
-bool token_is_compiled(TokenKind kind) {
-  return kind == TOKEN_forward || kind == TOKEN_backward;
+bool pipeline_splits_backward(const Pipeline *pipeline) {
+  for (int r = 0; r < pipeline->n_ranks; r++)
+    for (int i = 0; i < pipeline->lists[r].n; i++) {
+      TokenKind kind = pipeline->lists[r].data[i].kind;
+      if (kind == TOKEN_input_grad || kind == TOKEN_weight_grad) return true;
+    }
+  return false;
 }
 
 /* ---- text ---- */

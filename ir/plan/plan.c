@@ -157,6 +157,7 @@ bool plan_recomputes(const Plan *plan) {
 
 bool plan_splits_backward(Arena *arena, const Plan *plan) {
   PipelineSpelling spelling = {0};
+  if (plan->list) return pipeline_splits_backward(plan->list);
   if (plan->schedule) pipeline_spelling_read(arena, plan->schedule, &spelling);
   return spelling.schedule && spelling.schedule->splits_backward;
 }
