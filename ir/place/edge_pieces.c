@@ -11,8 +11,9 @@
  *
  * A shard is a box of the logical tensor, so a piece is the box that two shards
  * have in common.  The shards of the first micro-batch stand for those of all:
- * the split of the batch begins with the micro-batches on both sides, so they
- * move by equal numbers of samples.
+ * on both sides the split of the batch begins with the micro-batches, or ranks
+ * have as many shards of it and it ends with them.  So all shards move by equal
+ * numbers of samples.
  */
 #include "ir/place/edge_pieces.h"
 

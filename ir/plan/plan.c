@@ -263,12 +263,29 @@ static Map *reached_on(Arena *arena, const Plan *plan, const Plan *own) {
   return reached;
 }
 
+int64_t plan_batch_shards(const Plan *plan, int stage) {
+  const PlanShard *shard = plan_batch_shard(plan);
+  const Mesh *mesh = &plan->stages.data[stage].mesh;
+  int64_t n = 1;
+  for (int i = 0; shard && i < shard->n_axes; i++) {
+    int axis = mesh_find(mesh, shard->axes[i]);
+    if (axis >= 0) n *= mesh->axes[axis].size;
+  }
+  return n;
+}
+
+static bool batch_shards_differ(const Plan *plan) {
+  for (int s = 1; s < plan->stages.n; s++)
+    if (plan_batch_shards(plan, s) != plan_batch_shards(plan, 0)) return true;
+  return false;
+}
+
 static void use_mesh(Arena *arena, const Plan *plan, Plan *own,
                      const Mesh *mesh) {
   bool names_axes = plan->zero_over.n_axes > 0;
   own->mesh = *mesh;
   own->has_meshes = false;
-  own->divides_microbatches = true;
+  own->divides_microbatches = batch_shards_differ(plan);
   own->zero_over = plan_shard_on(mesh, &plan->zero_over);
   if (names_axes && own->zero_over.n_axes == 0) own->zero = 0;
   memset(&own->shards, 0, sizeof own->shards);

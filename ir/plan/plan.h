@@ -94,9 +94,10 @@ typedef struct Plan {
   bool has_cuts;         /* lines `cut after` give the stages */
   bool has_ranks;        /* lines `stage` name their ranks */
   bool has_meshes;       /* stages have meshes of their own */
-  /* In the plan of such a stage ranks divide the samples of a micro-batch, not
-   * micro-batches the samples of a rank, so that a micro-batch has the same
-   * samples in all stages. */
+  /* In the plan of a stage, where stages have different numbers of shards of
+   * the batch: ranks divide the samples of a micro-batch, not micro-batches the
+   * samples of a rank, so that a micro-batch has the same samples in all
+   * stages. */
   bool divides_microbatches;
   VEC(PlanStage)
   places;                /* lines `place` give the stages: what each names, and
@@ -157,6 +158,9 @@ void plan_index(Arena *arena, Plan *plan);
 const PlanShard *plan_find_shard(const Plan *plan, Name dim);
 /* Returns the pin that shards the batch dim.  Returns NULL if there is none. */
 const PlanShard *plan_batch_shard(const Plan *plan);
+/* Returns how many shards of the batch the ranks of a stage have that has a
+ * mesh of its own. */
+int64_t plan_batch_shards(const Plan *plan, int stage);
 /* Returns the axes of ZeRO: of its line, else of the batch.  Returns NULL if
  * there is no ZeRO. */
 const PlanShard *plan_zero_shard(const Plan *plan);

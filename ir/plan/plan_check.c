@@ -26,13 +26,31 @@ static bool check_parallel(Module *module, const Pins *pins, const Plan *plan) {
   return false;
 }
 
+/* The ranks of a stage split the samples of each micro-batch, or the other way
+ * round. */
+static bool check_stage_microbatches(Module *module, const Pins *pins,
+                                     const Plan *plan) {
+  int64_t n = plan->microbatches;
+  for (int s = 0; s < plan->stages.n && n > 1; s++) {
+    int64_t shards = plan_batch_shards(plan, s);
+    if (pins->batch % (n * shards) == 0) continue;
+    Diag *d =
+        diag(module->diags, DIAG_stage_microbatches, plan->stages.data[s].span,
+             s, (long long)shards, (long long)n, (long long)pins->batch);
+    if (pins->microbatches.span.source)
+      diag_note(d, pins->microbatches.span, "the micro-batches are here");
+    return false;
+  }
+  return true;
+}
+
 /* A rank splits its own samples into micro-batches. */
 static bool check_microbatches(Module *module, const Pins *pins,
                                const Plan *plan) {
   const Mesh *mesh = plan_mesh(plan);
   const PlanShard *shard = plan_find_shard(plan, pins->batch_dim);
   int64_t n = plan->microbatches, samples = pins->batch;
-  if (plan->has_meshes) return true; /* `partition` divides those of a stage */
+  if (plan->has_meshes) return check_stage_microbatches(module, pins, plan);
   for (int i = 0; shard && i < shard->n_axes; i++) {
     int size = mesh->axes[mesh_find(mesh, shard->axes[i])].size;
     if (samples % size != 0) return true; /* `partition` says so */
