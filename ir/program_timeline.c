@@ -31,7 +31,10 @@ typedef struct Timing {
   const Pipeline *pipeline; /* with messages; its ranks are classes */
   /* By register, stage and micro-batch: frames and slots.  -1: none. */
   int **places[N_REGISTERS];
+  bool is_refused;
 } Timing;
+
+enum { MOST_RUNS = 1 << 20 }; /* of all pieces of an edge */
 
 /* ---- stages and edges ---- */
 
@@ -122,6 +125,18 @@ static int64_t local_bytes(const EdgeSide *side) {
          dtype_size_bytes(side->type->dtype);
 }
 
+/* Their places stand in the tables of a program. */
+static void refuse_runs(Timing *t, const ProgramEdge *edge) {
+  Diag *d = diag(t->in->diags, DIAG_not_supported, t->in->span,
+                 arena_printf(t->arena,
+                              "the value '%s' goes from stage %d to stage %d "
+                              "in more than %d runs of elements",
+                              edge->path, edge->from, edge->to, MOST_RUNS));
+  diag_help(d, "shard an outer dimension of it, or let both stages shard the "
+               "inner one alike");
+  t->is_refused = true;
+}
+
 static void find_pieces(Timing *t, ProgramEdge *edge, const Type *sent) {
   const ProgramStage *from = &t->stages[edge->from], *to = &t->stages[edge->to];
   EdgeSide sender = {sent, &from->graph->mesh, from->n_ranks},
@@ -132,6 +147,10 @@ static void find_pieces(Timing *t, ProgramEdge *edge, const Type *sent) {
   edge->to_rank = to->first_rank;
   edge->bytes = local_bytes(&receiver);
   if (edge_sides_equal(&sender, &receiver)) return;
+  if (edge_runs(t->arena, &sender, &receiver) > MOST_RUNS) {
+    refuse_runs(t, edge);
+    return;
+  }
   edge->pieces = edge_pieces(t->arena, &sender, &receiver);
   edge->n_ids = edge_pieces_most(t->arena, &edge->pieces);
   if (bytes > edge->bytes) edge->bytes = bytes;
@@ -677,6 +696,7 @@ bool program_timeline(Arena *arena, const ProgramParts *parts,
     vec_push(arena, &t.edges, parts->edges.data[e]);
     fill_edge(&t, e);
   }
+  if (t.is_refused) return false;
   t.pipeline = make_pipeline(&t);
   Uses *uses = ARENA_ARRAY(arena, Uses, t.n_classes);
   assign_frames(&t, uses);

@@ -94,11 +94,18 @@ static int64_t run_at(const Box *box, const Box *side, int rank, int first,
   return offset;
 }
 
+static int64_t count_runs(const Box *box, const Box *from, const Box *to,
+                          int rank) {
+  int64_t n = 1;
+  int first = rank == 0 ? 0 : first_of_run(box, from, to, rank);
+  for (int d = 0; d < first; d++) n *= box->size[d];
+  return n;
+}
+
 static EdgePiece make_piece(Arena *arena, const Box *box, const Box *from,
                             const Box *to, int rank) {
-  EdgePiece piece = {.run = 1, .n_runs = 1};
+  EdgePiece piece = {.run = 1, .n_runs = (int)count_runs(box, from, to, rank)};
   int first = rank == 0 ? 0 : first_of_run(box, from, to, rank);
-  for (int d = 0; d < first; d++) piece.n_runs *= (int)box->size[d];
   for (int d = first; d < rank; d++) piece.run *= box->size[d];
   int64_t *from_at = ARENA_ARRAY(arena, int64_t, piece.n_runs);
   int64_t *to_at = ARENA_ARRAY(arena, int64_t, piece.n_runs);
@@ -185,6 +192,20 @@ EdgePieces edge_pieces(Arena *arena, const EdgeSide *from, const EdgeSide *to) {
   }
   sort_pieces(&pieces);
   return pieces;
+}
+
+int64_t edge_runs(Arena *arena, const EdgeSide *from, const EdgeSide *to) {
+  int64_t n = 0;
+  int rank = from->type->rank;
+  const Box *senders = boxes_of(arena, from), *receivers = boxes_of(arena, to);
+  Box common;
+  for (int s = 0; s < from->n_ranks; s++) {
+    if (!is_first_replica(senders, s, rank)) continue;
+    for (int r = 0; r < to->n_ranks; r++)
+      if (meet(&senders[s], &receivers[r], rank, &common))
+        n += count_runs(&common, &senders[s], &receivers[r], rank);
+  }
+  return n;
 }
 
 int64_t edge_piece_elements(const EdgePiece *piece) {

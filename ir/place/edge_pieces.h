@@ -29,6 +29,8 @@ typedef struct EdgeSide {
 /* Returns whether rank i has the same elements on both sides, at the same
  * places. */
 bool edge_sides_equal(const EdgeSide *from, const EdgeSide *to);
+/* Returns how many runs all pieces have together. */
+int64_t edge_runs(Arena *arena, const EdgeSide *from, const EdgeSide *to);
 /* Finds the pieces by sender and receiver, ascending.  Each element that a
  * receiver has comes from one sender; where several have it, receivers are
  * dealt out among them.  The shapes are equal, and nothing is partial. */

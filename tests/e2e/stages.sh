@@ -47,6 +47,14 @@ awk '/^rank/ { sum = 0 } /^  arena/ { arena = $2 } /^  (persistent|step|frames|m
   "$dnnc" simulate "$systems/gpt.dnn" --plan "$root/benchmarks/plans/pipe_gpt_loops.plan" --json \
     --cluster "$root/models/h100x256.cluster" >out 2>err || { cat err; fail "stages of one rank are not shown"; }
 
+# Shards of the innermost dim, of which another stage has all, are many runs.
+printf 'plan { shard C over tensor\n %s\n %s }\n' 'stage 0: wte, wpe, block[0] on 0..1 as (tensor = 2)' \
+  'stage 1: block[1], norm on 2..4 as (data = 3)' >runs.plan
+"$dnnc" show runs.plan --model "$root/models/gpt2.dnn" L=2 B=768 >out 2>&1 &&
+  { cat out; fail "a message in very many runs is not refused"; }
+grep -q "^runs.plan:2:2: error: not supported yet: the value 'block\[0\].add\[1\]' goes from stage 0 to stage 1 in more" out ||
+  { cat out; fail "another message about very many runs"; }
+
 # ---- evaluation ----
 # validation ARGUMENTS...: the loss over 20 samples, more than two batches.
 validation() {

@@ -78,6 +78,9 @@ static void check_pieces(const EdgeSide *from, const EdgeSide *to) {
                      logical_at(to, piece->to, b));
       }
   }
+  int64_t n_runs = 0;
+  for (int i = 0; i < pieces.n; i++) n_runs += pieces.data[i].n_runs;
+  cr_assert_eq(edge_runs(arena, from, to), n_runs);
   for (int rank = 0; rank < to->n_ranks; rank++)
     for (int64_t i = 0; i < n; i++)
       cr_assert_eq(times[rank * n + i], logical_at(to, rank, i) >= 0);
