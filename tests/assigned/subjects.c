@@ -25,6 +25,11 @@ const Subject assigned_subjects[] = {
     {"bert", MODEL("bert"), V100S, 2, {{"L", "2"}, {"B", "64"}}, 3},
     {"vit", MODEL("vit"), V100S, 2, {{"L", "2"}, {"B", "128"}}, 3},
     {"chargpt", MODEL("chargpt"), V100S, 2, {{"L", "5"}, {"B", "16"}}, 2},
+    /* Shards are padded. */
+    {"mlp_uneven", MODEL("mlp"), V100S, 3,
+     {{"B", "3"}, {"H1", "6"}, {"H2", "7"}}, 3},
+    {"chargpt_uneven", MODEL("chargpt"), V100S, 4,
+     {{"L", "2"}, {"B", "6"}, {"C", "36"}, {"H", "3"}}, 3},
 };
 /* clang-format on */
 const int n_assigned_subjects = ARRAY_LENGTH(assigned_subjects);
