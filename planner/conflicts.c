@@ -158,7 +158,8 @@ static Bytes round_up(Bytes bytes) {
 static Bytes least_memory(const Finder *f, const ConflictCase *one) {
   const ConflictInput *input = f->input;
   bool is_only = (one->dropped & (one->dropped - 1)) == 0;
-  if (is_only && input->least > 0) return round_up(input->least);
+  if (is_only && input->smallest.text)
+    return round_up(input->smallest.price.peak);
   /* In one byte nothing fits: the search goes on to the smallest. */
   return round_up(input->lean(input->user, one, 1).best.price.peak);
 }
@@ -167,6 +168,14 @@ static bool is_known(const Conflict *out, DemandSet dropped) {
   for (int i = 0; i < out->n_relaxations; i++)
     if (out->relaxations[i].dropped == dropped) return true;
   return false;
+}
+
+/* In the bytes of the smallest plan hardly another one fits.  Where nothing but
+ * this plan was searched for, a further search is as long as that one. */
+static bool is_smallest(const Finder *f, DemandSet dropped) {
+  const ConflictInput *input = f->input;
+  bool is_memory = f->out->demands[0].kind == DEMAND_memory && dropped == 1;
+  return is_memory && input->smallest.text && !has_memory(f, 0, 0);
 }
 
 static void relax(Finder *f, DemandSet dropped) {
@@ -180,6 +189,11 @@ static void relax(Finder *f, DemandSet dropped) {
     one.ranks = row->ranks = least_ranks(f, dropped);
   if (drops(f, dropped, DEMAND_memory))
     one.memory = row->memory = least_memory(f, &one);
+  if (is_smallest(f, dropped)) {
+    row->plan = input->printed(input->user, &input->smallest);
+    out->n_relaxations++;
+    return;
+  }
   SearchResult found = input->best(input->user, &one);
   row->plan = found.best;
   out->n_relaxations += found.has_plan;

@@ -52,9 +52,9 @@ typedef struct ConflictInput {
   bool has_ranks_option;
   int64_t ranks, most_ranks; /* as they are; of the cluster */
   int64_t unit_ranks;        /* of the innermost level of the cluster */
-  /* Bytes of the smallest plan that keeps all other demands; 0: none is legal.
-   */
-  Bytes least;
+  /* The smallest plan that keeps all other demands; without a text: none is
+   * legal. */
+  FoundPlan smallest;
   /* Bytes that the ranks of every plan store together, those of a rank; 0 and
    * 0: not known. */
   Bytes stored, limit;
@@ -62,6 +62,8 @@ typedef struct ConflictInput {
   SearchResult (*lean)(void *user, const ConflictCase *the_case, Bytes limit);
   /* Searches for the shortest step. */
   SearchResult (*best)(void *user, const ConflictCase *the_case);
+  /* Returns a plan as `best` has it. */
+  FoundPlan (*printed)(void *user, const FoundPlan *plan);
   bool (*is_stopped)(void *user);
   void *user;
 } ConflictInput;

@@ -15,6 +15,7 @@ typedef struct Oracle {
   DemandSet conflicts[4]; /* no plan keeps all of one */
   int64_t least_ranks; /* without RANKS: the fewest on which there is a plan */
   int n_asked;
+  int n_memory; /* searches for a plan without the limit of memory alone */
   const ConflictCase *last;
 } Oracle;
 
@@ -39,7 +40,16 @@ static SearchResult lean(void *user, const ConflictCase *one, Bytes limit) {
 }
 
 static SearchResult best(void *user, const ConflictCase *one) {
-  return answer(user, one);
+  Oracle *oracle = user;
+  oracle->n_memory += one->dropped == MEMORY;
+  return answer(oracle, one);
+}
+
+static FoundPlan printed(void *user, const FoundPlan *plan) {
+  (void)user;
+  FoundPlan out = *plan;
+  out.text = "printed";
+  return out;
 }
 
 static bool is_stopped(void *user) {
@@ -78,9 +88,10 @@ static ConflictInput input_of(Oracle *oracle) {
                          .ranks = 8,
                          .most_ranks = 256,
                          .unit_ranks = 8,
-                         .least = 123456,
+                         .smallest = {"plan", "words", {true, 100, 123456}},
                          .lean = lean,
                          .best = best,
+                         .printed = printed,
                          .is_stopped = is_stopped,
                          .user = oracle};
 }
@@ -138,6 +149,7 @@ Test(conflicts, too_few_ranks_are_not_searched) {
   cr_expect_leq(oracle.n_asked, n_asked - 6, "%d of %d", oracle.n_asked,
                 n_asked);
   cr_expect_eq(early.members, out.members);
+  cr_expect_eq(oracle.n_memory, 1, "the first time: later it is known");
   cr_assert_eq(early.n_relaxations, out.n_relaxations);
   for (int i = 0; i < out.n_relaxations; i++) {
     cr_expect_eq(early.relaxations[i].dropped, out.relaxations[i].dropped);

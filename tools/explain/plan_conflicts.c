@@ -33,6 +33,10 @@ static SearchResult search_best(void *user, const ConflictCase *one) {
   return planning_find(&other);
 }
 
+static FoundPlan print_plan(void *user, const FoundPlan *found) {
+  return planning_chosen(user, found->text);
+}
+
 static bool is_stopped(void *user) {
   (void)user;
   return tool_is_stopped();
@@ -78,7 +82,6 @@ static Bytes stored_bytes(const Planning *planning) {
 }
 
 static ConflictInput input_of(Planning *planning) {
-  const SearchResult *result = &planning->result;
   const Cluster *cluster = planning->loaded.cluster;
   SearchHost host;
   return (ConflictInput){.arena = planning->tool->arena,
@@ -91,12 +94,12 @@ static ConflictInput input_of(Planning *planning) {
                          .unit_ranks = cluster->groups[0].n_levels > 0
                                            ? cluster->groups[0].levels[0].count
                                            : 1,
-                         .least =
-                             result->best.text ? result->best.price.peak : 0,
+                         .smallest = planning->result.best,
                          .stored = stored_bytes(planning),
                          .limit = planning->input.memory,
                          .lean = search_lean,
                          .best = search_best,
+                         .printed = print_plan,
                          .is_stopped = is_stopped,
                          .user = planning};
 }

@@ -92,18 +92,20 @@ bool planning_with(const Planning *planning, const char *pins, int64_t ranks,
   return out->loaded.pins != NULL;
 }
 
+FoundPlan planning_chosen(Planning *planning, const char *text) {
+  Diags *diags;
+  Chosen chosen;
+  bool is_chosen = planning_choose(planning, text, &diags, &chosen);
+  ASSERT(is_chosen); /* it was priced before */
+  const Priced *priced = &chosen.trial.priced;
+  return (FoundPlan){chosen.text,
+                     chosen.words,
+                     {true, priced->price.step, priced->peak, priced->memory}};
+}
+
 SearchResult planning_find(Planning *planning) {
   planning_search(planning);
   SearchResult out = planning->result;
-  Diags *diags;
-  Chosen chosen;
-  if (!out.has_plan) return out;
-  bool is_chosen = planning_choose(planning, out.best.text, &diags, &chosen);
-  ASSERT(is_chosen); /* it was priced before */
-  const Priced *priced = &chosen.trial.priced;
-  out.best =
-      (FoundPlan){chosen.text,
-                  chosen.words,
-                  {true, priced->price.step, priced->peak, priced->memory}};
+  if (out.has_plan) out.best = planning_chosen(planning, out.best.text);
   return out;
 }
