@@ -1,7 +1,7 @@
 /*
  * schedule_list.c -- reads the schedule of a plan from a file.
  *
- *     schedule = "odd.csv"     0F0,0F1,0B0,0B1     beside the file that names it
+ *     schedule = "odd.csv"     0F0,0F1,0B0,0B1     beside the plan
  *                              1F0,1B0,1F1,1B1
  *
  * Its calls are checked alone here.  ir/plan/plan_list.c compares them with the

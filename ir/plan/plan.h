@@ -225,6 +225,9 @@ const char *plan_describe(Arena *arena, const Plan *plan);
 
 /* Returns the schedule with its arguments; without one its name is NULL. */
 PipelineSpelling plan_spelling(Arena *arena, const char *schedule);
+
+/* ---- plan_classes.c ---- */
+
 /* Finds the class of each stage: those on the same ranks have one, numbered in
  * the order of ranks.  Returns how many there are. */
 int plan_classes(Arena *arena, const Plan *plan, int *out_class_of);

@@ -22,25 +22,6 @@ PipelineSpelling plan_spelling(Arena *arena, const char *schedule) {
   return spelling;
 }
 
-int plan_classes(Arena *arena, const Plan *plan, int *out_class_of) {
-  int n = plan->stages.n, n_classes = 0;
-  bool *is_first = ARENA_ARRAY(arena, bool, n);
-  for (int s = 0; s < n; s++) {
-    is_first[s] = true;
-    for (int k = 0; k < s; k++)
-      is_first[s] &=
-          plan->stages.data[k].first_rank != plan->stages.data[s].first_rank;
-    n_classes += is_first[s];
-  }
-  for (int s = 0; s < n; s++) {
-    out_class_of[s] = 0;
-    for (int k = 0; k < n; k++)
-      out_class_of[s] += is_first[k] && plan->stages.data[k].first_rank <
-                                            plan->stages.data[s].first_rank;
-  }
-  return n_classes;
-}
-
 /* ---- how many stages ---- */
 
 /* Only chunks may be another number. */

@@ -366,7 +366,7 @@ static void add_crossing(Cut *c, Value value, int to) {
   vec_push(c->ctx->scratch, &c->crossings, crossing);
 }
 
-/* What the others receive of it the owner reads, too. */
+/* The owner reads all that the others receive of it. */
 static void run_scale(Cut *c) {
   for (int id = 0; id < c->joint->nodes.n; id++)
     for (int s = 0; s < c->n_stages && is_scale(c, id); s++)

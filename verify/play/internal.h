@@ -72,7 +72,7 @@ typedef struct Frame {
    * bytes that were overwritten. */
   int *stamp;
   int *microbatch; /* likewise: the micro-batch whose call made the value */
-  int *waiting; /* likewise: collective to wait for, plus 1; 0 means none */
+  int *waiting;    /* likewise: collective to wait for, plus 1; 0 means none */
   const struct Frame *enclosing;
   int scan; /* its node in the enclosing graph */
   int64_t iteration;

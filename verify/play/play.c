@@ -505,8 +505,8 @@ static void begin_joins(Player *player, const ProgramSegment *segment) {
   }
 }
 
-/* Collectives of a micro-batch end in its segment: another stage of the rank may
- * use their bytes next. */
+/* Collectives of a micro-batch end in its segment: another stage of the rank
+ * may use their bytes next. */
 static void end_collectives(Player *player, const ProgramSegment *segment) {
   const Frame *frame = player->frame;
   for (int id = segment->first_node; id < segment->end_node; id++) {
