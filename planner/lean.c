@@ -55,6 +55,7 @@ static SearchResult search(const SearchInput *input, Lean *lean) {
                      .user = lean};
   SearchInput own = *input;
   own.host = &host;
+  own.is_lean = true;
   SearchResult out = plan_search(&own);
   out.best.price.memory = out.plain.memory = lean->memory;
   out.has_plan = out.best.text && fits(lean, &out.best.price);

@@ -103,10 +103,11 @@ static bool has_idle_axis(const Loads *l, Assignment assignment, int loop,
   int64_t n = shards_of(l, assignment, loop);
   int64_t each = (size + n - 1) / n;
   for (int a = 0; a < l->r.mesh->n_axes; a++) {
-    int64_t ranks = l->r.mesh->axes[a].size, others = n / ranks;
-    if (assignment.loop[a] == loop && ranks > 1 &&
-        (size + others - 1) / others == each)
-      return true;
+    Assignment less = assignment;
+    if (assignment.loop[a] != loop || l->r.mesh->axes[a].size == 1) continue;
+    less.loop[a] = NO_LOOP;
+    int64_t others = shards_of(l, less, loop);
+    if ((size + others - 1) / others == each) return true;
   }
   return false;
 }

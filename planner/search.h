@@ -49,7 +49,8 @@ typedef struct SearchInput {
   const Cluster *cluster;
   int64_t ranks; /* the first ones of the cluster, all of which have work */
   int most_candidates;
-  int search; /* row of searches.def */
+  int search;   /* row of searches.def */
+  bool is_lean; /* for the fewest bytes, as in lean.c */
   const SearchHost *host;
   /* For a search over every operator, or NULL and 0: the final training graph
    * of one rank, the machines, the paths that lines can name, and the bytes

@@ -8,6 +8,8 @@
  *                 priced, and the best one stays
  *     descents    from the best of these: the mesh and the dims of each axis
  *                 are varied likewise, and the settings again
+ *
+ * A search for the fewest bytes goes on from all starts: few plans may fit.
  */
 #include "planner/descent/descent.h"
 
@@ -52,7 +54,19 @@ static const Scored *descend(Pricing *p, const Scored *at) {
   return at;
 }
 
+/* Descends from the best of these, from so many. */
+static void descend_best(Pricing *p, const Scored *const *list, int n,
+                         int most) {
+  Map *taken = map_create(p->arena);
+  for (int i = 0; i < most && !pricing_is_over(p); i++) {
+    const Scored *start = scored_take_best(list, n, taken);
+    if (!start) break;
+    descend(p, start);
+  }
+}
+
 void descend_from(Pricing *p, const Candidates *starts) {
+  bool is_lean = p->input->is_lean;
   const Scored **list = ARENA_ARRAY(p->arena, const Scored *, starts->n);
   const Scored *settled[MOST_SETTLED];
   Map *taken = map_create(p->arena);
@@ -64,10 +78,10 @@ void descend_from(Pricing *p, const Candidates *starts) {
     if (!start) break;
     settled[n++] = settle(p, start);
   }
-  taken = map_create(p->arena);
-  for (int i = 0; i < MOST_DESCENTS && !pricing_is_over(p); i++) {
-    const Scored *start = scored_take_best(settled, n, taken);
+  descend_best(p, settled, n, is_lean ? n : MOST_DESCENTS);
+  while (is_lean && !pricing_is_over(p)) {
+    const Scored *start = scored_take_best(list, starts->n, taken);
     if (!start) break;
-    descend(p, start);
+    descend(p, settle(p, start));
   }
 }

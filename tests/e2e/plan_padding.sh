@@ -1,6 +1,6 @@
 #!/bin/bash
 # Shards that are padded count: a bound is below plans that have them, and where they alone fit they are
-# found.  The models are four cases of bench_sound (2078, 2354, 2617, 2738).
+# found.  The models are cases of bench_sound (2078, 2354, 2617, 2738; 2973, where few placements fit).
 . "$(dirname "$0")/lib.sh"
 
 cluster() { # COUNT LINK LATENCY DEVICE_LINE...
@@ -152,4 +152,36 @@ cluster 7 300GB/s 0s 'base = a100_80g'
 printf 'plan {\n  remat bn0\n  memory = 916744B\n}\n' >pins.plan
 printf 'mesh { a = 7 }\nplan {\n  shard B over a\n  shard C0 over a\n  remat bn0\n  memory = 916744B\n}\n' >seven.plan
 fits seven.plan --plan pins.plan
+
+# Four dims, each over other axes, and pins for both products.
+cat >model.dnn <<'END'
+dim B = 5, T = 1024, C0 = 4096, V0 = 64, G0 = 8192
+layer gate0(x: [B, T, C0]) {
+  param w1: [C0, G0] = normal(0.1)
+  param w2: [C0, G0] = normal(0.1)
+  return silu(dot(x, w1, C0)) * dot(x, w2, C0)
+}
+net m(x: i32[B, T]) -> [B, T, G0] {
+  param table: [V0, C0] = normal(0.1)
+  x = gather(table, x, V0)
+  x = gate0(x)
+  return x
+}
+data d {
+  x: i32[B, T] = synthetic(V0)
+  y: [B, T, G0] = synthetic()
+  eval = 32
+}
+train {
+  loss = mse(m(d.x), d.y)
+  optimizer = adam(lr = 0.1)
+  steps = 2
+}
+END
+cluster 4 10Gb/s 0s 'base = titan_x' 'flops_f32 = 5T' 'bandwidth = 3TB/s'
+pins='  remat gate0\n  shard gate0!dot[1]: C0 over b, G0 over a\n  zero = 2\n  microbatches = 1
+  shard gate0!dot[0]: T over (a, b)\n  memory = 722212100B\n}\n'
+printf "mesh { a = 2; b = 2 }\nplan {\n$pins" >pins.plan
+printf "mesh { a = 2; b = 2 }\nplan {\n  shard G0 over (a, b)\n  shard C0 over b\n  shard V0 over b\n  shard T over (a, b)\n  shard B over none\n$pins" >many.plan
+fits many.plan --plan pins.plan
 echo "the bound of three samples on two ranks is $bound s, and plans that fit are found"

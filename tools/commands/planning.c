@@ -331,10 +331,10 @@ SearchInput planning_input(Planning *planning, SearchHost *host) {
                        .host = host};
 }
 
-static SearchResult search_lean(Planning *planning, Bytes limit) {
+static SearchResult search_lean(Planning *planning, Bytes limit, int most) {
   SearchHost host;
   SearchInput input = planning_input(planning, &host);
-  if (input.most_candidates > MOST_LEAN) input.most_candidates = MOST_LEAN;
+  if (input.most_candidates > most) input.most_candidates = most;
   tool_hold_signals();
   SearchResult result = plan_search_lean(&input, limit);
   end_progress(planning);
@@ -343,12 +343,16 @@ static SearchResult search_lean(Planning *planning, Bytes limit) {
 
 SearchResult planning_lean(Planning *planning, Bytes limit) {
   begin_record(planning);
-  return search_lean(planning, limit);
+  return search_lean(planning, limit, MOST_LEAN);
 }
 
-/* The search for the shortest step may miss the few plans that fit. */
+/* The search for the shortest step may miss the few plans that fit.  Of small
+ * programs many more are looked at. */
 static void add_lean(Planning *planning) {
-  SearchResult *out = &planning->result, lean = search_lean(planning, 0);
+  int most = planning_most_candidates(planning) / 4 * 3;
+  SearchResult *out = &planning->result;
+  SearchResult lean =
+      search_lean(planning, 0, most > MOST_LEAN ? most : MOST_LEAN);
   out->n_priced += lean.n_priced;
   out->n_legal += lean.n_legal;
   out->n_fit += lean.n_fit;
