@@ -68,9 +68,10 @@ static void resize_attr(const Resized *r, const Graph *graph, const Node *node,
 
 /* ---- integer constants ---- */
 
-/* Operand `i` is a number of positions that are counted along another dim, as
- * the turn of a ring is. */
+/* Operand `i` is the index of an element, as of a slice of one, or a number of
+ * positions that are counted along another dim, as the turn of a ring is. */
 static bool is_position(const Graph *graph, const Node *node, int i) {
+  if (node->op == OP_gather && i == 1) return true;
   if (node->n_inputs != 2 || node->types[0]->dtype != DT_bool) return false;
   const Node *number = graph_node(graph, node->inputs[i]);
   const Node *places = graph_node(graph, node->inputs[1 - i]);
