@@ -163,6 +163,7 @@ static void fill_kinds(const Timing *t, ProgramEdge *edge,
                        const ProgramSegment *writer, unsigned readers) {
   static const TokenKind back[] = {TOKEN_backward, TOKEN_input_grad,
                                    TOKEN_weight_grad};
+  ASSERT(writer->kind != TOKEN_update); /* it would leave before it is made */
   edge->from_kind =
       token_info(writer->kind)->is_of_step ? TOKEN_forward : writer->kind;
   bool is_of_back = edge->from_kind != TOKEN_forward || edge->from > edge->to;

@@ -311,16 +311,6 @@ static Graph *append_copies(ListSchedule *list) {
 
 /* ---- the schedule ---- */
 
-/* It is received from another stage after the micro-batches. */
-static bool is_received_late(const ListSchedule *list, int id) {
-  const Graph *graph = list->graph;
-  const Node *node = graph->nodes.data[id];
-  if (node->op != OP_input) return false;
-  const StageEdge *edge = stage_edge_received(
-      list->ctx->cut, &graph->inputs.data[node_int(node, ATTR_index, 0)]);
-  return edge && edge->is_after;
-}
-
 /* Segment 0 runs once before the micro-batches, 1 for each, 2 once after.  What
  * is sent to another stage runs as early as it can. */
 static void find_microbatch_segments(const ListSchedule *list, int *segment) {
@@ -330,7 +320,7 @@ static void find_microbatch_segments(const ListSchedule *list, int *segment) {
   for (int id = 0; id < list->n; id++) {
     const Node *node = graph->nodes.data[id];
     bool is_per_microbatch = node_is_per_microbatch(graph, id);
-    if (is_received_late(list, id)) segment[id] = 2;
+    if (stage_receives_late(list->ctx->cut, graph, id)) segment[id] = 2;
     for (int i = 0; i < node->n_inputs; i++)
       if (segment[node->inputs[i].node] > 0) segment[id] = 2;
     if (is_per_microbatch) segment[id] = 1;

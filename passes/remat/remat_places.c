@@ -12,6 +12,7 @@
  * `prefetch` together, or are two.
  */
 #include "passes/remat/remat.h"
+#include "passes/stages/stages.h"
 
 #include <stdlib.h>
 
@@ -33,8 +34,11 @@ static bool may_anchor(const Remat *r, int id) {
          (!time || type_uses_axes(node->types[0], time));
 }
 
+/* A value that follows from a message behind the micro-batches is no anchor:
+ * they would wait for it. */
 void remat_find_anchors(Remat *r) {
   Arena *arena = r->ctx->scratch;
+  bool *is_late = ARENA_ARRAY(arena, bool, r->n);
   int *depth = ARENA_ARRAY(arena, int, r->n);
   int best = -1, other = -1;
   AxisSet time = mesh_sequential(&r->graph->mesh);
@@ -45,11 +49,13 @@ void remat_find_anchors(Remat *r) {
     bool is_data = node->op == OP_input && type_uses_axes(node->types[0], time);
     if (is_data && r->first_data < 0) r->first_data = id;
     r->anchor[id] = best >= 0 ? best : other;
+    is_late[id] = stage_receives_late(r->ctx->cut, r->graph, id);
     for (int i = 0; i < node->n_inputs; i++) {
       int d = depth[node->inputs[i].node] + 1;
       if (d > depth[id]) depth[id] = d;
+      is_late[id] |= is_late[node->inputs[i].node];
     }
-    if (!may_anchor(r, id)) continue;
+    if (is_late[id] || !may_anchor(r, id)) continue;
     int *most = op_is(node->op, OPCLASS_contraction) ? &best : &other;
     if (*most < 0 || depth[id] >= depth[*most]) *most = id;
   }

@@ -129,6 +129,14 @@ const StageEdge *stage_edge_received(const StageCut *cut,
   return is_received ? find_edge(cut, input->path) : NULL;
 }
 
+bool stage_receives_late(const StageCut *cut, const Graph *graph, int id) {
+  const Node *node = graph->nodes.data[id];
+  if (node->op != OP_input) return false;
+  const GraphInput *input = &graph->inputs.data[node_int(node, ATTR_index, 0)];
+  const StageEdge *edge = stage_edge_received(cut, input);
+  return edge && edge->is_after;
+}
+
 const StageEdge *stage_edge_sent(const StageCut *cut,
                                  const GraphOutput *output) {
   bool is_sent = cut && output->role == ROLE_send;

@@ -46,6 +46,9 @@ void stages_find_levels(Arena *scratch, Name batch_dim, StageCut *cut);
  * other inputs, and where `cut` is NULL. */
 const StageEdge *stage_edge_received(const StageCut *cut,
                                      const GraphInput *input);
+/* Returns whether the node is the input of a value that another stage sends
+ * after the micro-batches. */
+bool stage_receives_late(const StageCut *cut, const Graph *graph, int id);
 /* Returns the edge of the value that this output sends, or NULL likewise. */
 const StageEdge *stage_edge_sent(const StageCut *cut,
                                  const GraphOutput *output);

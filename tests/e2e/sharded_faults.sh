@@ -31,7 +31,8 @@ stages_data4   mlp pipe=2;data=2     schedule = 1f1b; microbatches = 3; cut afte
 zero3          gpt data=3            zero = 3
 data_tensor4   gpt data=2;tensor=2   shard B over data; shard H, F over tensor
 experts_data4  moe data=2;expert=2   shard B over (data, expert); shard E over expert
-stages_own3    mlp -                 microbatches = 2; stage 0: linear[0], x[0] on 0..1 as (data = 2); stage 1: linear[1..2] on 2'
+stages_own3    mlp -                 microbatches = 2; stage 0: linear[0], x[0] on 0..1 as (data = 2); stage 1: linear[1..2] on 2
+stages_zbv2    mlp pipe=2            schedule = zbv; microbatches = 4; cut after linear[0]; cut after linear[1]; cut after x[1]'
 mapfile -t plans < <(awk '{ print $1 }' <<<"$programs")
 build() { # name
   local name model mesh lines every=5
@@ -96,7 +97,7 @@ waited() { # plan, ranks that the message is with
     stages_own*) where='rank [0-9]+ \(stage [0-9]+\) waits at step [0-9]+, instruction [0-9]+ of ' ;; # also for a replica
     stages*)
       edge="(send|recv) edge '[^']+' \\(instruction [0-9]+, (micro-batch [0-9]+|once a step)\\) (to|from) rank $2 "
-      where="rank [0-9]+ \\(stage [0-9]+\\) waits at step [0-9]+, instruction ([0-9]+ of train.*; $edge|0 of (save|compare),)"
+      where="rank [0-9]+ \\(stages? [0-9, ]+\\) waits at step [0-9]+, instruction ([0-9]+ of train.*; $edge|0 of (save|compare),)"
       ;;
   esac
   cat out err | grep -qE "$where" || failure="nothing says where a rank waited: $(cat out err | grep '^note: rank')"
@@ -126,7 +127,7 @@ case_link() { # plan, a, b
 
 # ---- resuming under another plan ----
 
-other_plan() { case $1 in experts4) echo experts_data4 ;; experts_data4) echo experts4 ;; stages3) echo stages_data4 ;; stages_data4 | stages_own3) echo stages3 ;; data_zero6) echo tensor2 ;; *) echo data_zero6 ;; esac; }
+other_plan() { case $1 in experts4) echo experts_data4 ;; experts_data4) echo experts4 ;; stages3) echo stages_data4 ;; stages_data4 | stages_own3 | stages_zbv2) echo stages3 ;; data_zero6) echo tensor2 ;; *) echo data_zero6 ;; esac; }
 hash_of() { grep -o '"parameters_sha256":\[[^]]*\]' "$1" | tail -n 1 | grep -o '[0-9a-f]\{64\}' | sort -u; }
 resumes() { # plan: its last checkpoint under another, against no fault at all
   local step other

@@ -108,7 +108,7 @@ for plan in gpt list; do
 done
 
 # With F = I = W = 0.2 s, two products each, and links that cost next to nothing, the
-# ranks wait (p - 1) 3 F, and half of that with two stages a rank.
+# ranks wait (p - 1) 3 F, half of that with two stages a rank, and a third with zbh1.
 cat >chain.dnn <<'MODEL'
 dim B = 64, C = 32
 layer linear(x: [B, C]) -> [B, C] {
@@ -137,7 +137,7 @@ waits() {
     { cat err; fail "no price of $1"; }
   sed -n 's/^rank 0, .* wait \([0-9.]*\) ms.*/\1/p' out | awk '{ print $1 / 200 }'
 }
-for case in '1f1b:4:9' 'interleaved(v = 2):8:4.5' 'bfs(v = 2):8:4.5'; do
+for case in '1f1b:4:9' 'interleaved(v = 2):8:4.5' 'bfs(v = 2):8:4.5' 'zbh1:4:3'; do
   IFS=: read -r schedule stages want <<<"$case"
   is=$(waits "$schedule" "$stages")
   close "$is" "$want" 0.005 || fail "rank 0 waits $is F under $schedule, not $want"
