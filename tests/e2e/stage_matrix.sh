@@ -2,7 +2,8 @@
 # Every schedule ends on 2 and 4 ranks, for each number of micro-batches up to
 # twice as many that it accepts: on threads whose sends wait for their receives, and over MPI,
 # with ranks that are delayed at random, and with equal results.  A fourth of
-# the cases send messages of 4 MB.
+# the cases send messages of 4 MB; in a third of those with a stage a rank, stages have
+# two ranks and one in turn.
 #   stage_matrix.sh DNNC [CASES [SEED [FIRST]]]   6 cases by default, `all` for all
 # A seed has an order of all cases, which begins anew after the last; `48 1 25` goes
 # on with case 25.  A case takes about 4 s, and each run has a limit of 60 s.
@@ -49,7 +50,7 @@ run() {
   timeout -k 5 $limit "$@" >"$name.out" 2>"$name.err" </dev/null ||
     { cat "$name.err"; fail "case $i, $what, $name: exit $?"; }
   sort -o "$name.out" "$name.out"
-  [ "$(grep -c '^rank' "$name.out")" = "$p" ] || fail "case $i, $what, $name: a rank is silent"
+  [ "$(grep -c '^rank' "$name.out")" = "$ranks" ] || fail "case $i, $what, $name: a rank is silent"
 }
 
 all_cases >combinations.txt && [ -s combinations.txt ] || { cat err; fail "a schedule is not made"; }
@@ -62,18 +63,33 @@ for i in $(seq "$first" "$cases"); do
   sizes="B=$m C=16" bytes=64
   [ $((i % 4)) = 0 ] && sizes="B=$((4 * m)) C=262144" bytes=4194304
   what="$schedule, $stages stages on $p ranks, $m micro-batches, messages of $bytes bytes"
-  {
-    printf 'mesh { pipe = %d }\nplan {\n  schedule = %s\n  microbatches = %d\n' "$p" "$schedule" "$m"
-    for k in $(seq 0 $((stages - 2))); do printf '  cut after unit[%d]\n' "$k"; done
-    echo '}'
-  } >case.plan
+  ranks=$p
+  if [ "$stages" = "$p" ] && [ $((i % 3)) = 0 ]; then
+    sizes="B=$((4 * m)) C=${sizes##*=}" what="$what, stages of two ranks and one" ranks=0
+    {
+      printf 'plan {\n  schedule = %s\n  microbatches = %d\n' "$schedule" "$m"
+      for k in $(seq 0 $((p - 1))); do
+        size=$((2 - k % 2)) paths="unit[$k]"
+        [ "$k" != 0 ] || paths="head, unit[0]"
+        printf '  stage %d: %s on %d..%d as (data = %d)\n' "$k" "$paths" $ranks $((ranks + size - 1)) $size
+        ranks=$((ranks + size))
+      done
+      echo '}'
+    } >case.plan
+  else
+    {
+      printf 'mesh { pipe = %d }\nplan {\n  schedule = %s\n  microbatches = %d\n' "$p" "$schedule" "$m"
+      for k in $(seq 0 $((stages - 2))); do printf '  cut after unit[%d]\n' "$k"; done
+      echo '}'
+    } >case.plan
+  fi
   # shellcheck disable=SC2086 # sizes are words
   CC=$work/matrix-cc "$dnnc" build "$root/tests/e2e/stage_matrix.dnn" $sizes L=$stages --plan case.plan \
     --quiet -o case 2>err || { cat err; fail "case $i, $what: not built"; }
   run threads case/rank-0000 threads $i
   runs=$((runs + 1)) large=$((large + (bytes > 64)))
   [ $mpi = no ] && continue
-  run mpi mpirun --oversubscribe --bind-to none -n "$p" case/rank-0000 mpi $i
+  run mpi mpirun --oversubscribe --bind-to none -n "$ranks" case/rank-0000 mpi $i
   runs=$((runs + 1)) large=$((large + (bytes > 64)))
   cmp -s threads.out mpi.out || { diff threads.out mpi.out; fail "case $i, $what: other results"; }
 done
