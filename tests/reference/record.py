@@ -9,7 +9,7 @@ import sys
 
 import torch
 
-import images, language, operators, recurrent  # noqa: F401
+import images, language, operators, recurrent, towers  # noqa: F401
 from recorder import SPECS, record, write_rows
 
 

@@ -206,7 +206,7 @@ def void(_):
 def read_graph(dnnc, name):
     """Shapes of parameters and states, and dim orders of values, by path.  The
     compiler is asked for nothing else."""
-    text = subprocess.run([dnnc, "ir", name + ".dnn", "-O0",
+    text = subprocess.run([dnnc, "ir", name + ".dnn", "-O0", "--follow-links",
                            "--stop-after=canonicalize"], check=True,
                           capture_output=True, text=True).stdout
     params, states, orders = {}, {}, {}
