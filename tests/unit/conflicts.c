@@ -88,7 +88,7 @@ static ConflictInput input_of(Oracle *oracle) {
                          .ranks = 8,
                          .most_ranks = 256,
                          .unit_ranks = 8,
-                         .smallest = {"plan", "words", {true, 100, 123456}},
+                         .smallest = {"plan", "words", {true, 100, 123456, 0}},
                          .lean = lean,
                          .best = best,
                          .printed = printed,
