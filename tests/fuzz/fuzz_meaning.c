@@ -25,16 +25,16 @@ typedef struct File {
   size_t n;
 } File;
 
-typedef struct Token {
+typedef struct TextToken {
   size_t begin, end;
   char kind; /* 'a' name, '0' number, else what it is */
-} Token;
+} TextToken;
 
 typedef struct Fuzz {
   uint64_t key, index; /* of random numbers */
   File files[MOST_FILES];
   int n_files;
-  Token tokens[MOST_TOKENS];
+  TextToken tokens[MOST_TOKENS];
   int n_tokens;
   char text[MOST_BYTES + 1];
   size_t n;
@@ -77,7 +77,7 @@ static void find_tokens(Fuzz *fuzz) {
       while (end < fuzz->n && is_word(fuzz->text[end])) end++;
     if (!strchr(" \n\t#\"", fuzz->text[at]))
       fuzz->tokens[fuzz->n_tokens++] =
-          (Token){at, end, kind_of(fuzz->text, at)};
+          (TextToken){at, end, kind_of(fuzz->text, at)};
     at = end;
   }
 }
@@ -95,14 +95,14 @@ static void replace_token(Fuzz *fuzz) {
   static const char *const numbers[] = {
       "0",   "1",   "2",    "3",          "7",  "64",
       "1e9", "0.5", "1e-9", "4294967296", "-1", "9223372036854775807"};
-  Token token = fuzz->tokens[pick(fuzz, (size_t)fuzz->n_tokens)];
+  TextToken token = fuzz->tokens[pick(fuzz, (size_t)fuzz->n_tokens)];
   if (token.kind == '0' && pick(fuzz, 2)) {
     const char *number = numbers[pick(fuzz, (size_t)ARRAY_LENGTH(numbers))];
     splice(fuzz, token.begin, token.end, number, strlen(number));
     return;
   }
   for (int tries = 0; tries < 40; tries++) {
-    Token other = fuzz->tokens[pick(fuzz, (size_t)fuzz->n_tokens)];
+    TextToken other = fuzz->tokens[pick(fuzz, (size_t)fuzz->n_tokens)];
     char copy[200];
     size_t n = other.end - other.begin;
     if (other.kind != token.kind || n > sizeof copy) continue;
