@@ -6,13 +6,13 @@
  *                            stage 2 on 0: right
  *                            stage 3 on 0: join
  *
- * What no line names is on the first ranks, as many as each line has.  Two
- * numbers of a path say when it can be computed: its level, the most changes
- * of ranks on a way from the data to it, and its height, the most on a way from
- * it to an output.  Paths on the same ranks with the same level and height are
- * a stage.  A value that changes its ranks goes to a greater level and a
- * smaller height, and any other keeps or changes both in that direction, so
- * stages never wait for each other in a circle.
+ * Lines have equal numbers of ranks.  Paths that no line names are on the first
+ * ranks, which are as many.  Two numbers of a path say when it can be computed:
+ * its level, the most changes of ranks on a way from the data to it, and its
+ * height, the most on a way from it to an output.  Paths on the same ranks with
+ * the same level and height are a stage.  A value that changes its ranks goes
+ * to a greater level and a smaller height, and any other keeps or changes both
+ * in that direction, so stages never wait for each other in a circle.
  *
  * Stages are numbered in the order of the graph, as far as values allow.  A
  * node that follows from parameters alone, or that renames dims, is in the

@@ -3,19 +3,9 @@
 # stages, also where a stage has no data; they write the text of one rank, and
 # profiles.
 . "$(dirname "$0")/lib.sh"
+. "$root/tests/e2e/trained.bash"
 export OMP_NUM_THREADS=1
 systems=$root/benchmarks/systems
-
-# train NAME ARGUMENTS...: trains and writes its lines.
-train() {
-  local name=$1
-  shift
-  "$dnnc" run --quick --json "$@" >"$name.json" 2>"$name.err" </dev/null ||
-    { cat "$name.err"; fail "$name does not train"; }
-}
-# The digests of a run.
-digest() { grep -o '"parameters_sha256":\[[^]]*' "$1.json" | cut -d[ -f2 | tr , '\n' | sort -u; }
-last_loss() { grep -o '"final":true.*' "$1.json" | grep -o '"loss":[^,]*' | cut -d: -f2; }
 
 # ---- saved and resumed ----
 mlp=$systems/mlp.dnn

@@ -3,18 +3,9 @@
 # end with the bits of stages on one rank, other plans resume what they save,
 # they write the text of one rank, and a bundle holds its list.
 . "$(dirname "$0")/lib.sh"
+. "$root/tests/e2e/trained.bash"
 export OMP_NUM_THREADS=1
 systems=$root/benchmarks/systems plans=$root/benchmarks/plans
-
-# train NAME ARGUMENTS...: trains and writes its lines.
-train() {
-  local name=$1
-  shift
-  "$dnnc" run --quick --json "$@" >"$name.json" 2>"$name.err" </dev/null ||
-    { cat "$name.err"; fail "$name does not train"; }
-}
-digest() { grep -o '"parameters_sha256":\[[^]]*' "$1.json" | cut -d[ -f2 | tr , '\n' | sort -u; }
-last_loss() { grep -o '"final":true.*' "$1.json" | grep -o '"loss":[^,]*' | cut -d: -f2; }
 
 # ---- the bits of one rank ----
 # Where a rank has stages 0 and 2, the norm's sum passes it twice.
