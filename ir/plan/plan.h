@@ -231,6 +231,8 @@ PipelineSpelling plan_spelling(Arena *arena, const char *schedule);
 /* Finds the class of each stage: those on the same ranks have one, numbered in
  * the order of ranks.  Returns how many there are. */
 int plan_classes(Arena *arena, const Plan *plan, int *out_class_of);
+/* Returns whether meshes of stages have the same axes, in the same order. */
+bool stage_meshes_equal(const Mesh *a, const Mesh *b);
 
 /* ---- stage_labels.c ---- */
 

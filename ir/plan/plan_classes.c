@@ -1,6 +1,6 @@
 /*
- * plan_classes.c -- finds the groups of ranks on which the stages of a plan
- * are.
+ * plan_classes.c -- finds the groups of ranks on which stages are, and compares
+ * meshes of stages.
  *
  *     stage 0: a on 2..3      stage 1: b on 0..1      stage 2: c on 2..3
  *
@@ -25,4 +25,12 @@ int plan_classes(Arena *arena, const Plan *plan, int *out_class_of) {
                                             plan->stages.data[s].first_rank;
   }
   return n_classes;
+}
+
+bool stage_meshes_equal(const Mesh *a, const Mesh *b) {
+  bool is_equal = a->n_axes == b->n_axes;
+  for (int i = 0; i < a->n_axes && is_equal; i++)
+    is_equal = a->axes[i].name == b->axes[i].name &&
+               a->axes[i].size == b->axes[i].size;
+  return is_equal;
 }

@@ -146,14 +146,6 @@ static bool has_own_zero_axes(const Plan *plan) {
   return zero->n_axes > 0 && !is_alike;
 }
 
-static bool mesh_equal(const Mesh *a, const Mesh *b) {
-  bool is_equal = a->n_axes == b->n_axes;
-  for (int i = 0; i < a->n_axes && is_equal; i++)
-    is_equal = a->axes[i].name == b->axes[i].name &&
-               a->axes[i].size == b->axes[i].size;
-  return is_equal;
-}
-
 static void print_own_mesh(Text *out, const Mesh *mesh) {
   int n = 0;
   text_add(out, " as (");
@@ -182,7 +174,7 @@ void plan_print_stage(Text *out, const Plan *plan, int s, const char *more,
   if (more) text_printf(out, ", %s", more);
   if (!has_ranks) return;
   print_ranks(out, stage);
-  if (plan->has_meshes && !mesh_equal(&stage->mesh, plan_mesh(plan)))
+  if (plan->has_meshes && !stage_meshes_equal(&stage->mesh, plan_mesh(plan)))
     print_own_mesh(out, &stage->mesh);
 }
 

@@ -28,21 +28,13 @@ static bool check_ranks(Module *module, const PinStage *line) {
   return false;
 }
 
-static bool meshes_equal(const Mesh *a, const Mesh *b) {
-  bool is_equal = a->n_axes == b->n_axes;
-  for (int i = 0; i < a->n_axes && is_equal; i++)
-    is_equal = a->axes[i].name == b->axes[i].name &&
-               a->axes[i].size == b->axes[i].size;
-  return is_equal;
-}
-
 /* Stages on the same ranks pass their values on without a message. */
 static bool check_alike(Module *module, const Pins *pins, int at) {
   const PinStage *line = &pins->stages.data[at];
   for (int i = 0; i < at; i++) {
     const PinStage *other = &pins->stages.data[i];
     if (other->stage.first_rank != line->stage.first_rank ||
-        meshes_equal(&line->stage.mesh, &other->stage.mesh))
+        stage_meshes_equal(&line->stage.mesh, &other->stage.mesh))
       continue;
     Diag *d = diag(module->diags, DIAG_not_supported, line->stage.span,
                    "stages on the same ranks with different meshes");
@@ -87,7 +79,7 @@ bool pins_close_stage_meshes(Module *module, const Pins *pins, Mesh *out,
   join_meshes(pins, out_of_lines, out);
   *out_differ = false;
   for (int i = 0; i < pins->stages.n; i++)
-    *out_differ |= !meshes_equal(&out_of_lines[i], &out_of_lines[0]);
+    *out_differ |= !stage_meshes_equal(&out_of_lines[i], &out_of_lines[0]);
   if (!*out_differ) *out = out_of_lines[0];
   return true;
 }
