@@ -65,14 +65,21 @@ static bool is_same(const Meeting *a, const Meeting *b) {
          comm_member(&a->group, 0) == comm_member(&b->group, 0);
 }
 
+/* A rank is missing.  Until it comes nobody leaves, and `what` lives. */
+static bool is_open(const Meeting *meeting) {
+  return meeting->n_come < meeting->group.size;
+}
+
 /* Ranks come to meetings of one kind in one order, so the first to which this
  * rank has not come is meant. */
 static Meeting *find_meeting(World *world, const Meeting *wanted, int index) {
-  for (int i = 0; i < world->meetings.n; i++)
-    if (is_same(world->meetings.data[i], wanted) &&
-        !world->meetings.data[i]->visits[index].has_come)
-      return world->meetings.data[i];
   Meeting *meeting;
+  for (int i = 0; i < world->meetings.n; i++) {
+    meeting = world->meetings.data[i];
+    if (is_open(meeting) && is_same(meeting, wanted) &&
+        !meeting->visits[index].has_come)
+      return meeting;
+  }
   if (world->unused.n > 0) {
     meeting = world->unused.data[--world->unused.n];
   } else {
@@ -171,7 +178,7 @@ static void run_meeting(World *world, Meeting *meeting) {
 }
 
 static bool can_run(World *world, const Meeting *meeting) {
-  if (meeting->n_come < meeting->group.size) return false;
+  if (is_open(meeting)) return false;
   for (int i = 0; i < meeting->group.size; i++)
     if (!is_first(queue_of(world, meeting, i), meeting)) return false;
   return true;
