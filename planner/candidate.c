@@ -182,6 +182,7 @@ static void add_settings(Text *out, const Space *space, const Candidate *c) {
                                           [ATTENTION_ring] = "ring",
                                           [ATTENTION_ulysses] = "ulysses"};
   const Pins *pins = space->input->pins;
+  if (c->groups > 0) text_printf(out, "  schedule = %s\n", c->schedule);
   if (c->microbatches > 1)
     text_printf(out, "  microbatches = %lld\n", (long long)c->microbatches);
   if (pins && pins->zero_over.n_axes > 0)
@@ -201,6 +202,7 @@ const char *candidate_text(const Space *space, const Candidate *c) {
   Arena *arena = space->input->arena;
   Text out = text_create(arena);
   text_add(&out, "mesh {\n");
+  if (c->groups > 0) text_printf(&out, "  pipe = %d\n", c->groups);
   for (int a = 0; a < c->n_axes; a++)
     text_printf(&out, "  %s = %lld\n", axis_name(space, c, a),
                 (long long)c->sizes[a]);
@@ -212,6 +214,7 @@ const char *candidate_text(const Space *space, const Candidate *c) {
   add_batch_line(&out, space, c);
   for (int i = 0; i < space->n_dims && !c->lines; i++)
     add_shard_line(&out, space, c, i);
+  if (c->groups > 0) text_add(&out, c->cuts);
   if (c->lines) text_add(&out, c->lines);
   for (int i = 0; i < space->n_remats; i++)
     if (c->remats >> i & 1) text_printf(&out, "  remat %s\n", space->remats[i]);
@@ -226,10 +229,12 @@ const char *candidate_text(const Space *space, const Candidate *c) {
 
 const char *candidate_words(const Space *space, const Candidate *c) {
   Text out = text_create(space->input->arena);
+  if (c->groups > 0) text_printf(&out, "pipe %d", c->groups);
   for (int a = 0; a < c->n_axes; a++)
-    text_printf(&out, "%s%s %lld", a ? " x " : "", axis_name(space, c, a),
-                (long long)c->sizes[a]);
-  if (c->n_axes == 0) text_add(&out, "one rank");
+    text_printf(&out, "%s%s %lld", a || c->groups > 0 ? " x " : "",
+                axis_name(space, c, a), (long long)c->sizes[a]);
+  if (c->n_axes == 0 && c->groups == 0) text_add(&out, "one rank");
+  if (c->groups > 0) text_printf(&out, ", %s", c->schedule);
   if (c->zero > 0) text_printf(&out, ", ZeRO %d", c->zero);
   if (c->zero > 0 && c->zero_axes) {
     text_add(&out, " over ");

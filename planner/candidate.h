@@ -25,6 +25,10 @@ typedef struct Candidate {
   const char *lines;
   const char *const *axis_names;
   const struct Proposal *proposal; /* that the lines say; or NULL */
+  /* Groups of ranks with stages, each of which has the axes; 0: one program.
+   * The schedule as plans spell it, and lines `cut after`. */
+  int groups;
+  const char *schedule, *cuts;
 } Candidate;
 
 /* Returns the candidate with one axis for neighbours that shard the same dims,

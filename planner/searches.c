@@ -4,6 +4,7 @@
  */
 #include "planner/descent/descent.h"
 #include "planner/elimination.h"
+#include "planner/stages/staged.h"
 
 #include <string.h>
 
@@ -91,29 +92,54 @@ static void count(const Pricing *p, SearchResult *out) {
 
 /* ---- searches ---- */
 
-static SearchResult search_all(const SearchInput *input, bool eliminates) {
+static const char *with_stages(const Pricing *p, const char *space,
+                               const char *no_stages) {
+  if (no_stages)
+    return arena_printf(p->arena, "%s; no stages (%s)", space, no_stages);
+  return arena_printf(
+      p->arena,
+      "%s; stages with equal meshes on 2 to 64 groups of ranks, cut where one "
+      "value alone goes on, under all schedules, of which those with the least "
+      "estimates were priced",
+      space);
+}
+
+typedef enum SearchWays {
+  WAY_descends,
+  WAY_eliminates,
+  WAY_stages /* after eliminating */
+} SearchWays;
+
+static SearchResult search_all(const SearchInput *input, SearchWays ways) {
   Pricing p = pricing_create(input);
   SearchResult out = {0};
   Candidates starts = {0};
   bool is_too_large = false;
   descent_starts(&p, &starts);
-  bool is_found = eliminates && price_eliminated(&p, &starts, &is_too_large);
+  bool is_found =
+      ways >= WAY_eliminates && price_eliminated(&p, &starts, &is_too_large);
   if (!is_found && !is_too_large) {
     pricing_all(&p, &starts);
     descend_from(&p, &starts);
   }
+  const char *no_stages = ways == WAY_stages ? price_staged(&p) : NULL;
   judge(&p, &out);
   if (starts.n > 0) judge_plain(&p, &starts.data[0], &out);
   out.is_stopped = input->host->is_stopped(input->host->user);
   out.space = space_words(&p.space, p.units);
+  if (ways == WAY_stages) out.space = with_stages(&p, out.space, no_stages);
   count(&p, &out);
   return out;
 }
 
+SearchResult plan_search_stages(const SearchInput *input) {
+  return search_all(input, WAY_stages);
+}
+
 SearchResult plan_search_elimination(const SearchInput *input) {
-  return search_all(input, true);
+  return search_all(input, WAY_eliminates);
 }
 
 SearchResult plan_search_descent(const SearchInput *input) {
-  return search_all(input, false);
+  return search_all(input, WAY_descends);
 }

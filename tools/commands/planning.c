@@ -51,8 +51,7 @@ static uint64_t hash_stage(const ProgramStage *stage, uint64_t hash) {
   return hash;
 }
 
-/* A hash of what the ranks execute. */
-static uint64_t program_of(const Priced *priced) {
+uint64_t planning_program(const Priced *priced) {
   uint64_t hash = 0;
   for (int i = 0; i < priced->n_programs; i++)
     for (int s = 0; s < priced->programs[i].step->stages.n; s++)
@@ -73,7 +72,7 @@ static void end_trial(void *user, int i, const Trial *trial, bool is_priced) {
              .mesh = plan_mesh_words(parts->arena, trial->c.plan),
              .words = trial->c.plan ? plan_describe(parts->arena, trial->c.plan)
                                     : "one rank",
-             .program = program_of(p)};
+             .program = planning_program(p)};
 }
 
 const Pins *planning_read(Planning *planning, const char *text, Diags *diags) {

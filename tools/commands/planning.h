@@ -65,6 +65,9 @@ const Pins *planning_read(Planning *planning, const char *text, Diags *diags);
 void planning_price_whole(Planning *planning, int n, const char *const *texts,
                           CandidatePrice *out);
 
+/* Returns a hash of what the ranks of all stages execute. */
+uint64_t planning_program(const Priced *priced);
+
 /* Returns a plan of the search as plans are printed, in text and words. */
 FoundPlan planning_printed(Planning *planning, const FoundPlan *found);
 

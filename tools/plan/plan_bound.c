@@ -34,7 +34,9 @@ void planning_bound_step(Planning *planning, Ps step, BoundPlans *out) {
 PlanBound planning_bound(Planning *planning, const Chosen *chosen) {
   Ps step = chosen->trial.priced.price.step;
   PlanBound out = {.bound = {.reason = planning->no_space}};
-  if (planning->no_space) return out;
+  if (chosen->trial.c.plan && chosen->trial.c.plan->stages.n > 1)
+    out.bound.reason = "the plan has stages, and those are not bounded yet";
+  if (out.bound.reason) return out;
   /* The search has bounded the step of its own best plan. */
   if (planning->space.step != step) planning_bound_step(planning, step, NULL);
   out = (PlanBound){

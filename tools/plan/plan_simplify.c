@@ -81,7 +81,7 @@ static bool find_program(Simplifier *s, const char *text, uint64_t *program,
   bool is_priced = driver_try(&planning->loaded, planning->tool->memory, &plan,
                               &planning->request, &trial);
   if (is_priced) {
-    *program = graph_hash(trial.c.trained);
+    *program = planning_program(&trial.priced);
     *step = trial.priced.price.step;
     *peak = trial.priced.peak;
   }

@@ -1,0 +1,208 @@
+/*
+ * stage_costs.c -- adds up what pieces cost.
+ */
+#include "planner/stages/stage_costs.h"
+
+typedef struct CostMaker {
+  Arena *arena;
+  const StageCostsRequest *r;
+  const Proposal *proposal;
+  Loads *loads;
+  StageCost *pieces;
+  Bytes *sent; /* by piece: bytes of a rank */
+  Bytes transient;
+} CostMaker;
+
+static bool recomputes(const CostMaker *m, int unit) {
+  return m->proposal->recomputes &&
+         m->r->of->units->units.data[unit]->block >= 0;
+}
+
+/* ---- units ---- */
+
+static void add_unit(CostMaker *m, int unit) {
+  const UnitPieces *at = &m->r->chain->units[unit];
+  Load load = loads_of_unit(m->loads, unit, m->proposal->assignments[unit]);
+  const ZeroLoad *zero = &load.zero[m->proposal->zero];
+  int64_t n = m->proposal->microbatches;
+  bool again = recomputes(m, unit);
+  StageCost own = {
+      .forward = (load.forward - zero->less_cast + load.wait[0]) / n,
+      .input_grad = (load.input_gradient + load.wait[1] +
+                     (again ? load.forward - load.casts + load.wait[0] : 0)) /
+                    n,
+      .weight_grad = load.weight_gradient / n,
+      .bulk = zero->bulk,
+      .update = zero->update,
+      .state = zero->state,
+      .gradient = zero->gradient,
+      .saved = again ? load.left : load.saved};
+  if (load.transient > m->transient) m->transient = load.transient;
+  for (int i = 0; i < at->n; i++) {
+    StageCost *piece = &m->pieces[at->pieces[i]];
+    piece->forward += own.forward;
+    piece->input_grad += own.input_grad;
+    piece->weight_grad += own.weight_grad;
+    piece->bulk += own.bulk;
+    piece->update += own.update;
+    piece->state += own.state;
+    piece->gradient += own.gradient;
+    piece->saved += own.saved;
+  }
+}
+
+/* ---- edges ---- */
+
+/* The bytes of a rank's shard. */
+static Bytes shard_bytes(const CostMaker *m, const Type *type, int unit,
+                         const DimMap *dims) {
+  const Mesh *mesh = m->proposal->place.mesh;
+  int64_t n = dtype_size_bytes(type->dtype);
+  for (int d = 0; d < type->rank; d++) {
+    AxisList list =
+        assignment_axes(mesh, m->proposal->assignments[unit], dims->at[d]);
+    int64_t shards = 1;
+    for (int i = 0; i < axis_list_length(list); i++)
+      shards *= mesh->axes[axis_list_at(list, i)].size;
+    n *= (type->dims[d].size + shards - 1) / shards;
+  }
+  return n;
+}
+
+static const SharedCost *shared_costs(const CostMaker *m) {
+  const StageChain *chain = m->r->chain;
+  SharedCost *out = ARENA_ARRAY(m->arena, SharedCost, chain->shared.n + 1);
+  for (int i = 0; i < chain->shared.n; i++) {
+    const SharedParam *shared = &chain->shared.data[i];
+    const UnitParam *param = &m->r->of->units->params.data[shared->param];
+    out[i] =
+        (SharedCost){shared->first, shared->last,
+                     shard_bytes(m, param->type, param->unit, &param->dims)};
+  }
+  return out;
+}
+
+/* A value that goes on is the largest one that a unit of a later piece reads.
+ */
+static void add_edge(CostMaker *m, int at) {
+  const Units *units = m->r->of->units;
+  const UnitEdge *edge = &units->edges.data[at];
+  const UnitPieces *from = &m->r->chain->units[edge->from],
+                   *to = &m->r->chain->units[edge->to];
+  EdgeLoad load =
+      loads_of_edge(m->loads, edge, m->proposal->assignments[edge->from],
+                    m->proposal->assignments[edge->to]);
+  Ps wait = load.wait / m->proposal->microbatches;
+  for (int i = 0; i < to->n; i++) {
+    StageCost *piece = &m->pieces[to->pieces[i]];
+    if (!edge->is_backward) piece->forward += wait;
+    if (edge->is_backward || recomputes(m, edge->to)) piece->input_grad += wait;
+  }
+  Bytes bytes = edge->is_backward
+                    ? 0
+                    : shard_bytes(m, edge->type, edge->from, &edge->from_dims) /
+                          m->proposal->microbatches;
+  for (int i = 0; i < from->n && bytes > 0; i++) {
+    if (unit_edge_leaves(from, to, i) && bytes > m->sent[from->pieces[i]])
+      m->sent[from->pieces[i]] = bytes;
+  }
+}
+
+/* ---- messages ---- */
+
+/* Each rank of a group sends to the rank of another one, all at a time. */
+static Ps message_time(const CostMaker *m, int64_t from, int64_t to,
+                       Bytes bytes) {
+  const ClusterSlice *slice = m->r->slice;
+  GroupLevel *levels =
+      ARENA_ARRAY(m->arena, GroupLevel, cost_links(slice->cluster));
+  int n_levels = cost_message_levels(
+      slice, from, to, (RankRange){from, m->r->of->ranks}, levels);
+  SimTransfer t = cost_transfer(m->arena, m->r->of->model, slice->cluster,
+                                OP_permute, bytes, 2, levels, n_levels);
+  Ps busy = 0;
+  for (int l = 0; l < t.n_loads; l++)
+    if (t.loads[l].busy > busy) busy = t.loads[l].busy;
+  return t.latency + busy;
+}
+
+static const MessageRate *message_rates(const CostMaker *m) {
+  enum { FEW = 1 << 20, MANY = 1 << 24 };
+  int64_t n = m->r->of->ranks, groups = m->r->slice->n / n;
+  MessageRate *rates = ARENA_ARRAY(m->arena, MessageRate, groups);
+  for (int64_t g = 0; g < groups; g++) {
+    int64_t from = g * n, to = (g + 1) % groups * n;
+    if (from == to) continue;
+    Ps few = message_time(m, from, to, FEW);
+    double per_byte =
+        (double)(message_time(m, from, to, MANY) - few) / (MANY - FEW);
+    rates[g] = (MessageRate){few - (Ps)(per_byte * FEW), per_byte};
+  }
+  return rates;
+}
+
+Ps stage_message(const StageCosts *costs, int piece, int from, int to) {
+  bool is_first = from + 1 == to || (to == 0 && from > 1);
+  const MessageRate *rate = &costs->rates[is_first ? from : to];
+  return rate->latency + (Ps)(rate->per_byte * (double)costs->sent[piece]);
+}
+
+Ps stage_far_message(const StageCosts *costs, int groups, Bytes bytes) {
+  Ps most = 0;
+  for (int g = 0; g < groups; g++) {
+    const MessageRate *rate = &costs->rates[g];
+    Ps time = rate->latency + (Ps)(rate->per_byte * (double)bytes);
+    if (time > most) most = time;
+  }
+  return most;
+}
+
+/* ---- sums ---- */
+
+static void add(StageCost *sum, const StageCost *more, int sign) {
+  sum->forward += sign * more->forward;
+  sum->input_grad += sign * more->input_grad;
+  sum->weight_grad += sign * more->weight_grad;
+  sum->bulk += sign * more->bulk;
+  sum->update += sign * more->update;
+  sum->state += sign * more->state;
+  sum->gradient += sign * more->gradient;
+  sum->saved += sign * more->saved;
+}
+
+StageCost stage_cost(const StageCosts *costs, int first, int end) {
+  StageCost out = costs->to[end];
+  add(&out, &costs->to[first], -1);
+  return out;
+}
+
+StageCosts stage_costs_of(Arena *arena, const StageCostsRequest *request,
+                          const Proposal *proposal) {
+  const SpaceRequest *of = request->of;
+  LoadRequest loads = {.units = of->units,
+                       .mesh = proposal->place.mesh,
+                       .slice = of->slice,
+                       .model = of->model,
+                       .microbatches = proposal->microbatches};
+  int n = request->chain->n;
+  CostMaker m = {.arena = arena,
+                 .r = request,
+                 .proposal = proposal,
+                 .loads = loads_create(arena, &loads),
+                 .pieces = ARENA_ARRAY(arena, StageCost, n),
+                 .sent = ARENA_ARRAY(arena, Bytes, n)};
+  for (int u = 0; u < of->units->units.n; u++) add_unit(&m, u);
+  for (int i = 0; i < of->units->edges.n; i++) add_edge(&m, i);
+  StageCost *to = ARENA_ARRAY(arena, StageCost, n + 1);
+  for (int i = 0; i < n; i++) {
+    to[i + 1] = to[i];
+    add(&to[i + 1], &m.pieces[i], 1);
+  }
+  return (StageCosts){.n = n,
+                      .to = to,
+                      .transient = m.transient,
+                      .sent = m.sent,
+                      .rates = message_rates(&m),
+                      .n_shared = request->chain->shared.n,
+                      .shared = shared_costs(&m)};
+}

@@ -1,0 +1,62 @@
+/*
+ * stage_costs.h -- declares what stages cost: sums over the units of their
+ * pieces, under one assignment of all units on the mesh of a stage.
+ */
+#ifndef PLANNER_STAGES_STAGE_COSTS_H
+#define PLANNER_STAGES_STAGE_COSTS_H
+
+#include "planner/propose.h"
+#include "planner/stages/stage_chain.h"
+
+/* The cost of a stage, or of all pieces up to one. */
+typedef struct StageCost {
+  /* One micro-batch, with the transfers that it waits for; input_grad has the
+   * forward pass of what is computed again. */
+  Ps forward, input_grad, weight_grad;
+  /* A step: transfers of gradients and parameters, and the update. */
+  Ps bulk, update;
+  Bytes state, gradient, saved; /* saved: of one micro-batch */
+} StageCost;
+
+/* A parameter of two stages: in a step a rank sends its shard, and gets one of
+ * the gradient back. */
+typedef struct SharedCost {
+  int first, last; /* pieces */
+  Bytes bytes;
+} SharedCost;
+
+/* A message takes its latency and so much for each byte. */
+typedef struct MessageRate {
+  Ps latency;
+  double per_byte;
+} MessageRate;
+
+typedef struct StageCosts {
+  int n;                    /* pieces */
+  const StageCost *to;      /* [n + 1]: sums of all pieces before */
+  Bytes transient;          /* the most that any unit needs beside */
+  const Bytes *sent;        /* by piece: what a rank sends on to the next one */
+  const MessageRate *rates; /* by group of ranks: to the one behind it, from the
+                               last to the first */
+  int n_shared;
+  const SharedCost *shared;
+} StageCosts;
+
+typedef struct StageCostsRequest {
+  const StageChain *chain;
+  const SpaceRequest *of;    /* the ranks of a stage */
+  const ClusterSlice *slice; /* all ranks */
+} StageCostsRequest;
+
+StageCosts stage_costs_of(Arena *arena, const StageCostsRequest *request,
+                          const Proposal *proposal);
+/* Returns the time of a message of so many bytes to a group of ranks that is no
+ * neighbour: as to the farthest one of these. */
+Ps stage_far_message(const StageCosts *costs, int groups, Bytes bytes);
+/* Returns the time of a message behind a piece between two groups of ranks,
+ * which are neighbours. */
+Ps stage_message(const StageCosts *costs, int piece, int from, int to);
+/* Returns the cost of pieces `first` to before `end`. */
+StageCost stage_cost(const StageCosts *costs, int first, int end);
+
+#endif

@@ -1,0 +1,235 @@
+/*
+ * stage_play.c -- plays the calls of a schedule with the times of its stages.
+ *
+ * Few micro-batches of many are played.  Each further one takes as long as the
+ * busiest group of ranks computes for one, or as later ones take on the way.
+ */
+#include "planner/stages/stage_play.h"
+
+#include "ir/pipeline/links.h"
+
+/* ---- shapes ---- */
+
+static bool has_shape(Arena *arena, const StageShape *shape, int microbatches,
+                      PipelineShape *out) {
+  *out = (PipelineShape){.ranks = shape->groups,
+                         .stages = shape->stages,
+                         .microbatches = microbatches,
+                         .times = {1, 1, 1}};
+  return !pipeline_schedule_refuses(arena, shape->schedule, out);
+}
+
+/* At least so many that the first group computes without a break.  Returns 0 if
+ * the schedule refuses the shape. */
+static int shown(Arena *arena, const StageShape *shape, PipelineShape *out) {
+  if (!has_shape(arena, shape, shape->microbatches, out)) return 0;
+  for (int n = 2 * shape->stages; n < shape->microbatches; n++)
+    if (has_shape(arena, shape, n, out)) return n;
+  has_shape(arena, shape, shape->microbatches, out);
+  return shape->microbatches;
+}
+
+static int group_of(const StagePlay *play, int stage) {
+  return pipeline_rank_of_stage(play->shape.schedule, play->shape.groups,
+                                stage);
+}
+
+/* Schedules that keep all micro-batches that are shown keep all. */
+static const int *find_frames(Arena *arena, const StagePlay *play) {
+  int *frames = ARENA_ARRAY(arena, int, play->shape.stages);
+  for (int s = 0; s < play->shape.stages; s++) {
+    FrameClass class = {s, TOKEN_forward, TOKEN_weight_grad, -1};
+    frames[s] =
+        pipeline_frames(arena, play->pipeline, group_of(play, s), &class, NULL);
+    if (frames[s] == play->pipeline->n_microbatches)
+      frames[s] = play->shape.microbatches;
+  }
+  return frames;
+}
+
+static const Pipeline *known_calls(const StageShape *shape, int microbatches,
+                                   const StagePlay *const *known, int n) {
+  for (int i = 0; i < n; i++)
+    if (known[i]->pipeline && known[i]->shape.schedule == shape->schedule &&
+        known[i]->shape.groups == shape->groups &&
+        known[i]->shape.stages == shape->stages &&
+        known[i]->pipeline->n_microbatches == microbatches)
+      return known[i]->pipeline;
+  return NULL;
+}
+
+bool stage_play_create(Arena *arena, const StageShape *shape,
+                       const StagePlay *const *known, int n_known,
+                       StagePlay *out) {
+  PipelineShape made;
+  int n = shown(arena, shape, &made);
+  if (n == 0) return false;
+  *out = (StagePlay){.shape = *shape,
+                     .pipeline = known_calls(shape, n, known, n_known)};
+  if (!out->pipeline)
+    out->pipeline = pipeline_make(arena, shape->schedule, &made);
+  out->frames = find_frames(arena, out);
+  return true;
+}
+
+/* ---- times ---- */
+
+typedef struct Player {
+  const StagePlay *play;
+  const StageCosts *costs;
+  const int *ends;
+  StageCost *stages;
+  Ps *free, *computed; /* by group */
+  Ps *last;            /* by group: begin of its last backward pass */
+  Ps *ended;           /* by micro-batch: end of its calls of stage 0 */
+  /* By group and place in its list: when its operands are sent, and the time of
+   * the longest message of these. */
+  Ps **sent, **message;
+} Player;
+
+static StageCost cost_of(const StageCosts *costs, const int *ends, int stage) {
+  return stage_cost(costs, stage > 0 ? ends[stage - 1] : 0, ends[stage]);
+}
+
+static Ps call_time(const Player *p, const Token *token) {
+  const StageCost *cost = &p->stages[token->stage];
+  const PipelineSchedule *schedule = p->play->shape.schedule;
+  Ps again = schedule->recomputes ? cost->forward : 0;
+  switch (token->kind) {
+  case TOKEN_forward: return cost->forward;
+  case TOKEN_input_grad: return cost->input_grad;
+  case TOKEN_weight_grad: return cost->weight_grad;
+  case TOKEN_backward: return cost->input_grad + cost->weight_grad + again;
+  default: return 0;
+  }
+}
+
+/* A message goes on at the border behind the lower of two stages. */
+static Ps message_time(const Player *p, const CallLink *link) {
+  if (link->edge < 0 || link->from.rank == link->to.rank) return 0;
+  const PipelineEdge *edge = &p->play->pipeline->edges[link->edge];
+  int low =
+      edge->from_stage < edge->to_stage ? edge->from_stage : edge->to_stage;
+  return stage_message(p->costs, p->ends[low] - 1, link->from.rank,
+                       link->to.rank);
+}
+
+static void raise(Ps *to, Ps time) {
+  if (time > *to) *to = time;
+}
+
+/* A rank receives a value right before it reads it, so the message takes its
+ * time, too. */
+static void visit_call(void *user, TokenPlace call, const CallLink *const *out,
+                       int n_out) {
+  Player *p = user;
+  const Token *token = &p->play->pipeline->lists[call.rank].data[call.at];
+  Ps begin = p->sent[call.rank][call.at], time = call_time(p, token);
+  raise(&begin, p->free[call.rank]);
+  begin += p->message[call.rank][call.at];
+  if (token->kind != TOKEN_forward) p->last[call.rank] = begin;
+  p->free[call.rank] = begin + time;
+  p->computed[call.rank] += time;
+  if (token->stage == 0) p->ended[token->microbatch] = begin + time;
+  for (int i = 0; i < n_out; i++) {
+    raise(&p->sent[out[i]->to.rank][out[i]->to.at], begin + time);
+    raise(&p->message[out[i]->to.rank][out[i]->to.at], message_time(p, out[i]));
+  }
+}
+
+static Player player_create(Arena *arena, const StagePlay *play,
+                            const StageCosts *costs, const int *ends) {
+  int n = play->shape.groups;
+  Player p = {.play = play,
+              .costs = costs,
+              .ends = ends,
+              .stages = ARENA_ARRAY(arena, StageCost, play->shape.stages),
+              .free = ARENA_ARRAY(arena, Ps, n),
+              .computed = ARENA_ARRAY(arena, Ps, n),
+              .last = ARENA_ARRAY(arena, Ps, n),
+              .ended = ARENA_ARRAY(arena, Ps, play->pipeline->n_microbatches),
+              .sent = ARENA_ARRAY(arena, Ps *, n),
+              .message = ARENA_ARRAY(arena, Ps *, n)};
+  for (int s = 0; s < play->shape.stages; s++)
+    p.stages[s] = cost_of(costs, ends, s);
+  for (int g = 0; g < n; g++) {
+    p.sent[g] = ARENA_ARRAY(arena, Ps, play->pipeline->lists[g].n + 1);
+    p.message[g] = ARENA_ARRAY(arena, Ps, play->pipeline->lists[g].n + 1);
+  }
+  return p;
+}
+
+/* The time of micro-batches that are not played. */
+static Ps further(const Player *p, Ps busiest) {
+  int n = p->play->pipeline->n_microbatches, half = n / 2;
+  int left = p->play->shape.microbatches - n;
+  if (left == 0) return 0;
+  Ps each = (p->ended[n - 1] - p->ended[half]) / (n - 1 - half);
+  return left * (each > busiest / n ? each : busiest / n);
+}
+
+static int stage_of(const Player *p, int piece) {
+  int stage = 0;
+  while (p->ends[stage] <= piece) stage++;
+  return stage;
+}
+
+/* Parameters of several stages: they go up before the step, and their gradients
+ * back behind it. */
+static Ps shared_time(const Player *p) {
+  Ps time = 0;
+  for (int i = 0; i < p->costs->n_shared; i++) {
+    const SharedCost *shared = &p->costs->shared[i];
+    int first = group_of(p->play, stage_of(p, shared->first));
+    int last = group_of(p->play, stage_of(p, shared->last));
+    if (first != last)
+      time +=
+          2 * stage_far_message(p->costs, p->play->shape.groups, shared->bytes);
+  }
+  return time;
+}
+
+/* Transfers of gradients run beside the last backward pass; no group updates
+ * before all have their gradients. */
+static Ps end_of(const Player *p) {
+  const StageShape *shape = &p->play->shape;
+  Ps end = 0, most = 0, update = 0;
+  for (int g = 0; g < shape->groups; g++) {
+    Ps bulk = 0, own = 0;
+    for (int s = 0; s < shape->stages; s++)
+      if (group_of(p->play, s) == g) {
+        bulk += p->stages[s].bulk;
+        own += p->stages[s].update;
+      }
+    Ps hidden = p->last[g] + bulk;
+    if (p->free[g] > hidden) hidden = p->free[g];
+    if (hidden > end) end = hidden;
+    if (own > update) update = own;
+    if (p->computed[g] > most) most = p->computed[g];
+  }
+  return end + update + further(p, most) + shared_time(p);
+}
+
+Ps stage_play_step(Arena *arena, const StagePlay *play, const StageCosts *costs,
+                   const int *ends) {
+  Arena *own = arena_beside(arena);
+  Player p = player_create(own, play, costs, ends);
+  pipeline_sweep(own, play->pipeline, visit_call, &p);
+  Ps step = end_of(&p);
+  arena_destroy(own);
+  return step;
+}
+
+/* ---- bytes ---- */
+
+Bytes stage_play_peak(Arena *arena, const StagePlay *play,
+                      const StageCosts *costs, const int *ends) {
+  Bytes *bytes = ARENA_ARRAY(arena, Bytes, play->shape.groups), peak = 0;
+  for (int s = 0; s < play->shape.stages; s++) {
+    StageCost cost = cost_of(costs, ends, s);
+    Bytes *of = &bytes[group_of(play, s)];
+    *of += cost.state + cost.gradient + cost.saved * play->frames[s];
+    if (*of > peak) peak = *of;
+  }
+  return peak + costs->transient;
+}

@@ -1,0 +1,195 @@
+/*
+ * stage_walk.c -- walks over groups of ranks, meshes, micro-batches and
+ * schedules.
+ *
+ * All units are assigned on the mesh of one stage as if it had the whole model,
+ * which the search without stages does as it is: what is fastest there is what
+ * each stage does fastest for its part.
+ */
+#include "planner/proposal_text.h"
+#include "planner/stages/staged.h"
+
+enum {
+  MOST_GROUPS = 64,
+  MOST_CHUNKS = 4,
+  MOST_STAGES = 64,
+  MOST_WORSE = 2 /* numbers of micro-batches in a row */
+};
+
+#define NONE (INT64_MAX / 4)
+
+/* ---- schedules ---- */
+
+static bool is_same_shape(const StageShape *a, const StageShape *b) {
+  return a->schedule == b->schedule && a->groups == b->groups &&
+         a->stages == b->stages && a->microbatches == b->microbatches;
+}
+
+static const StagePlay *play_of(StageSearch *s, const StageShape *shape) {
+  for (int i = 0; i < s->plays.n; i++)
+    if (is_same_shape(&s->plays.data[i]->shape, shape))
+      return s->plays.data[i]->pipeline ? s->plays.data[i] : NULL;
+  StagePlay *play = ARENA_NEW(s->arena, StagePlay);
+  if (!stage_play_create(s->arena, shape,
+                         (const StagePlay *const *)s->plays.data, s->plays.n,
+                         play))
+    *play = (StagePlay){.shape = *shape};
+  vec_push(s->arena, &s->plays, play);
+  return play->pipeline ? play : NULL;
+}
+
+bool stage_estimate(StageSearch *s, StagedPlan *plan) {
+  const StagePlay *play = play_of(s, &plan->shape);
+  Bytes memory = s->p->input->memory;
+  int *ends = ARENA_ARRAY(s->arena, int, plan->shape.stages);
+  if (!play) return false;
+  if (!plan->ends && !stage_cuts(s->arena, play, plan->costs, memory, ends))
+    return false;
+  if (!plan->ends) plan->ends = ends;
+  plan->step = stage_play_step(s->arena, play, plan->costs, plan->ends);
+  plan->peak = stage_play_peak(s->arena, play, plan->costs, plan->ends);
+  return plan->peak <= memory;
+}
+
+/* ---- proposals ---- */
+
+static void add_shape(StageSearch *s, const StagedPlan *like,
+                      const PipelineSchedule *schedule, int chunks) {
+  StagedPlan plan = *like;
+  plan.chunks = chunks;
+  plan.shape.schedule = schedule;
+  plan.shape.stages = plan.shape.groups * chunks;
+  if (plan.shape.stages > s->chain.n || plan.shape.stages > MOST_STAGES ||
+      !stage_estimate(s, &plan))
+    return;
+  if (plan.step < s->best) s->best = plan.step;
+  vec_push(s->arena, &s->plans, plan);
+}
+
+/* All work in equal parts, without waits. */
+static Ps least_time(const StageCosts *costs, const StageShape *shape) {
+  StageCost all = stage_cost(costs, 0, costs->n);
+  return (all.forward + all.input_grad + all.weight_grad) / shape->groups *
+             shape->microbatches +
+         all.update / shape->groups;
+}
+
+/* Schedules that keep values of fewer micro-batches, or wait less, than the
+ * first one that suits. */
+static void add_proposal(StageSearch *s, const Proposal *proposal, int groups) {
+  StageCostsRequest request = {&s->chain, &s->of, s->p->input->slice};
+  StageCosts *costs = ARENA_NEW(s->arena, StageCosts);
+  *costs = stage_costs_of(s->arena, &request, proposal);
+  StagedPlan plan = {.proposal = proposal, .costs = costs};
+  plan.shape.groups = groups;
+  plan.shape.microbatches = (int)proposal->microbatches;
+  if (least_time(costs, &plan.shape) > s->best / 8 * 9) return;
+  for (int i = 0; i < pipeline_schedule_count(); i++) {
+    const PipelineSchedule *schedule = pipeline_schedule(i);
+    if (!schedule->is_compiled) continue;
+    bool is_chunked = schedule->args == PIPELINE_ARGS_chunks;
+    if (schedule->placement == PLACEMENT_vee) {
+      add_shape(s, &plan, schedule, 2);
+      continue;
+    }
+    for (int chunks = is_chunked ? 2 : 1;
+         chunks <= (is_chunked ? MOST_CHUNKS : 1); chunks *= 2)
+      add_shape(s, &plan, schedule, chunks);
+  }
+}
+
+/* ---- the walk ---- */
+
+typedef struct PlaceWalk {
+  StageSearch *s;
+  int groups;
+} PlaceWalk;
+
+static unsigned zeros_of(const StageSearch *s) {
+  const Pins *pins = s->p->input->pins;
+  if (pins && pins->zero.is_set) return 1u << pins->zero.value;
+  return s->of.ranks > 1 ? 0xfu : 1u;
+}
+
+static int64_t times(int64_t a, int64_t b) {
+  return a > INT64_MAX / 4 / b ? INT64_MAX / 4 : a * b;
+}
+
+/* A stage has its part of the work and of the bytes. */
+static void propose_for(PlaceWalk *w, const SpacePlace *place,
+                        int64_t microbatches) {
+  StageSearch *s = w->s;
+  int last = (1 << place->mesh->n_axes) - 1;
+  for (int axes = last; axes >= 0; axes--) {
+    Proposals found = {0};
+    ProposeRequest request = {.of = &s->of,
+                              .place = place,
+                              .microbatches = microbatches,
+                              .batch_axes = axes,
+                              .zeros = zeros_of(s),
+                              .may_recompute = s->p->space.n_remats > 0,
+                              .memory = times(s->p->input->memory, w->groups),
+                              .worth = times(s->best, w->groups)};
+    propose(s->arena, &request, &found);
+    for (int i = 0; i < found.list.n; i++)
+      if (found.list.data[i].fits)
+        add_proposal(s,
+                     arena_copy(s->arena, &found.list.data[i],
+                                sizeof found.list.data[i]),
+                     w->groups);
+  }
+}
+
+/* The least estimate of the plans from one on. */
+static Ps least_step(const StageSearch *s, int first) {
+  Ps least = NONE;
+  for (int i = first; i < s->plans.n; i++)
+    if (s->plans.data[i].step < least) least = s->plans.data[i].step;
+  return least;
+}
+
+/* Many micro-batches wait least and keep least; fewer compute faster, up to
+ * some number. */
+static void visit_place(void *user, const SpacePlace *place) {
+  PlaceWalk *w = user;
+  const SearchInput *input = w->s->p->input;
+  const Pins *pins = input->pins;
+  int64_t batch = pins ? pins->batch : 1;
+  if (pins && pins->microbatches.is_set) {
+    propose_for(w, place, pins->microbatches.value);
+    return;
+  }
+  int64_t most = 1;
+  while (batch % (2 * most) == 0) most *= 2;
+  Ps best = NONE;
+  for (int64_t m = most, n_worse = 0; n_worse < MOST_WORSE; m /= 2) {
+    int first = w->s->plans.n;
+    if (m < 2 || 2 * m < w->groups) return;
+    if (input->host->is_stopped(input->host->user)) return;
+    propose_for(w, place, m);
+    Ps found = least_step(w->s, first);
+    n_worse = found < best || best == NONE ? 0 : n_worse + 1;
+    if (found < best) best = found;
+  }
+}
+
+void stage_walk(StageSearch *s) {
+  const SearchInput *input = s->p->input;
+  int n_spaces;
+  const SpaceInfo *spaces = spaces_all(&n_spaces);
+  for (int groups = 2; groups <= MOST_GROUPS && groups <= s->chain.n;
+       groups++) {
+    if (input->ranks % groups != 0) continue;
+    PlaceWalk walk = {s, groups};
+    ClusterSlice *slice = ARENA_NEW(s->arena, ClusterSlice);
+    *slice = cluster_slice(s->arena, input->cluster, input->slice->first,
+                           input->ranks / groups);
+    s->of = (SpaceRequest){.arena = s->arena,
+                           .units = s->units,
+                           .slice = slice,
+                           .model = input->model,
+                           .ranks = input->ranks / groups,
+                           .pins = input->pins};
+    spaces_visit(spaces, n_spaces, &s->of, visit_place, &walk);
+  }
+}

@@ -1,0 +1,154 @@
+/*
+ * staged.c -- prices the plans with stages that are estimated to be fastest,
+ * each form of them first.
+ */
+#include "planner/stages/staged.h"
+
+/* ---- whether to look ---- */
+
+static const char *why_not(const Pricing *p) {
+  const SearchInput *input = p->input;
+  const Pins *pins = input->pins;
+  if (!input->kernels || !input->paths) return "there is no graph of kernels";
+  if (input->ranks < 2) return "there is one rank";
+  if (pins && pins_have_mesh(pins)) return "the mesh is written";
+  if (input->slice->n_groups > 1) return "the machines are of several kinds";
+  if (pins && pins->microbatches.is_set && pins->microbatches.value < 2)
+    return "there is one micro-batch";
+  return NULL;
+}
+
+static const char *begin(StageSearch *s) {
+  const SearchInput *input = s->p->input;
+  const char *reason = why_not(s->p);
+  if (reason) return reason;
+  s->units = units_of(s->arena, input->kernels,
+                      input->pins ? input->pins->batch_dim : NULL,
+                      &input->repeats, &reason);
+  if (!s->units) return reason;
+  s->chain = stage_chain_of(s->arena, input->paths, s->units);
+  return s->chain.n < 2 ? "no value alone leaves a part of the model" : NULL;
+}
+
+/* ---- prices ---- */
+
+/* Plans whose estimates err alike. */
+static uint64_t form_of(const StagedPlan *plan) {
+  uint64_t form = hash_mix(71, (uint64_t)plan->shape.groups);
+  for (int a = 0; a < plan->proposal->place.mesh->n_axes; a++)
+    form = hash_mix(form, (uint64_t)plan->proposal->place.mesh->axes[a].size);
+  return hash_mix(form, (uint64_t)plan->proposal->zero * 2 +
+                            plan->proposal->recomputes);
+}
+
+/* A price over its estimate. */
+typedef struct StageError {
+  uint64_t form;
+  int groups;
+  double of;
+} StageError;
+
+typedef struct StageJudge {
+  StageSearch *s;
+  bool *is_taken; /* by plan */
+  VEC(StageError) errors;
+} StageJudge;
+
+/* The last error of the form, else of as many groups, else none. */
+static double error_of(const StageJudge *j, const StagedPlan *plan) {
+  double of = 1;
+  bool has_groups = false;
+  for (int i = j->errors.n - 1; i >= 0; i--) {
+    const StageError *error = &j->errors.data[i];
+    if (error->form == form_of(plan)) return error->of;
+    if (has_groups || error->groups != plan->shape.groups) continue;
+    has_groups = true;
+    of = error->of;
+  }
+  return of;
+}
+
+/* Plans of two forms may be one program. */
+static bool is_priced(const StageJudge *j, const StagedPlan *plan) {
+  for (int i = 0; i < j->s->plans.n; i++)
+    if (j->is_taken[i] && j->s->plans.data[i].step == plan->step &&
+        j->s->plans.data[i].peak == plan->peak)
+      return true;
+  return false;
+}
+
+/* The plan with the least estimate, corrected by the price of its form. */
+static int next_plan(const StageJudge *j, double *out_step) {
+  int best = -1;
+  for (int i = 0; i < j->s->plans.n; i++) {
+    const StagedPlan *plan = &j->s->plans.data[i];
+    double step = (double)plan->step * error_of(j, plan);
+    if (best >= 0 && step >= *out_step) continue;
+    if (is_priced(j, plan)) continue;
+    best = i;
+    *out_step = step;
+  }
+  return best;
+}
+
+enum {
+  NODES = 24000, /* of all programs that are priced, about */
+  FEWEST_PRICES = 5,
+  MOST_PRICES = 16,
+  MOST_ILLEGAL = 4 /* before a legal one: no plan with stages is */
+};
+
+/* Returns the fastest plan with stages that was priced and fits, if it is the
+ * best of all. */
+static const StagedPlan *price_best(StageSearch *s, int most) {
+  Pricing *p = s->p;
+  StageJudge j = {.s = s,
+                  .is_taken = ARENA_ARRAY(s->arena, bool, s->plans.n + 1)};
+  const StagedPlan *best = NULL;
+  int end = p->n_priced + most, n_illegal = 0;
+  while (p->n_priced < end && !pricing_is_over(p) && n_illegal < MOST_ILLEGAL) {
+    double step = 0;
+    int at = next_plan(&j, &step);
+    bool has_one = p->best && price_missing(&p->best->price) == 0;
+    if (at < 0 || (has_one && step > 1.1 * (double)p->best->price.step)) break;
+    const StagedPlan *plan = &s->plans.data[at];
+    const Scored *before = p->best;
+    Candidate c = stage_candidate(s, plan);
+    const Scored *scored = pricing_one(p, &c);
+    j.is_taken[at] = true;
+    if (!scored || !scored->price.is_legal) {
+      n_illegal++;
+      continue;
+    }
+    n_illegal = -MOST_PRICES; /* some are legal */
+    double error = (double)scored->price.step / (double)plan->step;
+    vec_push(s->arena, &j.errors,
+             ((StageError){form_of(plan), plan->shape.groups, error}));
+    if (p->best != before) best = plan;
+  }
+  return best;
+}
+
+/* Few of large models. */
+static int prices_of(const Pricing *p) {
+  int n = NODES / (p->input->train->nodes.n + 1);
+  return n < FEWEST_PRICES ? FEWEST_PRICES : n > MOST_PRICES ? MOST_PRICES : n;
+}
+
+const char *price_staged(Pricing *p) {
+  StageSearch s = {.p = p, .arena = p->input->arena};
+  bool has_one = p->best && price_missing(&p->best->price) == 0;
+  const char *reason = begin(&s);
+  if (reason) return reason;
+  s.best = has_one ? p->best->price.step : INT64_MAX / 4;
+  stage_walk(&s);
+  bool prices_whole = p->prices_whole;
+  int most = p->most, prices = prices_of(p);
+  p->prices_whole = true;
+  p->most = p->n_priced + 2 * prices;
+  const StagedPlan *best = price_best(&s, prices);
+  stage_climb(&s, best, prices);
+  p->prices_whole = prices_whole;
+  p->most = most;
+  return NULL;
+}

@@ -1,0 +1,58 @@
+/*
+ * staged.h -- declares the search for plans with stages of equal meshes: their
+ * number, the mesh of each, cuts, schedule, micro-batches, ZeRO, recomputation
+ * and the assignment of all units inside.
+ *
+ *     groups x mesh x micro-batches    propose (propose.h): assignments
+ *     each assignment                  costs of pieces (stage_costs.h)
+ *     each schedule                    cuts (stage_cuts.h), step (stage_play.h)
+ *     the fastest of these             priced whole, then plans beside the best
+ */
+#ifndef PLANNER_STAGES_STAGED_H
+#define PLANNER_STAGES_STAGED_H
+
+#include "planner/pricing.h"
+#include "planner/stages/stage_cuts.h"
+
+/* A plan with stages, by estimates. */
+typedef struct StagedPlan {
+  const Proposal *proposal; /* on the mesh of a stage */
+  const StageCosts *costs;
+  StageShape shape;
+  int chunks;      /* stages of each group */
+  const int *ends; /* by stage: the piece behind its last one */
+  Ps step;
+  Bytes peak;
+} StagedPlan;
+
+typedef struct StageSearch {
+  Pricing *p;
+  Arena *arena;
+  const Units *units;
+  StageChain chain;
+  SpaceRequest of;        /* of one number of groups */
+  VEC(StagedPlan) plans;  /* that are estimated to fit */
+  VEC(StagePlay *) plays; /* that are known */
+  Ps best;                /* the least step that is estimated */
+} StageSearch;
+
+/* Prices plans with stages, after those without.  Returns why none is looked
+ * for, or NULL. */
+const char *price_staged(Pricing *p);
+
+/* ---- stage_walk.c ---- */
+
+/* Fills in the plans. */
+void stage_walk(StageSearch *search);
+/* Estimates a plan with its shape; cuts it unless it has `ends`.  Returns false
+ * if the schedule refuses the shape, or nothing fits. */
+bool stage_estimate(StageSearch *search, StagedPlan *plan);
+
+/* ---- stage_moves.c ---- */
+
+/* Goes from a priced plan to faster ones beside it: other cuts, schedules,
+ * micro-batches. */
+void stage_climb(StageSearch *search, const StagedPlan *from, int most);
+Candidate stage_candidate(const StageSearch *search, const StagedPlan *plan);
+
+#endif

@@ -1,0 +1,50 @@
+#!/bin/bash
+# `dnnc plan --search stages` finds stages where these are faster than one program for all ranks:
+# wide layers behind slow links.
+. "$(dirname "$0")/lib.sh"
+cat >deep.dnn <<'EOF'
+dim B = 64, C = 512, K = 8
+layer linear[I -> O](x: [..., I]) -> [..., O] {
+  param w: [I, O] = he_uniform(I)
+  return dot(x, w, I)
+}
+net deep(x: [B, C]) -> [B, K] {
+  repeat i in 16 { x = relu(linear[C -> C](x)) }
+  return linear[C -> K](x)
+}
+data d { x: [B, C] = synthetic(); y: i32[B] = synthetic(K) }
+train { loss = cross_entropy(deep(d.x), d.y, K); optimizer = sgd(lr = 0.01); steps = 20 }
+EOF
+cat >slow.cluster <<'EOF'
+device core { base = cpu; memory = 1GiB }
+cluster made { device = core; level node { count = 4; link = 50MB/s } }
+EOF
+plan() { "$dnnc" plan deep.dnn --cluster slow.cluster --quiet "$@"; }
+step() { "$dnnc" simulate deep.dnn --plan "$1" --cluster slow.cluster --json >out.json 2>message && field step_s out.json; }
+
+# ---- faster than without stages, by the simulator ----
+plan --search stages -o staged.plan || fail "plan"
+plan --search elimination -o one.plan || fail "plan of one stage"
+grep -q '^  pipe = 4$' staged.plan && [ "$(grep -c '^  cut after ' staged.plan)" = 3 ] || { cat staged.plan; fail "no stages"; }
+grep -q 'stages with equal meshes' staged.plan || fail "space"
+! grep -q '^  bound ' staged.plan || fail "a bound of plans with stages"
+grep -q '^  floor ' staged.plan || fail "no floor"
+awk -v a="$(step staged.plan)" -v b="$(step one.plan)" 'BEGIN { exit !(a > 0 && a < 0.8 * b) }' ||
+  fail "$(step staged.plan) s with stages, $(step one.plan) s without"
+plan --search stages --json >plan.json || fail "--json"
+[ "$(field step_s plan.json)" = "$(step staged.plan)" ] || fail "simulate has another step"
+
+# ---- the same bytes, which mean the same plan ----
+plan --search stages -o again.plan && cmp staged.plan again.plan || fail "another plan the second time"
+"$dnnc" verify deep.dnn --plan staged.plan --cluster slow.cluster >out 2>&1 || { cat out; fail "verify"; }
+losses() { grep -o '"loss":[^,}]*' "$1"; }
+"$dnnc" run deep.dnn --steps 3 --no-save --json >one.json 2>message || { cat message; fail "run"; }
+"$dnnc" run deep.dnn --plan staged.plan --steps 3 --no-save --json >staged.json 2>message || { cat message; fail "run with stages"; }
+[ "$(losses one.json | wc -l)" -ge 3 ] || fail "no losses"
+paste <(losses one.json | cut -d: -f2) <(losses staged.json | cut -d: -f2) |
+  awk '{ d = $1 - $2; if (d < 0) d = -d; if (d > 1e-5 * $1) exit 1 }' || { losses one.json; losses staged.json; fail "other losses"; }
+
+# ---- where there are none ----
+plan --search stages --ranks 1 -o alone.plan && grep -q 'no stages (there is one rank)' alone.plan || fail "one rank"
+printf 'mesh { data = 4 }\nplan { }\n' >data.plan
+plan --search stages --plan data.plan -o pinned.plan && grep -q 'no stages (the mesh is written)' pinned.plan || fail "a written mesh"
