@@ -120,6 +120,8 @@ typedef struct Row {
 
 /* Sums of work are compared with products, which are rounded. */
 static const double slack = 1 + 1e-9;
+/* Plans this close cost the same: sums are rounded in another order. */
+static const double tie = 1 + 1e-12;
 
 /* Returns how many machines a plan leaves at least for what follows `state`. */
 static int machines_after(const Row *row, int state) {
@@ -329,7 +331,8 @@ static const CutStage *find_stages(const Solver *solver, int level, int begin,
     least = row_solve(&row, find_chain(scratch, &row), 0, least);
     least = row_solve(&row, NULL, 0, least);
   }
-  *out_seconds = row_solve(&row, NULL, least, least);
+  *out_seconds = least;
+  row_solve(&row, NULL, least * tie, least * tie);
   CutStage *stages = row_stages(solver->arena, &row, out_n);
   arena_destroy(scratch);
   double inner_s;
