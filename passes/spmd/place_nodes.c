@@ -105,8 +105,8 @@ static const Type *place_replicated_data(const Partition *p, bool is_data,
   return placed;
 }
 
-/* A value of another stage that has the batch dim is placed as data are, by the
- * lines about names of dims; others are of the step, and complete. */
+/* A value of another stage is placed as data are, by the lines about names of
+ * dims.  One of the step that has the batch dim is complete. */
 static const Type *place_input(Partition *p, const GraphInput *input,
                                const Type *type, Span span) {
   Type *placed = type_copy(p->ctx->module->arena, type);
@@ -114,7 +114,8 @@ static const Type *place_input(Partition *p, const GraphInput *input,
   const StageEdge *edge = stage_edge_received(p->ctx->cut, input);
   bool is_data = input->role == ROLE_data || edge;
   bool is_of_batch = is_data || input->role == ROLE_batch_rows;
-  if (edge && edge->is_of_step) return placed;
+  if (edge && edge->is_of_step && type_find(type, p->plan->batch_dim) >= 0)
+    return placed;
   if (p->plan->replicates_data && is_of_batch)
     return place_replicated_data(p, is_data, type);
   Name path = path_of_owner(p, input);
