@@ -131,6 +131,20 @@ static void sort_pieces(MessagePairs *m, LinkDirection direction) {
     out->pieces[end[rank_of(&all->data[i], direction)]++] = &all->data[i];
 }
 
+/* Returns what the rank that sends most sends. */
+static Bytes most_sent(const MessagePairs *m) {
+  const SidePieces *pieces = &m->pieces[LINK_out];
+  Bytes most = 0, item = dtype_size_bytes(m->edge->dtype);
+  if (!pieces->first) return m->edge->bytes;
+  for (int64_t r = 0; r < m->sides[LINK_out]->ranks.n; r++) {
+    Bytes sent = 0;
+    for (int i = pieces->first[r]; i < pieces->first[r + 1]; i++)
+      sent += edge_piece_elements(pieces->pieces[i]) * item;
+    if (sent > most) most = sent;
+  }
+  return most;
+}
+
 /* ---- costs ---- */
 
 /* The time of a rank that sends, or receives, its part of a message. */
@@ -227,5 +241,6 @@ messages_add(Arena *arena, const ClusterSlice *slice, const SharedLinks *links,
   for (int d = 0; d < N_LINK_DIRECTIONS; d++)
     for (int c = 0; c < m.sides[d]->slice->n_groups; c++)
       m.joined[d][c] += first;
-  return (MessageTransfers){m.joined[LINK_out], m.joined[LINK_in]};
+  return (MessageTransfers){m.joined[LINK_out], m.joined[LINK_in],
+                            most_sent(&m)};
 }

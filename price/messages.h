@@ -20,6 +20,7 @@ typedef struct MessageSide {
 /* The transfers of a message by class of each side. */
 typedef struct MessageTransfers {
   const int *of_sender, *of_receiver;
+  Bytes sent; /* by the rank that sends most */
 } MessageTransfers;
 
 /* Adds the transfers of a message of an edge: from each rank of one side to the

@@ -309,6 +309,9 @@ static void run_programs(Pricing *p, SimTell *tell, void *user) {
   }
   ASSERT(result.is_idle);
   read_result(price, &result, n_steps);
+  for (int c = 0; c < price->n_classes; c++)
+    price->classes[c].sent =
+        p->programs[price->classes[c].program].figures.sent;
   const PriceClass *slowest = &price->classes[price->slowest];
   read_figures(price, &p->programs[slowest->program].figures);
   if (tell) tell_spans(&spans, &result, price, n_steps, tell, user);

@@ -32,6 +32,7 @@ typedef struct PriceClass {
   Ps parts[N_COST_PARTS];
   /* Parts of it: kernels run; the stream waits for transfers. */
   Ps compute, exposed;
+  Bytes sent; /* by a rank in a step */
 } PriceClass;
 
 /* A call before which all ranks of a class wait for ever. */

@@ -229,7 +229,7 @@ static void add_message(Timeline *t, int at, LinkDirection direction) {
                  .id = state->ids[slot]});
   t->of->figures.n_transfers++;
   if (direction == LINK_out)
-    t->of->figures.sent += t->of->entry->edges.data[call->edge].bytes;
+    t->of->figures.sent += t->of->messages[call->edge].sent;
 }
 
 static void add_message_wait(Timeline *t, int edge, LinkDirection direction,

@@ -202,6 +202,7 @@ static void print_json_class(Text *out, const Priced *s, int i) {
   text_add_real(out, (double)class->compute * 1e-12);
   text_add(out, ",\"exposed_comm_s\":");
   text_add_real(out, (double)class->exposed * 1e-12);
+  text_printf(out, ",\"bytes_sent\":%lld", (long long)class->sent);
   if (has_stages(s)) print_json_stages(out, s, class);
   text_add(out, "}");
 }
