@@ -38,7 +38,7 @@ static void add_key(Simulation *s, Snapshot *snapshot, int64_t value) {
 static void add_runner(Simulation *s, Snapshot *snapshot,
                        const Runner *runner) {
   int waits_for = runner->waits_for;
-  add_key(s, snapshot, runner->step);
+  add_key(s, snapshot, runner->step - s->runners->step);
   add_key(s, snapshot, runner->at);
   add_key(s, snapshot, runner->is_running ? runner->left : -1);
   if (s->has_gaps) add_key(s, snapshot, simulation_gap(s, runner));
@@ -91,8 +91,10 @@ static Snapshot *take_snapshot(Simulation *s) {
                            ? s->unused_snapshots.data[--s->unused_snapshots.n]
                            : ARENA_NEW(s->arena, Snapshot);
   snapshot->key.n = snapshot->counts.n = snapshot->left.n = 0;
-  for (int c = 0; c < s->program->n_classes; c++)
+  for (int c = 0; c < s->program->n_classes; c++) {
+    simulation_settle(s, &s->runners[c]);
     add_runner(s, snapshot, &s->runners[c]);
+  }
   add_pending(s, snapshot);
   for (int i = 0; i < s->counters.n; i++)
     vec_push(s->arena, &snapshot->counts, *s->counters.data[i]);
@@ -157,6 +159,8 @@ static void skip_cycles(Simulation *s, const Snapshot *before, int64_t cycles) {
   for (int c = 0; c < s->program->n_classes; c++) {
     Runner *runner = &s->runners[c];
     runner->moved += s->now - now; /* the gap is as it was */
+    runner->since = s->now;
+    if (s->ends[c] != INT64_MAX) s->ends[c] += s->now - now;
     for (int i = 0; i < runner->loops.n; i++) {
       SimLoop *loop = &runner->loops.data[i];
       loop->left -= cycles * (*left++ - loop->left);
@@ -218,4 +222,47 @@ void recurrence_end(Simulation *s) {
   SimLoop *loop = innermost_loop(s);
   drop_snapshot(s, loop->kept);
   loop->kept = NULL;
+}
+
+/* ---- steps ---- */
+
+/* Steps that all classes may be moved on, so that the first one begins its last
+ * step.  0: the state does not repeat, or some class has ended no step yet. */
+static int steps_to_skip(const Simulation *s, const Snapshot *now) {
+  int skipped = s->n_steps - 1 - s->runners->step;
+  bool is_equal =
+      s->step && keys_are_equal(now, s->step) && now->left.n == s->step->left.n;
+  for (int i = 0; is_equal && i < now->left.n; i++)
+    is_equal &= now->left.data[i] == s->step->left.data[i];
+  for (int c = 0; c < s->program->n_classes; c++) {
+    int step = s->runners[c].step;
+    is_equal &= step > 0 && step + skipped < s->n_steps;
+  }
+  return is_equal ? (int)cycles_in_time(s, s->step, skipped) : 0;
+}
+
+static void skip_steps(Simulation *s, const Snapshot *before, int steps) {
+  Ps each = s->now - before->counts.data[0];
+  int n_totals = N_TOTALS * s->program->n_terms;
+  for (int c = 0; c < s->program->n_classes; c++)
+    for (int i = 0; i < n_totals; i++) /* of the step at hand */
+      s->runners[c].before[i] -= s->runners[c].totals[i];
+  skip_cycles(s, before, steps);
+  for (int c = 0; c < s->program->n_classes; c++) {
+    Runner *runner = &s->runners[c];
+    for (int i = 0; i < n_totals; i++) runner->before[i] += runner->totals[i];
+    for (int k = 0; k < steps; k++, runner->step++)
+      runner->step_ends[runner->step] =
+          runner->step_ends[runner->step - 1] + each;
+  }
+  s->longest = simulation_longest(s);
+}
+
+void recurrence_step(Simulation *s) {
+  if (s->runners->step >= s->n_steps - 1) return;
+  Snapshot *now = take_snapshot(s);
+  int steps = steps_to_skip(s, now);
+  if (steps > 0) skip_steps(s, s->step, steps);
+  drop_snapshot(s, s->step);
+  s->step = now;
 }

@@ -13,9 +13,14 @@
  * links.  The next event is the first end of a launch, a latency or a transfer.
  * A latency is shorter the less time has passed since the last transfer.
  *
- * cost: O(events x transfers under way)
+ * A class whose stream no transfer takes a part of is looked at when its launch
+ * or wait ends, and left alone in between.
+ *
+ * cost: O(events x transfers under way), and a look at one number of each class
  */
 #include "price/simulator_state.h"
+
+#include <string.h>
 
 __extension__ typedef __int128 Wide;
 
@@ -44,12 +49,6 @@ static void tell_span(const Simulation *s, int step, SimSpan span) {
 
 /* ---- transfers ---- */
 
-static Member *find_member(Under *under, int class) {
-  for (int i = 0; i < under->members.n; i++)
-    if (under->members.data[i].class == class) return &under->members.data[i];
-  return NULL;
-}
-
 static Under *new_under(Simulation *s, int id) {
   Under *under = s->unused.n > 0 ? s->unused.data[--s->unused.n]
                                  : ARENA_NEW(s->arena, Under);
@@ -69,7 +68,7 @@ static Under *new_under(Simulation *s, int id) {
 /* The oldest run of a transfer to which this class has not come. */
 static Under *find_open(Simulation *s, int id, int class) {
   for (int i = 0; i < s->open.n; i++)
-    if (s->open.data[i]->id == id && !find_member(s->open.data[i], class))
+    if (s->open.data[i]->id == id && !simulation_member(s->open.data[i], class))
       return s->open.data[i];
   return new_under(s, id);
 }
@@ -87,6 +86,7 @@ static Ps sooner_by(const Simulation *s, const Under *under) {
 
 static void begin_if_ready(Simulation *s, Under *under) {
   if (under->has_begun || under->n_first < under->transfer->n_starts) return;
+  s->have_rates_changed = true;
   under->has_begun = true;
   under->begin = s->now;
   if (s->has_gaps) under->latency_left -= sooner_by(s, under);
@@ -105,7 +105,7 @@ static void start_transfer(Simulation *s, int class, const SimAction *action) {
            (Member){class, action->queue, action->id, runner->step, NULL});
   runner->n_started[simulation_slot(runner, action)]++;
   if (queue->first)
-    find_member(queue->last, class)->next = under;
+    simulation_member(queue->last, class)->next = under;
   else
     queue->first = under, under->n_first++;
   queue->last = under;
@@ -113,6 +113,7 @@ static void start_transfer(Simulation *s, int class, const SimAction *action) {
 }
 
 static void end_transfer(Simulation *s, Under *under) {
+  s->have_rates_changed = true;
   s->n_ended[under->id]++;
   for (int i = 0; i < under->members.n; i++) {
     const Member *member = &under->members.data[i];
@@ -151,8 +152,13 @@ static int64_t transfer_rate(const Simulation *s, const Under *under) {
   return SIM_ONE * beside / most;
 }
 
+/* Only links of transfers that are under way are looked at. */
 static void count_demand(Simulation *s) {
-  for (int l = 0; l < s->program->n_links; l++) s->demand[l] = 0;
+  for (int i = 0; i < s->under_way.n; i++) {
+    const SimTransfer *transfer = s->under_way.data[i]->transfer;
+    for (int k = 0; k < transfer->n_loads; k++)
+      s->demand[transfer->loads[k].link] = 0;
+  }
   for (int i = 0; i < s->under_way.n; i++) {
     const Under *under = s->under_way.data[i];
     for (int k = 0; under->latency_left == 0 && k < under->transfer->n_loads;
@@ -205,7 +211,7 @@ static bool wait_for(Simulation *s, Runner *runner, const SimAction *action) {
   if (s->n_ended[id] >= number) return true;
   runner->waits_for = id;
   runner->waits_number = number;
-  runner->begin = s->now;
+  runner->begin = runner->since = s->now;
   return false;
 }
 
@@ -213,15 +219,31 @@ static void end_step(Simulation *s, Runner *runner) {
   ASSERT(runner->loops.n == 0);
   runner->step_ends[runner->step++] = s->now;
   runner->at = 0;
-  if (runner->step == s->n_steps) s->n_running--;
-  if (runner->step != s->n_steps - 1) return;
+  s->longest = simulation_longest(s);
+  if (runner->step == s->n_steps) {
+    s->n_running--;
+    return;
+  }
   for (int i = 0; i < N_TOTALS * s->program->n_terms; i++)
     runner->before[i] = runner->totals[i];
+  if (compares_iterations(s, runner)) recurrence_step(s);
+}
+
+static void begin_launch(Simulation *s, int class, Ps duration) {
+  Runner *runner = &s->runners[class];
+  runner->left = duration;
+  runner->cut = 0;
+  runner->begin = runner->since = s->now;
+  runner->is_running = duration > 0;
+  if (runner->is_running && runner->rate == SIM_ONE)
+    s->ends[class] = s->now + runner->left;
+  s->have_rates_changed |= runner->has_moving;
 }
 
 /* Runs a class up to a launch or a wait that takes time. */
 static void advance_class(Simulation *s, int class) {
   Runner *runner = &s->runners[class];
+  s->is_ready[class] = false;
   while (runner->step < s->n_steps && !runner->is_running &&
          runner->waits_for < 0) {
     if (runner->at == runner->class->n_actions) {
@@ -232,10 +254,7 @@ static void advance_class(Simulation *s, int class) {
     switch (action->kind) {
     case SIM_run:
       runner->at++;
-      runner->left = action->duration;
-      runner->cut = 0;
-      runner->begin = s->now;
-      runner->is_running = action->duration > 0;
+      begin_launch(s, class, action->duration);
       break;
     case SIM_start:
       runner->at++;
@@ -252,25 +271,59 @@ static void advance_class(Simulation *s, int class) {
 
 /* ---- events ---- */
 
+/* The classes that share their stream with transfers keep `left` and totals
+ * right from event to event, the others where somebody asks. */
+static void leave_streams(Simulation *s) {
+  for (int i = 0; i < s->moving.n; i++) {
+    int class = s->moving.data[i];
+    Runner *runner = &s->runners[class];
+    if (runner->rate == SIM_ONE) simulation_settle(s, runner);
+    runner->rate = SIM_ONE;
+    runner->has_moving = false;
+    if (runner->is_running) s->ends[class] = s->now + runner->left;
+  }
+  s->moving.n = s->slowed.n = 0;
+}
+
+static void take_stream(Simulation *s, int class, int64_t takes) {
+  Runner *runner = &s->runners[class];
+  if (!runner->has_moving) {
+    runner->has_moving = true;
+    vec_push(s->arena, &s->moving, class);
+    simulation_settle(s, runner);
+  }
+  runner->rate -= takes;
+}
+
 /* Transfers take a part of the streams of their classes, of which at least a
  * sixteenth is left. */
 static void find_rates(Simulation *s) {
-  for (int c = 0; c < s->program->n_classes; c++) s->runners[c].rate = SIM_ONE;
+  leave_streams(s);
   for (int i = 0; i < s->under_way.n; i++) {
     Under *under = s->under_way.data[i];
     if (under->latency_left > 0) continue;
     under->rate = transfer_rate(s, under);
     for (int k = 0; k < under->members.n; k++)
-      s->runners[under->members.data[k].class].rate -= under->transfer->takes;
+      take_stream(s, under->members.data[k].class, under->transfer->takes);
   }
-  for (int c = 0; c < s->program->n_classes; c++)
-    if (s->runners[c].rate < SIM_ONE / 16) s->runners[c].rate = SIM_ONE / 16;
+  for (int i = 0; i < s->moving.n; i++) {
+    int class = s->moving.data[i];
+    Runner *runner = &s->runners[class];
+    if (runner->rate < SIM_ONE / 16) runner->rate = SIM_ONE / 16;
+    if (runner->rate == SIM_ONE) continue;
+    vec_push(s->arena, &s->slowed, class);
+    s->ends[class] = INT64_MAX;
+  }
+  s->have_rates_changed = false;
 }
 
 static Ps next_event(const Simulation *s) {
-  Ps least = INT64_MAX;
-  for (int c = 0; c < s->program->n_classes; c++) {
-    const Runner *runner = &s->runners[c];
+  Ps end = INT64_MAX, least;
+  for (int c = 0; c < s->program->n_classes; c++)
+    if (s->ends[c] < end) end = s->ends[c];
+  least = end == INT64_MAX ? end : end - s->now;
+  for (int i = 0; i < s->slowed.n; i++) {
+    const Runner *runner = &s->runners[s->slowed.data[i]];
     if (!runner->is_running) continue;
     Ps time = time_at(runner->left, runner->rate);
     if (time < least) least = time;
@@ -293,17 +346,19 @@ static void pass_time_of_class(Simulation *s, int class, Ps time) {
     runner->left -= done;
     count(s, runner, TOTAL_compute, action->term, done);
     count(s, runner, TOTAL_taken, action->term, time - done);
+    if (runner->left == 0) s->ends[class] = s->now + time;
   } else if (runner->waits_for >= 0) {
     int term = s->program->transfers[runner->waits_for].term;
     count(s, runner, TOTAL_exposed, term, time);
   }
+  runner->since = s->now + time;
 }
 
 /* The rates hold for this time; what a rounded share leaves of a launch ends
  * with the next event. */
 static void pass_time(Simulation *s, Ps time) {
-  for (int c = 0; c < s->program->n_classes; c++)
-    pass_time_of_class(s, c, time);
+  for (int i = 0; i < s->slowed.n; i++)
+    pass_time_of_class(s, s->slowed.data[i], time);
   s->now += time;
   for (int i = 0; i < s->under_way.n; i++) {
     Under *under = s->under_way.data[i];
@@ -311,6 +366,7 @@ static void pass_time(Simulation *s, Ps time) {
       s->runners[under->members.data[k].class].moved = s->now;
     if (under->latency_left > 0) {
       under->latency_left -= time;
+      s->have_rates_changed |= under->latency_left == 0;
       continue;
     }
     Ps done = times_share(time, under->rate);
@@ -322,9 +378,11 @@ static void pass_time(Simulation *s, Ps time) {
 static void cut_what_is_left(Simulation *s) {
   for (int c = 0; c < s->program->n_classes; c++) {
     Runner *runner = &s->runners[c];
+    simulation_settle(s, runner);
     if (!runner->is_running) continue;
     runner->cut = runner->left;
     runner->left = 0;
+    s->ends[c] = s->now;
   }
   for (int i = 0; i < s->under_way.n; i++)
     s->under_way.data[i]->latency_left = s->under_way.data[i]->left = 0;
@@ -333,8 +391,11 @@ static void cut_what_is_left(Simulation *s) {
 static void end_launch(Simulation *s, int class) {
   Runner *runner = &s->runners[class];
   const SimAction *action = &runner->class->actions[runner->at - 1];
-  if (!runner->is_running || runner->left > 0) return;
+  simulation_settle(s, runner);
   runner->is_running = false;
+  s->ends[class] = INT64_MAX;
+  s->is_ready[class] = true;
+  s->have_rates_changed |= runner->has_moving;
   tell_span(s, runner->step,
             (SimSpan){.class = class,
                       .queue = -1,
@@ -349,7 +410,9 @@ static void end_wait(Simulation *s, int class) {
   Runner *runner = &s->runners[class];
   int transfer = runner->waits_for;
   if (transfer < 0 || s->n_ended[transfer] < runner->waits_number) return;
+  simulation_settle(s, runner);
   runner->waits_for = -1;
+  s->is_ready[class] = true;
   if (s->now > runner->begin)
     tell_span(s, runner->step,
               (SimSpan){.class = class,
@@ -361,7 +424,8 @@ static void end_wait(Simulation *s, int class) {
 }
 
 static void end_what_is_done(Simulation *s) {
-  for (int c = 0; c < s->program->n_classes; c++) end_launch(s, c);
+  for (int c = 0; c < s->program->n_classes; c++)
+    if (s->ends[c] <= s->now) end_launch(s, c);
   int kept = 0, n = s->under_way.n;
   s->ended.n = 0;
   for (int i = 0; i < n; i++) {
@@ -373,15 +437,23 @@ static void end_what_is_done(Simulation *s) {
   }
   s->under_way.n = kept;
   for (int i = 0; i < s->ended.n; i++) end_transfer(s, s->ended.data[i]);
-  for (int c = 0; c < s->program->n_classes; c++) end_wait(s, c);
+  for (int c = 0; c < s->program->n_classes && s->ended.n > 0; c++)
+    end_wait(s, c);
 }
 
 static void pass_event(Simulation *s, Ps time) {
-  Ps longest = simulation_longest(s);
-  bool is_cut = time > longest - s->now;
-  pass_time(s, is_cut ? longest - s->now : time);
+  bool is_cut = time > s->longest - s->now;
+  pass_time(s, is_cut ? s->longest - s->now : time);
   if (is_cut) cut_what_is_left(s);
   end_what_is_done(s);
+}
+
+static void advance_ready(Simulation *s) {
+  size_t n = (size_t)s->program->n_classes;
+  for (uint8_t *at = s->is_ready; (at = memchr(at, true, n));) {
+    advance_class(s, (int)(at - s->is_ready));
+    n = (size_t)s->program->n_classes - (size_t)(++at - s->is_ready);
+  }
 }
 
 /* ---- public ---- */
@@ -414,7 +486,8 @@ static void make_slots(Simulation *s, Runner *runner, int *slot_of) {
 
 static void make_runner(Simulation *s, Runner *runner, const SimClass *class,
                         int *slot_of) {
-  *runner = (Runner){.class = class, .waits_for = -1, .moved = -SIM_REST};
+  *runner = (Runner){
+      .class = class, .waits_for = -1, .moved = -SIM_REST, .rate = SIM_ONE};
   runner->queues = ARENA_ARRAY(s->arena, SimQueue, class->n_queues);
   make_slots(s, runner, slot_of);
   runner->totals = new_totals(s);
@@ -422,65 +495,9 @@ static void make_runner(Simulation *s, Runner *runner, const SimClass *class,
   runner->step_ends = ARENA_ARRAY(s->arena, Ps, s->n_steps);
 }
 
-/* ---- who waits for whom ---- */
+/* ---- results ---- */
 
-static bool class_starts(const SimClass *class, int transfer) {
-  for (int i = 0; i < class->n_actions; i++)
-    if (class->actions[i].kind == SIM_start &&
-        class->actions[i].transfer == transfer)
-      return true;
-  return false;
-}
-
-/* A class that starts the transfer and has not come to this run of it; -1: all
- * have come. */
-static int missing_class(const Simulation *s, Under *under, int id) {
-  for (int c = 0; c < s->program->n_classes; c++)
-    if (class_starts(s->runners[c].class, id) &&
-        (!under || !find_member(under, c)))
-      return c;
-  return -1;
-}
-
-/* The run for which a class waits; NULL: nobody has come to it. */
-static Under *awaited_run(const Simulation *s, int class) {
-  const Runner *runner = &s->runners[class];
-  int64_t number = s->n_ended[runner->waits_for];
-  for (int i = 0; i < s->open.n; i++)
-    if (s->open.data[i]->id == runner->waits_for &&
-        ++number == runner->waits_number)
-      return s->open.data[i];
-  return NULL;
-}
-
-/* The first run in the queue of a class that has come to both. */
-static Under *run_before(const Simulation *s, const Under *under,
-                         int *out_class) {
-  for (int i = 0; i < under->members.n; i++) {
-    const Member *member = &under->members.data[i];
-    Under *first = s->runners[member->class].queues[member->queue].first;
-    *out_class = member->class;
-    if (first != under) return first;
-  }
-  return NULL;
-}
-
-/* Queues may be in each other's way with nobody missing. */
-static int find_waits_on(const Simulation *s, int class) {
-  int id = s->runners[class].waits_for, behind = -1;
-  if (id < 0) return -1;
-  Under *under = awaited_run(s, class);
-  for (int i = 0; i <= s->open.n; i++) {
-    int missing = missing_class(s, under, id);
-    if (missing >= 0 || !under) return missing;
-    under = run_before(s, under, &behind);
-    if (!under) return -1;
-    id = under->id;
-  }
-  return behind;
-}
-
-static SimResult result_of(const Simulation *s) {
+static SimResult result_of(Simulation *s) {
   SimResult result = {.is_stuck = s->n_running > 0,
                       .is_idle = s->open.n + s->under_way.n == 0};
   int n = s->program->n_classes, n_terms = s->program->n_terms;
@@ -494,7 +511,7 @@ static SimResult result_of(const Simulation *s) {
                          .taken = runner->totals + TOTAL_taken * n_terms,
                          .waits_for = runner->waits_for,
                          .waits_at = runner->at - 1,
-                         .waits_on = find_waits_on(s, c)};
+                         .waits_on = simulation_waits_on(s, c)};
     if (result.is_stuck) continue;
     for (int i = 0; i < N_TOTALS * n_terms; i++)
       runner->totals[i] -= runner->before[i];
@@ -527,13 +544,20 @@ SimResult simulate(Arena *arena, const SimProgram *program, int n_steps,
   for (int t = 0; t < program->n_transfers; t++) slot_of[t] = -1;
   for (int c = 0; c < program->n_classes; c++)
     make_runner(&s, &s.runners[c], &program->classes[c], slot_of);
+  s.ends = ARENA_ARRAY(arena, Ps, program->n_classes);
+  s.is_ready = ARENA_ARRAY(arena, uint8_t, program->n_classes + 1);
+  for (int c = 0; c < program->n_classes; c++) s.ends[c] = INT64_MAX;
+  memset(s.is_ready, true, (size_t)program->n_classes);
   s.has_gaps = sim_has_gaps(program);
+  s.longest = simulation_longest(&s);
   recurrence_prepare(&s);
   for (;;) {
-    for (int c = 0; c < program->n_classes; c++) advance_class(&s, c);
+    advance_ready(&s);
     if (s.n_running == 0) break;
-    count_demand(&s);
-    find_rates(&s);
+    if (s.have_rates_changed) {
+      count_demand(&s);
+      find_rates(&s);
+    }
     Ps time = next_event(&s);
     if (time == INT64_MAX) break;
     pass_event(&s, time);

@@ -57,9 +57,11 @@ typedef struct Runner {
   /* Time left of the launch that runs, and begin of that launch or of a wait.
    */
   Ps left, begin;
-  Ps cut;       /* part of that launch that is behind the longest step */
-  int64_t rate; /* share of the stream that it has up to the next event */
-  Ps moved;     /* time at which it last had a transfer under way */
+  Ps since;        /* up to here `left` and the totals are right */
+  Ps cut;          /* part of that launch that is behind the longest step */
+  int64_t rate;    /* share of the stream that it has up to the next event */
+  bool has_moving; /* one of its transfers moves bytes */
+  Ps moved;        /* time at which it last had a transfer under way */
   bool is_running;
   /* A class has slots for those transfers alone that it starts or waits for:
    * of many classes each has few of all. */
@@ -70,7 +72,7 @@ typedef struct Runner {
   int waits_for;                 /* the transfer, or -1 */
   int64_t waits_number;          /* number of ends that it waits for */
   Ps *totals;                    /* [N_TOTALS][n_terms], of all steps */
-  Ps *before; /* parts of a step without those of the last one */
+  Ps *before;                    /* totals at the begin of the step at hand */
   Ps *step_ends;
 } Runner;
 
@@ -81,14 +83,22 @@ typedef struct Simulation {
   const SimProgram *program;
   bool has_gaps;          /* some transfer takes less time after another one */
   int n_steps, n_running; /* classes that are not at their end */
-  Ps now;
+  Ps now, longest;        /* time at which the longest steps end */
   Runner *runners;
+  /* By class: the end of a launch that has all of its stream, or of one that
+   * ends now, else INT64_MAX. */
+  Ps *ends;
+  uint8_t *is_ready; /* by class: it may go on now */
+  VEC(int) moving;   /* classes whose transfers move bytes */
+  VEC(int) slowed;   /* those of them that share their stream */
+  bool have_rates_changed;
   int64_t *n_ended;  /* [n_transfers] */
   VEC(Under *) open; /* come to, not begun */
   VEC(Under *) under_way;
   VEC(Under *) ended; /* transfers ended by the event at hand */
   VEC(Under *) unused;
   VEC(Snapshot *) unused_snapshots;
+  Snapshot *step; /* the state in which the first class began the last step */
   VEC(int64_t *) counters; /* the time, and what only goes up */
   int64_t *demand;         /* [n_links] of SIM_ONE */
   SimTell *tell;
@@ -102,6 +112,13 @@ static inline Ps simulation_gap(const Simulation *s, const Runner *runner) {
   return gap < SIM_REST ? gap : SIM_REST;
 }
 
+/* Returns the class among those that have come to a transfer, or NULL. */
+static inline Member *simulation_member(Under *under, int class) {
+  for (int i = 0; i < under->members.n; i++)
+    if (under->members.data[i].class == class) return &under->members.data[i];
+  return NULL;
+}
+
 /* Returns the time at which the slowest class has taken SIM_LONGEST for each of
  * its steps. */
 static inline Ps simulation_longest(const Simulation *s) {
@@ -109,6 +126,23 @@ static inline Ps simulation_longest(const Simulation *s) {
   for (int c = 0; c < s->program->n_classes; c++)
     if (s->runners[c].step < least) least = s->runners[c].step;
   return (least + 1) * SIM_LONGEST;
+}
+
+/* Brings what a class has left and its totals up to now.  Nothing has taken a
+ * part of its stream since then. */
+static inline void simulation_settle(const Simulation *s, Runner *runner) {
+  Ps time = s->now - runner->since;
+  int n_terms = s->program->n_terms;
+  runner->since = s->now;
+  if (time == 0) return;
+  if (runner->is_running) {
+    const SimAction *action = &runner->class->actions[runner->at - 1];
+    runner->left -= time;
+    runner->totals[TOTAL_compute * n_terms + action->term] += time;
+  } else if (runner->waits_for >= 0) {
+    int term = s->program->transfers[runner->waits_for].term;
+    runner->totals[TOTAL_exposed * n_terms + term] += time;
+  }
 }
 
 /* Returns the slot of the action that a class is at. */
@@ -130,5 +164,14 @@ void recurrence_begin(Simulation *s);
 void recurrence_check(Simulation *s);
 /* Notes that it leaves that loop. */
 void recurrence_end(Simulation *s);
+/* Notes that the first class begins a step.  Where the state is that in which
+ * it began the step before, all steps but one are counted. */
+void recurrence_step(Simulation *s);
+
+/* ---- simulator_waits.c ---- */
+
+/* Returns the class that has to go on before this one, which waits, can; -1
+ * means none. */
+int simulation_waits_on(const Simulation *s, int class);
 
 #endif
