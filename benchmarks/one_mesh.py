@@ -281,4 +281,5 @@ def main():
     sys.exit(0 if is_good else 1)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -11,6 +11,9 @@ errors=$(sed -n 's/^mean error \(.*\)$/\1/p' table)
 "$dnnc" simulate "$root/models/mlp.dnn" --cluster "$root/models/h100x256.cluster" --ranks 1 >words || fail "simulate"
 grep -q "(estimate; mean error $errors, on $(grep -c ' GB' table) published runs)" words ||
   { head -n 1 words; fail "ERRORS of rates.def is not $errors"; }
+# Two of the runs with stages, whose plan shards the table of words that the first and the last stage read.
+python3 "$root/benchmarks/staged_runs.py" "$dnnc" "$root/../shared/data/published" staged megatron-39b megatron-76b ||
+  fail "a run with stages is too far off"
 [ -x "$(dirname "$dnnc")/price_rows" ] || skip "the fit needs price_rows of a build"
 python3 "$root/benchmarks/one_mesh.py" --fit "$dnnc" "$csv" ||
   fail "a row left out is too far off"
