@@ -1,41 +1,19 @@
 """Which of two plans is faster, and where that changes: what published systems
 found, as commands.
 
-    python3 benchmarks/orders.py DNNC FOLDER
+    python3 benchmarks/orders.py DNNC FOLDER [--plans PLANS] [CHECK ...]
 
 Writes plans and clusters into FOLDER, asks `dnnc simulate` and prints a table of
-commands, steps and waiting, to be run there again one by one.  Exit status 1: an
-order is not the published one.
+commands, steps and waiting, to be run there again one by one.  A plan of PLANS
+takes the place of that of the same name, as one that a search has found.  CHECK
+is the name of a function of this file or of stage_orders.py; all without it.
+Exit status 1: an order is not the published one, and no reason is known.
 """
-import json
 import os
-import shlex
-import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-JOBS = 2
-
-
-def cluster(device, *levels):
-    lines = "".join(f"  level {level}\n" for level in levels)
-    return f"cluster orders {{\n  device = {device}\n{lines}}}\n"
-
-
-def plan(mesh, *lines):
-    body = "".join(f"  {line}\n" for line in lines)
-    return f"mesh {{ {mesh} }}\nplan {{\n{body}}}\n"
-
-
-def nvlink(link):
-    return f"node {{ count = 8; link = {link}; latency = 3.4us; kind = switch }}"
-
-
-def ethernet(count, rate):
-    return (f"network {{ count = {count}; link = {rate}; latency = 30us; "
-            "kind = switch }")
-
+import stage_orders
+from order_tables import Orders, cluster, ethernet, nvlink, plan
 
 TENSOR = "shard H, F, V over tensor"
 SEQUENCE = ["shard x[0]: B over data, T over tensor",
@@ -69,47 +47,6 @@ for _workers in {*WORKERS, 8}:
     FILES[f"data{_workers}.plan"] = plan(f"data = {_workers}")
 for _gpu in GPUS:
     FILES[f"{_gpu}.cluster"] = cluster(_gpu, ethernet(32, "10Gb/s"))
-
-
-class Orders:
-    def __init__(self, dnnc, folder):
-        self.dnnc, self.folder = os.path.abspath(dnnc), folder
-        self.models = os.path.relpath(os.path.join(ROOT, "models"), folder)
-        self.are_good = True
-        for name, text in FILES.items():
-            with open(os.path.join(folder, name), "w",
-                      encoding="utf-8") as file:
-                file.write(text)
-
-    def ask(self, question):
-        """(cluster, plan, model and further words) to the parsed reply."""
-        where, how, model = question
-        words = ["simulate", *shlex.split(f"{self.models}/{model}"),
-                 "--cluster", where + ".cluster", "--plan", how + ".plan"]
-        done = subprocess.run([self.dnnc, *words, "--json"], text=True,
-                              cwd=self.folder, capture_output=True,
-                              check=False)
-        if done.returncode:
-            sys.exit(f"dnnc {shlex.join(words)}\n{done.stderr}")
-        found = json.loads(done.stdout)
-        found["waits"] = found["ranks"][0]["exposed_comm_s"] / found["step_s"]
-        found["command"] = f"dnnc {shlex.join(words)}"
-        return found
-
-    def table(self, title, questions):
-        with ThreadPoolExecutor(JOBS) as pool:
-            found = list(pool.map(self.ask, questions))
-        print(f"\n{title}\n{'step':>11} {'waits':>7} {'memory':>9}  command")
-        for price in found:
-            peak = price["ranks"][0]["peak_bytes"] / 1e9
-            print(f"{1e3 * price['step_s']:8.1f} ms {100 * price['waits']:5.1f} %"
-                  f" {peak:6.1f} GB{' ' if price['fits'] else '!'} "
-                  f"{price['command']}")
-        return found
-
-    def judge(self, what, is_so):
-        print(f"{'holds' if is_so else 'DOES NOT HOLD'}: {what}")
-        self.are_good &= bool(is_so)
 
 
 def recomputation(orders):
@@ -191,13 +128,21 @@ def weird_trick(orders):
           "rank updates an eighth of the linear layers")
 
 
+CHECKS = [recomputation, zero3, exposed, weird_trick, *stage_orders.CHECKS]
+
+
 def main():
-    if len(sys.argv) != 3:
+    words = sys.argv[1:]
+    plans = words[words.index("--plans") + 1] if "--plans" in words else None
+    words = [w for w in words if w not in ("--plans", plans)]
+    if len(words) < 2:
         sys.exit(__doc__)
-    os.makedirs(sys.argv[2], exist_ok=True)
-    orders = Orders(sys.argv[1], sys.argv[2])
-    for check in (recomputation, zero3, exposed, weird_trick):
-        check(orders)
+    os.makedirs(words[1], exist_ok=True)
+    orders = Orders(words[0], words[1], plans)
+    orders.write(FILES)
+    for check in CHECKS:
+        if check.__name__ in words[2:] or not words[2:]:
+            check(orders)
     sys.exit(0 if orders.are_good else 1)
 
 
