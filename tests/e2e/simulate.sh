@@ -184,6 +184,18 @@ END
   --ranks 32 >words 2>message || fail "two groups in words"
 grep -q '^16 ranks of old (v100_16g): compute .*: fits$' words || { cat words; fail "words of a class"; }
 
+# Messages in pieces: the one rank behind three replicas sends each its rows, the loss and the norm.
+"$dnnc" simulate "$root/benchmarks/systems/mlp.dnn" B=12 --plan "$root/benchmarks/plans/pipe_mlp_replicas.plan" \
+  --cluster "$root/models/pipedream-a.cluster" --json >out.json 2>message || { cat message; fail "replicas"; }
+python3 - <<'END' || { cat out.json; fail "bytes of pieces"; }
+import json
+out = json.load(open("out.json"))
+replica, last = out["ranks"]
+rows = next(e["bytes"] for e in out["edges"] if e["from"] == 1 and e["period"] == "microbatch")
+assert last["bytes_sent"] == rows + 3 * (4 + 8)
+assert rows / 3 < replica["bytes_sent"]
+END
+
 cat >both.cluster <<'END'
 device one_core { base = cpu; memory = 1GiB }
 cluster both {
