@@ -1,14 +1,14 @@
 #!/bin/bash
 # Every plan resumes what every other one saved: one rank, replicas, shards of
-# tensors, ZeRO 3, two and four stages that share a table, two with meshes of their
-# own.  Parameters and optimizer state have the bits that were saved, and the next
+# tensors, ZeRO 3, two and four stages that share a table, four on two groups of two
+# replicas, two with meshes of their own.  Parameters and optimizer state have the bits that were saved, and the next
 # loss is that of the plan that saved, to 1e-6.  Usage: stage_resume.sh DNNC [WORD]:
 # what plans saved whose name has the word.
 . "$(dirname "$0")/lib.sh"
 has_mpi || skip "no mpirun"
 word=${2:-}
 export OMP_NUM_THREADS=1
-plans='one data tensor zero two four unequal'
+plans='one data tensor zero two four virtual unequal'
 
 printf 'mesh { }\n' >one.plan
 printf 'mesh { data = 2 }\n' >data.plan
@@ -16,6 +16,11 @@ printf 'mesh { tensor = 2 }\nplan { shard H, F over tensor }\n' >tensor.plan
 printf 'mesh { data = 2 }\nplan { zero = 3\n microbatches = 2 }\n' >zero.plan
 printf 'mesh { pipe = 2 }\nplan { microbatches = 4\n cut after block[1] }\n' >two.plan
 printf 'mesh { pipe = 4 }\nplan { microbatches = 2\n cut after block[0]\n cut after block[1]\n cut after block[2] }\n' >four.plan
+{
+  printf 'mesh { pipe = 2; data = 2 }\nplan { microbatches = 2\n schedule = interleaved(v = 2)\n'
+  printf ' cut after block[%d]\n' 0 1 2
+  echo '}'
+} >virtual.plan
 printf 'plan { microbatches = 2\n zero = 1\n shard H, F over tensor\n %s\n %s }\n' \
   'stage 0: wte, wpe, block[0..2] on 0..3 as (tensor = 2, data = 2)' 'stage 1: block[3], norm on 4..5 as (data = 2)' \
   >unequal.plan
