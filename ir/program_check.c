@@ -32,14 +32,14 @@ typedef struct EntryCheck {
   int n_errors;
 } EntryCheck;
 
-/* `stage`: index in the entry point. */
+/* `stage`: index in the entry point.  The message has its number. */
 static void PRINTF_LIKE(3, 4)
     violated(EntryCheck *c, int stage, const char *format, ...) {
   c->n_errors++;
   if (!c->out) return;
   va_list args;
   va_start(args, format);
-  text_printf(c->out, "stage %d: %s\n", stage,
+  text_printf(c->out, "stage %d: %s\n", c->stages[stage].stage->number,
               arena_vprintf(c->scratch, format, args));
   va_end(args);
 }
@@ -75,6 +75,24 @@ static bool has_come(const EntryCheck *c, const StageCheck *s, int before,
   return is_same
              ? s->is_called[before * c->n_microbatches + microbatch]
              : s->n_calls[before] == segment_calls(s->stage, &segments[before]);
+}
+
+/* Reports that a call comes before one of segment `before`. */
+static void violated_order(EntryCheck *c, const StageCheck *s, int before,
+                           int segment, int microbatch) {
+  const ProgramSegment *segments = s->stage->segments.data;
+  int missing = 0;
+  if (segment_is_of_microbatch(&segments[segment]) ||
+      !segment_is_of_microbatch(&segments[before])) {
+    violated(c, s->number,
+             "segment %d is called for micro-batch %d before segment %d",
+             segment, microbatch, before);
+    return;
+  }
+  while (s->is_called[before * c->n_microbatches + missing]) missing++;
+  violated(c, s->number,
+           "segment %d is called before segment %d of micro-batch %d", segment,
+           before, missing);
 }
 
 /* The stage has no segment of a micro-batch up to the kind `last` that comes
@@ -174,10 +192,7 @@ static void check_call(EntryCheck *c, const ProgramCall *call) {
     violated(c, s->number,
              "the wrong call of segment %d is marked as the first", n);
   for (int before = 0; before < n; before++)
-    if (!has_come(c, s, before, n, k))
-      violated(c, s->number,
-               "segment %d is called for micro-batch %d before segment %d", n,
-               k, before);
+    if (!has_come(c, s, before, n, k)) violated_order(c, s, before, n, k);
   *is_called = true;
   s->n_calls[n]++;
   if (segment->n_registers > REGISTER_frame)
@@ -202,6 +217,13 @@ static StageCheck *find_stage(const EntryCheck *c, int number) {
   return NULL;
 }
 
+/* "edge 3 ('x', stage 0 to stage 1)" */
+static const char *edge_name(const EntryCheck *c, int e) {
+  const ProgramEdge *edge = &c->entry->edges.data[e];
+  return arena_printf(c->scratch, "edge %d ('%s', stage %d to stage %d)", e,
+                      edge->path, edge->from, edge->to);
+}
+
 static int message_count(const EntryCheck *c, const ProgramEdge *edge) {
   return edge->is_of_step ? 1 : c->n_microbatches;
 }
@@ -224,8 +246,8 @@ static void check_writers(EntryCheck *c, const StageCheck *s, int e, int k) {
                        ? s->n_calls[n] == segment_calls(s->stage, segment)
                        : s->is_called[n * c->n_microbatches + k];
     if (!is_done)
-      violated(c, s->number, "edge %d leaves before segment %d, micro-batch %d",
-               e, n, k);
+      violated(c, s->number, "%s leaves before segment %d, micro-batch %d",
+               edge_name(c, e), n, k);
   }
 }
 
@@ -241,8 +263,8 @@ static void check_readers(EntryCheck *c, const StageCheck *s, int e, int k) {
                          ? s->n_calls[n] > 0
                          : s->is_called[n * c->n_microbatches + k];
     if (is_reader && is_called)
-      violated(c, s->number, "edge %d arrives after segment %d, micro-batch %d",
-               e, n, k);
+      violated(c, s->number, "%s arrives after segment %d, micro-batch %d",
+               edge_name(c, e), n, k);
   }
 }
 
@@ -259,18 +281,19 @@ static void check_message(EntryCheck *c, const ProgramCall *call) {
                                       : CALL_receive;
   const StageCheck *own = from ? from : to;
   if (!own || call->kind != wanted || own->number != call->stage) {
-    violated(c, call->stage, "edge %d has another message here", e);
+    violated(c, call->stage, "%s has another message here", edge_name(c, e));
     return;
   }
   if (k < 0 || k >= message_count(c, edge)) {
-    violated(c, call->stage, "edge %d has no micro-batch %d", e, k);
+    violated(c, call->stage, "%s has no micro-batch %d", edge_name(c, e), k);
     return;
   }
   bool *is_here = &c->has_come[e * c->n_microbatches + k];
   if (*is_here)
-    violated(c, call->stage, "edge %d has micro-batch %d twice", e, k);
+    violated(c, call->stage, "%s has micro-batch %d twice", edge_name(c, e), k);
   if (call->is_first != (c->n_messages[e] == 0))
-    violated(c, call->stage, "the wrong message of edge %d is marked", e);
+    violated(c, call->stage, "the wrong message of %s is marked",
+             edge_name(c, e));
   *is_here = true;
   c->n_messages[e]++;
   if (from) check_writers(c, from, e, k);
@@ -285,7 +308,7 @@ static void check_edges(EntryCheck *c) {
     const StageCheck *own = find_stage(c, edge->from);
     if (!own) own = find_stage(c, edge->to);
     if (own && c->n_messages[e] != message_count(c, edge))
-      violated(c, own->number, "edge %d has %d messages, not %d", e,
+      violated(c, own->number, "%s has %d messages, not %d", edge_name(c, e),
                c->n_messages[e], message_count(c, edge));
   }
 }

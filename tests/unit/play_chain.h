@@ -190,7 +190,7 @@ typedef struct Shape {
   const char *schedule;
   int n, m;
   int form; /* stages on ranks of their own, on two groups in turn, on one */
-  bool has_skip, has_shared, is_packed;
+  bool has_skip, has_shared, is_sharded, is_packed;
   uint64_t list_seed; /* of a list in place of the schedule; 0: there is none */
 } Shape;
 
@@ -198,12 +198,13 @@ typedef struct Shape {
  * are.  Returns false if there is none. */
 typedef bool Change(StageChain *chain, Classes *classes, uint64_t choice);
 
-/* The new parameters of all stages, and the first fault. */
+/* The new parameters of all stages, and the first fault.  `rules` has the rules
+ * of timelines that the programs break, or is "". */
 typedef struct Played {
   int n;
   Name paths[MOST_STAGES];
   Tensor tensors[MOST_STAGES];
-  const char *memory_fault, *message_fault;
+  const char *memory_fault, *message_fault, *rules;
 } Played;
 
 static void read_parameters(StageChain *chain, Classes *classes, Played *out) {
@@ -266,6 +267,13 @@ static const Pipeline *random_list(Arena *arena, const Shape *shape,
   return list;
 }
 
+static const char *broken_rules(Arena *arena, const Classes *classes) {
+  Text out = text_create(arena);
+  for (int c = 0; c < classes->n; c++)
+    entry_point_check(&classes->entries[c], &out);
+  return text_string(&out);
+}
+
 /* `change` may be NULL. */
 static Played play(const Shape *shape, const Numbers *numbers, Change *change,
                    uint64_t choice, bool *out_is_changed) {
@@ -273,7 +281,8 @@ static Played play(const Shape *shape, const Numbers *numbers, Change *change,
   *chain = (StageChain){.n = shape->n,
                         .n_microbatches = shape->m,
                         .has_skip = shape->has_skip,
-                        .has_shared = shape->has_shared};
+                        .has_shared = shape->has_shared,
+                        .is_sharded = shape->is_sharded};
   for (int s = 0; s < chain->n; s++)
     chain->first_rank[s] =
         N_RANKS * stage_chain_group(shape->form, chain->n, s);
@@ -291,10 +300,10 @@ static Played play(const Shape *shape, const Numbers *numbers, Change *change,
                      .are_packed = shape->is_packed};
   cr_assert(program_timeline(chain->module->arena, &parts, classes.entries));
   if (change) *out_is_changed = change(chain, &classes, choice);
+  Played played = {.rules = broken_rules(chain->module->arena, &classes)};
   make_players(chain, numbers, &classes);
   write_inputs(chain, numbers, &classes);
   players_run(classes.players, classes.n);
-  Played played = {0};
   read_parameters(chain, &classes, &played);
   free(chain);
   return played;
@@ -321,6 +330,7 @@ static Played reference_of(const Shape *shape, const Numbers *numbers) {
   plain.m = 1;
   plain.form = 2;
   plain.list_seed = 0;
+  plain.is_sharded = false;
   plain.is_packed = false;
   return play(&plain, numbers, NULL, 0, NULL);
 }

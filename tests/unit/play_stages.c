@@ -15,6 +15,7 @@ static void try_shape(const Shape *shape) {
     Numbers numbers = {.number = INTERP_exact, .seed = seed};
     Played wanted = reference_of(shape, &numbers);
     Played played = play(shape, &numbers, NULL, 0, NULL);
+    cr_expect_str_eq(played.rules, "");
     cr_expect_null(played.memory_fault, "%s", played.memory_fault);
     cr_expect_null(played.message_fault, "%s", played.message_fault);
     cr_expect(are_equal(&numbers, &played, &wanted),
@@ -34,8 +35,13 @@ static void try_shapes(bool is_packed) {
       for (int m = 1; m <= 6; m += m == 1 ? 1 : 2)
         for (int form = 0; form < N_FORMS; form++)
           for (int more = 0; more < 4; more++)
-            try_shape(&(Shape){schedules[i], n, m, form, (more & 1) && n > 2,
-                               more & 2, is_packed, 0});
+            try_shape(&(Shape){.schedule = schedules[i],
+                               .n = n,
+                               .m = m,
+                               .form = form,
+                               .has_skip = (more & 1) && n > 2,
+                               .has_shared = more & 2,
+                               .is_packed = is_packed});
 }
 
 Test(play_stages, equal_one_stage_at_a_time) {
@@ -76,4 +82,21 @@ Test(play_stages, lists_in_any_order_are_equal) {
                        .has_shared = seed & 2,
                        .is_packed = seed & 4,
                        .list_seed = seed});
+}
+
+/* Each rank of a stage has half of the samples: gradients are sums over both.
+ */
+Test(play_stages, sums_over_ranks_are_equal) {
+  static const char *const schedules[] = {"fthenb", "1f1b",        "zbh1",
+                                          "zbv",    "interleaved", "dualpipev"};
+  for (int i = 0; i < ARRAY_LENGTH(schedules); i++)
+    for (int m = 1; m < ARRAY_LENGTH(microbatches); m++)
+      for (int form = 0; form < N_FORMS; form++)
+        try_shape(&(Shape){.schedule = schedules[i],
+                           .n = 4,
+                           .m = microbatches[m],
+                           .form = form,
+                           .has_shared = form & 1,
+                           .is_sharded = true,
+                           .is_packed = m & 1});
 }

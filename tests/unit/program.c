@@ -107,8 +107,7 @@ Test(program, wrong_timelines_are_found) {
       {{0, 1, 3, 4, 5, -1}, "segment 1 is called 3 times, not 4"},
       {{0, 1, 2, 2, 3, 4, 5, -1}, "is called twice for micro-batch 1"},
       {{0, 1, 2, 3, 5, 4, -1},
-       "segment 2 is called for micro-batch 0 before "
-       "segment 1"},
+       "segment 2 is called before segment 1 of micro-batch 3"},
       {{1, 2, 3, 4, 0, 5, -1}, "before segment 0"},
       {{0, 2, 1, 3, 4, 5, -1}, "the wrong call of segment 1 is marked"},
   };

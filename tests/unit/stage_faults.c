@@ -292,6 +292,161 @@ static bool early_weights(StageChain *chain, Classes *classes,
   return false;
 }
 
+/* ---- sums over ranks ---- */
+
+static bool has_sum(Classes *classes, CallPlace place) {
+  const EntryPoint *entry = &classes->entries[place.class];
+  const ProgramCall *call = call_at(classes, place);
+  const ProgramSegment *segment = entry_point_segment(entry, call);
+  const Graph *graph = entry->stages.data[call->stage].graph;
+  for (int id = segment->first_node; id < segment->end_node; id++)
+    if (graph->nodes.data[id]->op == OP_all_reduce) return true;
+  return false;
+}
+
+/* The ranks of a stage add gradients before the last micro-batch has come. */
+static bool reduce_early(StageChain *chain, Classes *classes, uint64_t choice) {
+  CallPlaces updates = find_segments(chain, classes, TOKEN_update);
+  CallPlaces adding = find_segments(chain, classes, adding_kind(classes));
+  CallPlaces sums = {.arena = updates.arena};
+  CallPlace at, last = {-1, -1};
+  for (int i = 0; i < updates.list.n; i++)
+    if (has_sum(classes, updates.list.data[i]))
+      vec_push(sums.arena, &sums.list, updates.list.data[i]);
+  const ProgramCall *call = choose_call(classes, &sums, choice, &at);
+  if (!call) return false;
+  for (int i = 0; i < adding.list.n; i++)
+    if (adding.list.data[i].class == at.class &&
+        call_at(classes, adding.list.data[i])->stage == call->stage)
+      last = adding.list.data[i];
+  if (last.at < 0 || last.at > at.at) return false;
+  ProgramCall moved = *call;
+  remove_call(classes, at);
+  insert_call(chain, classes, last, moved);
+  return true;
+}
+
+/* ---- stages of a rank ---- */
+
+/* Marks the first call of each segment and message of a rank. */
+static void mark_first(StageChain *chain, EntryPoint *entry) {
+  Map *seen = map_create(chain->module->arena);
+  for (int i = 0; i < entry->timeline.n; i++) {
+    ProgramCall *call = &entry->timeline.data[i];
+    int64_t key = call->kind == CALL_segment
+                      ? 1 + call->stage * 100 + call->segment
+                      : -1 - call->edge;
+    call->is_first = !map_has(seen, (const void *)(intptr_t)key);
+    map_put(seen, (const void *)(intptr_t)key, call);
+  }
+}
+
+/* Frames and slots that the stage does not have would be elsewhere. */
+static void fit_registers(const EntryPoint *entry, ProgramCall *call) {
+  const ProgramStage *stage = &entry->stages.data[call->stage];
+  for (int r = REGISTER_frame; r < N_REGISTERS; r++) {
+    int n = stage_places(stage, (ProgramRegister)r);
+    call->registers[r] = n > 0 ? call->registers[r] % n : 0;
+  }
+}
+
+static void exchange_ints(int *a, int *b) {
+  int value = *a;
+  *a = *b;
+  *b = value;
+}
+
+static TokenKind kind_of(Classes *classes, CallPlace place) {
+  return entry_point_segment(&classes->entries[place.class],
+                             call_at(classes, place))
+      ->kind;
+}
+
+/* Two calls of a rank could be taken for each other: passes of two stages, or
+ * messages of two stages to one rank. */
+static bool are_confused(Classes *classes, CallPlace x, CallPlace y) {
+  const ProgramCall *a = call_at(classes, x), *b = call_at(classes, y);
+  if (x.class != y.class || a->kind != b->kind || a->stage == b->stage ||
+      a->registers[REGISTER_microbatch] == b->registers[REGISTER_microbatch])
+    return false;
+  if (a->kind == CALL_segment)
+    return kind_of(classes, x) == kind_of(classes, y) &&
+           kind_of(classes, x) != TOKEN_update;
+  const ProgramEdge *p = edge_of(classes, a), *q = edge_of(classes, b);
+  return a->peer == b->peer && !p->is_of_step && !q->is_of_step &&
+         type_equal(p->type, q->type);
+}
+
+static void exchange_stages(StageChain *chain, Classes *classes, CallPlace x,
+                            CallPlace y) {
+  EntryPoint *entry = &classes->entries[x.class];
+  ProgramCall *a = call_at(classes, x), *b = call_at(classes, y);
+  exchange_ints(&a->stage, &b->stage);
+  exchange_ints(&a->segment, &b->segment);
+  exchange_ints(&a->edge, &b->edge);
+  fit_registers(entry, a);
+  fit_registers(entry, b);
+  mark_first(chain, entry);
+}
+
+static bool confuse_calls(StageChain *chain, Classes *classes, uint64_t choice,
+                          ProgramCallKind kind, CallPlace out[2]) {
+  CallPlaces calls = find_calls(chain, classes, kind);
+  uint64_t n = (uint64_t)calls.list.n;
+  for (uint64_t i = 0; i < n * n; i++) {
+    uint64_t pair = (choice + i) % (n * n);
+    out[0] = calls.list.data[pair / n];
+    out[1] = calls.list.data[pair % n];
+    if (!are_confused(classes, out[0], out[1])) continue;
+    exchange_stages(chain, classes, out[0], out[1]);
+    return true;
+  }
+  return false;
+}
+
+/* A call computes another stage of its rank. */
+static bool exchange_passes(StageChain *chain, Classes *classes,
+                            uint64_t choice) {
+  CallPlace places[2];
+  return confuse_calls(chain, classes, choice, CALL_segment, places);
+}
+
+/* One side takes the message of one stage of its rank for that of another. */
+static bool exchange_side(StageChain *chain, Classes *classes,
+                          uint64_t choice) {
+  CallPlace places[2];
+  return confuse_calls(chain, classes, choice >> 1,
+                       choice & 1 ? CALL_send : CALL_receive, places);
+}
+
+static CallPlace place_of_message(StageChain *chain, Classes *classes, int edge,
+                                  int microbatch) {
+  CallPlaces calls = find_calls(chain, classes, CALL_receive);
+  for (int i = 0; i < calls.list.n; i++) {
+    const ProgramCall *call = call_at(classes, calls.list.data[i]);
+    if (call->edge == edge &&
+        call->registers[REGISTER_microbatch] == microbatch)
+      return calls.list.data[i];
+  }
+  cr_assert_fail("edge %d has no micro-batch %d", edge, microbatch);
+  return (CallPlace){-1, -1};
+}
+
+/* Both sides do, so that nobody waits. */
+static bool exchange_messages(StageChain *chain, Classes *classes,
+                              uint64_t choice) {
+  CallPlace sent[2], received[2];
+  if (!confuse_calls(chain, classes, choice, CALL_send, sent)) return false;
+  const ProgramCall *a = call_at(classes, sent[0]);
+  const ProgramCall *b = call_at(classes, sent[1]);
+  received[0] = place_of_message(chain, classes, b->edge,
+                                 a->registers[REGISTER_microbatch]);
+  received[1] = place_of_message(chain, classes, a->edge,
+                                 b->registers[REGISTER_microbatch]);
+  exchange_stages(chain, classes, received[0], received[1]);
+  return true;
+}
+
 static const GraphInput *input_called(const Graph *graph, const char *path) {
   for (int i = 0; i < graph->inputs.n; i++)
     if (strcmp(graph->inputs.data[i].path, path) == 0)
@@ -395,7 +550,16 @@ static const struct {
     {"weight gradients come early", early_weights},
 };
 
-enum { FAULTS_OF_KIND = 25, MOST_TRIES = 400 };
+static const struct {
+  const char *name;
+  Change *change;
+} chunk_kinds[] = {
+    {"a call is of another stage of its rank", exchange_passes},
+    {"a message is of another stage on one side", exchange_side},
+    {"a message is of another stage on both sides", exchange_messages},
+};
+
+enum { FAULTS_OF_KIND = 25, NAMED_FAULTS = 40, MOST_TRIES = 400 };
 
 typedef const char *const Schedules[2];
 
@@ -406,6 +570,30 @@ static Shape shape_of_choice(Schedules schedules, uint64_t choice) {
                  .form = 0,
                  .has_skip = choice / 2 % 3 > 0 && (choice / 30 & 1),
                  .has_shared = choice / 60 & 1};
+}
+
+/* Stages whose ranks divide the samples of a micro-batch. */
+static Shape shape_of_replicas(uint64_t choice) {
+  static const char *const schedules[] = {"1f1b", "zbh1", "fthenb", "zb1p"};
+  static const int microbatches[] = {2, 3, 4, 6};
+  return (Shape){.schedule = schedules[choice % 4],
+                 .n = 2 + (int)(choice / 4 % 3),
+                 .m = microbatches[choice / 12 % 4],
+                 .has_shared = choice / 48 & 1,
+                 .is_sharded = true};
+}
+
+/* Four stages on two groups of ranks, in turn or on a V. */
+static Shape shape_of_chunks(uint64_t choice) {
+  static const char *const schedules[] = {"interleaved", "bfs",   "zb1p",
+                                          "zbv",         "vhalf", "dualpipev"};
+  int schedule = (int)(choice % 6);
+  return (Shape){.schedule = schedules[schedule],
+                 .n = 4,
+                 .m = choice / 6 & 1 ? 4 : 6,
+                 .form = schedule < 3 ? FORM_in_turn : FORM_vee,
+                 .has_skip = choice / 12 & 1,
+                 .has_shared = choice / 24 & 1};
 }
 
 typedef struct FaultCount {
@@ -439,6 +627,48 @@ static void try_faults(Schedules schedules, const char *name, Change *change,
   cr_expect_eq(count.n_tried, FAULTS_OF_KIND, "%s: %d", name, count.n_tried);
   cr_expect_eq(count.n_found, count.n_tried, "%s: %d of %d", name,
                count.n_found, count.n_tried);
+}
+
+/* ---- faults by name ---- */
+
+/* The rules refuse the fault, or a player names the message that is wrong. */
+static bool is_named(const Played *played) {
+  const char *text = played->rules[0] ? played->rules : played->message_fault;
+  return text && strstr(text, "stage ") && strstr(text, "micro-batch ");
+}
+
+typedef Shape ShapeMaker(uint64_t choice);
+
+/* Makes as many faults of a kind.  A fault that is not named must change no
+ * number. */
+static void try_named(const char *name, ShapeMaker *make, Change *change) {
+  int n_tried = 0;
+  for (uint64_t seed = 1; seed < MOST_TRIES && n_tried < NAMED_FAULTS; seed++) {
+    uint64_t choice = hash_bytes(&seed, sizeof seed, 1000) >> 8;
+    Shape shape = make(choice);
+    Numbers numbers = {.number = INTERP_exact, .seed = seed};
+    bool is_changed = false;
+    Played wanted = reference_of(&shape, &numbers);
+    Played played = play(&shape, &numbers, change, choice / 120, &is_changed);
+    n_tried += is_changed;
+    cr_expect(!is_changed || is_named(&played),
+              "%s: %s of %d stages, %d micro-batches, seed %d: %s%s, %s", name,
+              shape.schedule, shape.n, shape.m, (int)seed, played.rules,
+              played.message_fault ? played.message_fault : "",
+              are_equal(&numbers, &played, &wanted) ? "equal"
+                                                    : "other numbers");
+    modules_destroy();
+  }
+  cr_expect_eq(n_tried, NAMED_FAULTS, "%s: %d", name, n_tried);
+}
+
+Test(stage_faults, sums_over_ranks_that_come_early_are_named) {
+  try_named("ranks add gradients early", shape_of_replicas, reduce_early);
+}
+
+Test(stage_faults, stages_of_a_rank_that_are_confused_are_named) {
+  for (int k = 0; k < ARRAY_LENGTH(chunk_kinds); k++)
+    try_named(chunk_kinds[k].name, shape_of_chunks, chunk_kinds[k].change);
 }
 
 Test(stage_faults, are_found) {

@@ -17,6 +17,8 @@ typedef struct StageChain {
   int n, n_microbatches;
   bool has_skip;   /* stage 0 sends its value to the last stage, too */
   bool has_shared; /* the parameter of stage 0 is one of the last stage, too */
+  bool
+      is_sharded; /* the batch over the ranks of a stage, which add gradients */
   bool is_evaluation;
   int first_rank[MOST_STAGES];
   Module *module;
@@ -31,7 +33,11 @@ typedef struct StageWriter {
   Text text, outputs;
 } StageWriter;
 
-#define BATCH "f32[B:24@time, C:4]"
+/* The type of a value of samples. */
+static const char *batch_type(const StageChain *chain) {
+  return chain->is_sharded ? "f32[B:24@(data, time), C:4]"
+                           : "f32[B:24@time, C:4]";
+}
 
 static int add_input(StageWriter *w, const char *type, const char *role,
                      const char *path) {
@@ -67,29 +73,34 @@ static int norm_level(const StageChain *chain, int stage) {
 
 static int write_forward(StageWriter *w, int x, int skip, int weight) {
   int s = w->stage, last = w->chain->n - 1;
-  if (skip >= 0) x = add_node(w, "", "add %%%d, %%%d : " BATCH, x, skip);
-  int y = add_node(w, "", "mul %%%d, %%%d : " BATCH, x, weight);
+  const char *type = batch_type(w->chain);
+  if (skip >= 0) x = add_node(w, "", "add %%%d, %%%d : %s", x, skip, type);
+  int y = add_node(w, "", "mul %%%d, %%%d : %s", x, weight, type);
   if (s < last) add_output(w, "send", numbered(w, "y", s), y);
   if (s == 0 && w->chain->has_skip) add_output(w, "send", "skip", y);
   return y;
 }
 
-/* Returns the gradient of the parameter, summed over micro-batches. */
+/* Returns the gradient of the parameter, summed over micro-batches and ranks.
+ */
 static int write_backward(StageWriter *w, int dy, int x, int weight) {
-  int dx = add_node(w, " @dgrad", "mul %%%d, %%%d : " BATCH, dy, weight);
-  int dw = add_node(w, " @wgrad", "mul %%%d, %%%d : " BATCH, dy, x);
-  bool has_time = w->chain->n_microbatches > 1;
+  const StageChain *chain = w->chain;
+  const char *type = batch_type(chain);
+  int dx = add_node(w, " @dgrad", "mul %%%d, %%%d : %s", dy, weight, type);
+  int dw = add_node(w, " @wgrad", "mul %%%d, %%%d : %s", dy, x, type);
   if (w->stage > 0) add_output(w, "send", numbered(w, "g", w->stage - 1), dx);
-  int sum = add_node(
-      w, " @wgrad",
-      has_time ? "sum %%%d {over = [B]} : f32[C:4; sum@time]"
-               : "sum %%%d {over = [B], per_microbatch = 1} : f32[C:4]",
-      dw);
-  return !has_time ? sum
-                   : add_node(w, " @wgrad",
-                              "accumulate %%%d {axes = [time], reduce = sum} : "
-                              "f32[C:4]",
-                              sum);
+  if (chain->n_microbatches <= 1)
+    return add_node(w, " @wgrad",
+                    "sum %%%d {over = [B], per_microbatch = 1} : f32[C:4]", dw);
+  int sum = add_node(w, " @wgrad", "sum %%%d {over = [B]} : f32[C:4; sum@%s]",
+                     dw, chain->is_sharded ? "(data, time)" : "time");
+  sum = add_node(w, " @wgrad",
+                 "accumulate %%%d {axes = [time], reduce = sum} : f32[C:4%s]",
+                 sum, chain->is_sharded ? "; sum@data" : "");
+  if (!chain->is_sharded) return sum;
+  return add_node(w, " @wgrad",
+                  "all_reduce %%%d {axes = [data], reduce = sum} : f32[C:4]",
+                  sum);
 }
 
 static void write_update(StageWriter *w, int gradient, int before, int total,
@@ -121,16 +132,17 @@ static void write_stage(StageWriter *w) {
       total = -1, share = -1, weight;
   bool trains = !chain->is_evaluation;
   bool receives_weight = chain->has_shared && s == last;
-  int x = s == 0 ? add_input(w, BATCH, "data", "d.x")
-                 : add_input(w, BATCH, "receive", numbered(w, "y", s - 1));
+  int x = s == 0 ? add_input(w, batch_type(chain), "data", "d.x")
+                 : add_input(w, batch_type(chain), "receive",
+                             numbered(w, "y", s - 1));
   weight = receives_weight
                ? add_input(w, "f32[C:4]", "receive", "shared")
                : add_input(w, "f32[C:4]", "param", numbered(w, "w", s));
   if (chain->has_shared && s == 0) add_output(w, "send", "shared", weight);
   if (chain->has_skip && s == last)
-    skip = add_input(w, BATCH, "receive", "skip");
+    skip = add_input(w, batch_type(chain), "receive", "skip");
   if (trains && s < last)
-    dy = add_input(w, BATCH, "receive", numbered(w, "g", s));
+    dy = add_input(w, batch_type(chain), "receive", numbered(w, "g", s));
   if (trains && s > 0)
     before = add_input(w, "f32[]", "receive", numbered(w, "n", s - 1));
   if (trains && s < last)

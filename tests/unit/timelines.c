@@ -242,15 +242,17 @@ Test(timelines, wrong_messages_and_frames_are_found) {
   int n = entry->timeline.n;
   int send = find_call(entry, CALL_send, 0, 1);
   move_call(entry, send, send - 1);
-  cr_expect_not_null(strstr(errors_of(&chain, entry), "edge 0 leaves before"));
+  cr_expect_not_null(strstr(errors_of(&chain, entry),
+                            "edge 0 ('y0', stage 0 to stage 1) leaves before"));
   move_call(entry, send - 1, send);
   int receive = find_call(entry, CALL_receive, 1, 0);
   move_call(entry, receive, receive + 1);
-  cr_expect_not_null(strstr(errors_of(&chain, entry), "edge 1 arrives after"));
+  cr_expect_not_null(
+      strstr(errors_of(&chain, entry), "stage 1 to stage 0) arrives after"));
   move_call(entry, receive + 1, receive);
   entry->timeline.data[send].registers[REGISTER_microbatch] = 2;
-  cr_expect_not_null(
-      strstr(errors_of(&chain, entry), "edge 0 has micro-batch 2 twice"));
+  cr_expect_not_null(strstr(errors_of(&chain, entry),
+                            "stage 0 to stage 1) has micro-batch 2 twice"));
   entry->timeline.data[send].registers[REGISTER_microbatch] = 1;
   entry->timeline.data[send].edge = 1;
   cr_expect_not_null(strstr(errors_of(&chain, entry), "has another message"));

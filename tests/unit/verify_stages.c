@@ -210,6 +210,77 @@ static void change_order(Faulty *f) {
   played->between.data[i + 1] = first;
 }
 
+/* ---- stages of a rank ---- */
+
+static bool has_sum(const EntryPoint *entry, const ProgramCall *call) {
+  const ProgramSegment *segment = entry_point_segment(entry, call);
+  const Graph *graph = entry->stages.data[call->stage].graph;
+  for (int id = segment->first_node; id < segment->end_node; id++)
+    if (graph->nodes.data[id]->op == OP_all_reduce) return true;
+  return false;
+}
+
+/* Replicas of the last stage of rank 0 add gradients before its last backward
+ * pass. */
+static void reduce_early(Faulty *f) {
+  EntryPoint *entry = entry_of(f, 0);
+  int stage = entry->stages.n - 1, to = -1, from = -1;
+  for (int i = 0; i < entry->timeline.n; i++) {
+    const ProgramCall *call = &entry->timeline.data[i];
+    if (call->kind != CALL_segment || call->stage != stage) continue;
+    TokenKind kind = entry_point_segment(entry, call)->kind;
+    if (kind == TOKEN_backward) to = i;
+    if (kind == TOKEN_update && from < 0 && has_sum(entry, call)) from = i;
+  }
+  cr_assert(to >= 0 && from > to);
+  ProgramCall moved = entry->timeline.data[from];
+  for (int i = from; i > to; i--)
+    entry->timeline.data[i] = entry->timeline.data[i - 1];
+  entry->timeline.data[to] = moved;
+}
+
+/* Two calls of a rank, of different stages and micro-batches, are made in the
+ * place of each other. */
+static void exchange_stages(ProgramCall *a, ProgramCall *b) {
+  ProgramCall call = *a;
+  a->stage = b->stage, a->segment = b->segment, a->edge = b->edge;
+  b->stage = call.stage, b->segment = call.segment, b->edge = call.edge;
+}
+
+static void exchange_passes(Faulty *f) {
+  EntryPoint *entry = entry_of(f, 0);
+  int first = -1;
+  for (int i = 0; i < entry->timeline.n; i++) {
+    ProgramCall *call = &entry->timeline.data[i];
+    if (call->kind != CALL_segment ||
+        entry_point_segment(entry, call)->kind != TOKEN_forward)
+      continue;
+    ProgramCall *before = first < 0 ? call : &entry->timeline.data[first];
+    if (first < 0) first = i;
+    if (call->stage == before->stage ||
+        call->registers[REGISTER_microbatch] ==
+            before->registers[REGISTER_microbatch])
+      continue;
+    exchange_stages(before, call);
+    return;
+  }
+  cr_assert_fail("the rank has one stage");
+}
+
+static void exchange_sends(Faulty *f) {
+  EntryPoint *entry = entry_of(f, 0);
+  int first = find_call(entry, CALL_send, 0), i = first;
+  ProgramCall *a = &entry->timeline.data[first], *b;
+  do {
+    cr_assert_lt(++i, entry->timeline.n);
+    b = &entry->timeline.data[i];
+  } while (b->kind != CALL_send || b->stage == a->stage || b->peer != a->peer ||
+           b->registers[REGISTER_microbatch] ==
+               a->registers[REGISTER_microbatch] ||
+           entry->edges.data[b->edge].is_of_step);
+  exchange_stages(a, b);
+}
+
 /* ---- pieces ---- */
 
 /* The pieces of a value that the first stage sends for each micro-batch, in
@@ -262,6 +333,7 @@ typedef struct FaultRow {
   const char *words[4];
   bool has_four_stages; /* all forward passes first; else two, 1f1b */
   bool has_pieces;      /* stages have meshes of their own */
+  bool has_chunks;      /* four stages on two ranks, two replicas of them */
 } FaultRow;
 
 #define SAYS(text, change, ...)                                                \
@@ -292,6 +364,21 @@ static const FaultRow faults[] = {
          "stage 0 to stage 1", "bytes from rank 0"),
     SAYS("tables in another order", change_order, "rank 0 ", "edge",
          "what was played", "bytes"),
+    {.name = "sums over ranks before the last backward pass",
+     .make = reduce_early,
+     .words = {"overwritten before the last reader", "next micro-batch",
+               "rank 0, stage 2", "micro-batch 1"},
+     .has_chunks = true},
+    {.name = "a pass of another stage of the rank",
+     .make = exchange_passes,
+     .words = {"overwritten before the last reader", "rank 0", "stage 2",
+               "micro-batch 1"},
+     .has_chunks = true},
+    {.name = "messages of another stage of the rank",
+     .make = exchange_sends,
+     .words = {"edge 3 (stage 2 to stage 3)", "sent but not received",
+               "rank 0, stage 2", "micro-batch 0"},
+     .has_chunks = true},
     {.name = "a piece that is not sent",
      .make = lose_piece,
      .is_numbers = true,
@@ -362,10 +449,12 @@ static VerifyReport play_loaded(Loaded *l, uint64_t seed) {
 /* Plays the plan in exact mode with a fault in the first training step. */
 static VerifyReport play_fault(const FaultRow *row, uint64_t seed) {
   Override four_blocks = {"L", "4"};
-  bool has_four = row->has_four_stages;
+  bool has_four = row->has_four_stages || row->has_chunks;
   CompileOptions options = {OPTIONS(row->has_pieces ? PLAN("pipe_gpt_narrow")
-                                    : has_four      ? PLAN("pipe_gpt_fthenb")
-                                                    : PLAN("pipe_gpt")),
+                                    : row->has_chunks
+                                        ? PLAN("pipe_gpt_interleaved_data")
+                                    : has_four ? PLAN("pipe_gpt_fthenb")
+                                               : PLAN("pipe_gpt")),
                             .overrides = &four_blocks, .n_overrides = has_four};
   Loaded *l = load_plan(&options);
   Faulty faulty = {.arena = l->c.module->arena,
