@@ -535,23 +535,34 @@ static int count_frames(const ProgramStage *stage, ProgramRegister kind,
 
 /* Stage s of p has min(p, m) frames, and min(p - s, m) of what no weight
  * gradient reads. */
-Test(verify_stages, a_weight_gradient_keeps_only_what_it_reads) {
+static void check_frames(int microbatches) {
   enum { N = 4 };
-  Override four_blocks = {"L", "4"};
-  CompileOptions options = {OPTIONS(PLAN("pipe_gpt_zbh1")),
-                            .overrides = &four_blocks, .n_overrides = 1};
+  Override sizes[] = {{"L", "4"}, {"B", "16"}};
+  CompileOptions options = {OPTIONS(PLAN("pipe_gpt_zbh1")), .overrides = sizes,
+                            .n_overrides = 2, .microbatches = microbatches};
   Loaded *l = load_plan(&options);
-  const VerifyStep *step = &l->steps.program.list[0];
+  const StepList *steps =
+      l->steps.whole.n > 0 ? &l->steps.whole : &l->steps.program;
   cr_assert_eq(l->steps.n_classes, N);
   for (int s = 0; s < N; s++) {
-    const ProgramStage *stage = &step->classes[s].entry.stages.data[0];
-    cr_expect_eq(stage->n_frames, N);
-    cr_expect_eq(stage->n_input_frames, N - s);
+    const ProgramStage *stage = &steps->list[0].classes[s].entry.stages.data[0];
+    int most = N < microbatches ? N : microbatches;
+    int of_inputs = N - s < microbatches ? N - s : microbatches;
+    cr_expect_eq(mesh_microbatches(&stage->graph->mesh), microbatches);
+    cr_expect_eq(stage->n_frames, most);
+    cr_expect_eq(stage->n_input_frames, of_inputs);
     cr_expect_gt(count_frames(stage, REGISTER_frame, TOKEN_update), 0);
     cr_expect_gt(count_frames(stage, REGISTER_input_frame, TOKEN_weight_grad),
                  0);
     cr_expect_gt(count_frames(stage, REGISTER_weight_frame, TOKEN_forward), 0);
   }
+  modules_destroy();
+}
+
+Test(verify_stages, a_weight_gradient_keeps_only_what_it_reads) {
+  static const int microbatches[] = {2, 4, 8, 16};
+  for (int i = 0; i < ARRAY_LENGTH(microbatches); i++)
+    check_frames(microbatches[i]);
 }
 
 /* ---- micro-batches ---- */
