@@ -106,7 +106,7 @@ for page in "$root"/README.md "$root"/docs/*.md "$root"/docs/design/*.md; do
 done
 # Files that a page names are there.
 cd "$root" || exit 1
-for page in README.md ARCHITECTURE.md CONTRIBUTING.md CHANGELOG.md tests/README.md benchmarks/README.md \
+for page in README.md ARCHITECTURE.md CONTRIBUTING.md CHANGELOG.md tests/README.md benchmarks/README.md benchmarks/plans/README.md \
   docs/*.md docs/design/*.md docs/inside/*.md; do
   # Links of Markdown lead to files beside the page.
   for link in $(sed -e '/^```/,/^```$/d' -e '/^    /d' -e 's/`[^`]*`//g' "$page" | grep -oE '\]\([^)# ]+' | cut -c 3- | grep -v '^https\?:'); do

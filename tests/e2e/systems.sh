@@ -4,9 +4,16 @@
 . "$(dirname "$0")/lib.sh"
 has_mpi || skip "needs mpirun"
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+plans=$root/benchmarks/plans
+# What the page of plans names is there and checked.
+names=$(sed -n 's/^|\(.*\)|$/\1/p' "$plans/README.md" | grep -oE '`(mixed_|megatron_|gpipe|pipedream_|pipe_|place_)[a-z0-9_]*`' | tr -d '`')
+for name in $names; do
+  [ -f "$plans/$name.plan" ] && grep -qE "^(short|long) +(short|long|-) +$name " "$root/benchmarks/systems/pairs.txt" ||
+    fail "plans/README.md names $name, which is not there or in no pair"
+done
+[ "$(wc -w <<<"$names")" -gt 20 ] || fail "plans/README.md names few plans"
 "$root/benchmarks/systems/run.sh" "$dnnc" short || fail "a pair differs"
 
-plans=$root/benchmarks/plans
 sed -e 's/^dim .*/dim B = 12, T = 12, V = 48, C = 24, H = 4, D = C \/ H, F = 4 * C, L = 2/' \
     -e 's/synthetic(V) }/synthetic(V); eval = 19 }/' \
     -e 's/steps      = 20/steps = 12\n  eval_every = 4\n  save_every = 4\n  ema = 0.9/' \
