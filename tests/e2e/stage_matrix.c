@@ -6,7 +6,8 @@
  *     rank-0000 threads SEED          all ranks; a send waits for its receive
  *     mpirun -n 4 rank-0000 mpi SEED  one rank a process
  *
- * Each rank prints its number and a hash of what it keeps.
+ * After the seed may stand by how many us a launch is late at most, and that
+ * one of how many is. Each rank prints its number and a hash of what it keeps.
  */
 #include "runtime/exec/exec.h"
 
@@ -16,9 +17,9 @@
 #include <string.h>
 #include <time.h>
 
-enum { STEPS = 3, DELAYED = 6, LONGEST_NS = 4000000, CHUNK = 1 << 16 };
+enum { STEPS = 3, CHUNK = 1 << 16 };
 
-static uint64_t key;
+static uint64_t key, delayed = 6, longest_ns = 4000000;
 static _Thread_local uint64_t n_launches;
 
 static void no_memory(void *user) {
@@ -26,12 +27,12 @@ static void no_memory(void *user) {
   exit(3);
 }
 
-/* One launch of DELAYED is late. */
+/* One launch of `delayed` is late. */
 static void delay(Comm *comm, const DnnInstr *instr) {
   (void)instr;
   uint64_t at = (uint64_t)comm->rank << 40 | n_launches++ << 1;
-  if (random_below(key, at, DELAYED) > 0) return;
-  int64_t ns = (int64_t)random_below(key, at | 1, LONGEST_NS);
+  if (random_below(key, at, delayed) > 0) return;
+  int64_t ns = (int64_t)random_below(key, at | 1, longest_ns);
   nanosleep(&(struct timespec){.tv_nsec = ns}, NULL);
 }
 
@@ -140,8 +141,12 @@ static int run_process(const DnnBundle *bundle, Arena *arena) {
 
 int __wrap_rank_main(int argc, char **argv, const DnnBundle *bundle);
 int __wrap_rank_main(int argc, char **argv, const DnnBundle *bundle) {
-  if (argc != 3) return 2;
+  if (argc != 3 && argc != 5) return 2;
   key = strtoull(argv[2], NULL, 10);
+  if (argc == 5) {
+    longest_ns = strtoull(argv[3], NULL, 10) * 1000;
+    delayed = strtoull(argv[4], NULL, 10);
+  }
   Memory *memory = memory_create(no_memory, NULL);
   Arena *arena = arena_create(memory);
   bool are_threads = strcmp(argv[1], "threads") == 0;
