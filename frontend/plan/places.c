@@ -49,4 +49,6 @@ void reader_check_places(PinReader *r) {
   Diag *d = diag(r->e->diags, DIAG_not_supported, pins->places.data[0].span,
                  "'place' beside lines 'stage' or 'cut after'");
   diag_note(d, pins->stages.data[0].stage.span, "the other line is here");
+  diag_help(d, "write all of them as 'stage N: PATHS on RANKS'; several stages "
+               "may be on the same ranks");
 }
