@@ -5,7 +5,7 @@
 has_mpi || skip "needs mpirun"
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 plans=$root/benchmarks/plans
-# What the page of plans names is there and checked.
+# Plans that the page of plans names are there and checked.
 names=$(sed -n 's/^|\(.*\)|$/\1/p' "$plans/README.md" | grep -oE '`(mixed_|megatron_|gpipe|pipedream_|pipe_|place_)[a-z0-9_]*`' | tr -d '`')
 for name in $names; do
   [ -f "$plans/$name.plan" ] && grep -qE "^(short|long) +(short|long|-) +$name " "$root/benchmarks/systems/pairs.txt" ||
