@@ -494,6 +494,97 @@ Test(verify_stages, faults_are_refused_by_name) {
     }
 }
 
+/* ---- pieces by seed ---- */
+
+typedef struct PieceCase {
+  const char *model, *plan;
+  Override batch;
+} PieceCase;
+
+static const PieceCase piece_cases[] = {
+    {TEST_ROOT "/" SYSTEM("gpt"), PLAN("pipe_gpt_narrow"), {"B", "8"}},
+    {TEST_ROOT "/" SYSTEM("lenet"), PLAN("pipe_lenet_replicas"), {"N", "8"}},
+    {TEST_ROOT "/" SYSTEM("mlp"), PLAN("pipe_mlp_spread"), {"B", "12"}},
+    {TEST_ROOT "/" SYSTEM("mlp"), PLAN("pipe_mlp_thirds"), {"B", "12"}},
+    {TEST_ROOT "/" SYSTEM("mlp"), PLAN("pipe_mlp_replicas"), {"B", "12"}},
+};
+
+static bool have_equal_places(const EdgePiece *a, const EdgePiece *b) {
+  size_t bytes = sizeof *a->from_at * (size_t)a->n_runs;
+  return a->run == b->run && a->n_runs == b->n_runs &&
+         memcmp(a->from_at, b->from_at, bytes) == 0 &&
+         memcmp(a->to_at, b->to_at, bytes) == 0;
+}
+
+/* Two pieces of an edge that two ranks need, each another part of the value. */
+typedef struct PiecePair {
+  EdgePieces *pieces;
+  int first, second;
+} PiecePair;
+
+typedef VEC(PiecePair) PiecePairs;
+
+static void find_pairs_of(Faulty *f, EdgePieces *pieces, PiecePairs *out) {
+  for (int i = 0; i < pieces->n; i++)
+    for (int k = 0; k < i; k++)
+      if (pieces->data[i].to != pieces->data[k].to &&
+          !have_equal_places(&pieces->data[i], &pieces->data[k]))
+        vec_push(f->arena, out, (PiecePair){pieces, k, i});
+}
+
+/* Of the side that sends. */
+static PiecePairs find_pairs(Faulty *f) {
+  PiecePairs pairs = {0};
+  for (int k = 0; k < f->steps->n_classes; k++) {
+    EntryPoint *entry = entry_of(f, k);
+    for (int e = 0; e < entry->edges.n; e++)
+      if (entry->edges.data[e].from == entry->stages.data[0].number)
+        find_pairs_of(f, &entry->edges.data[e].pieces, &pairs);
+  }
+  return pairs;
+}
+
+/* Each goes to the rank of the other. */
+static void exchange_pieces(Faulty *f, const PiecePair *pair) {
+  EdgePieces *pieces = pair->pieces;
+  pieces->data = arena_copy(f->arena, pieces->data,
+                            sizeof *pieces->data * (size_t)pieces->n);
+  int to = pieces->data[pair->first].to;
+  pieces->data[pair->first].to = pieces->data[pair->second].to;
+  pieces->data[pair->second].to = to;
+}
+
+static void try_pieces(const PieceCase *one, uint64_t seed) {
+  CompileOptions options = {.path = one->model,
+                            .plan = one->plan,
+                            .target = "cpu",
+                            .overrides = &one->batch,
+                            .n_overrides = 1,
+                            .follows_links = true,
+                            .level = 2};
+  Loaded *l = load_plan(&options);
+  Faulty faulty = {.arena = l->c.module->arena,
+                   .steps = &l->steps,
+                   .classes = l->steps.program.list[0].classes};
+  uint64_t choice = hash_bytes(&seed, sizeof seed, 7) >> 8;
+  PiecePairs pairs = find_pairs(&faulty);
+  cr_assert_gt(pairs.n, 0, "%s", one->plan);
+  exchange_pieces(&faulty, &pairs.data[choice % (uint64_t)pairs.n]);
+  pack_again(&l->c, &faulty);
+  VerifyReport report = play_loaded(l, seed);
+  verify_messages(&l->c, &l->steps, l->played, &report);
+  cr_expect(report.message_fault ||
+                (report.equal == ANSWER_no && report.stage >= 0),
+            "%s, seed %d: not found", one->plan, (int)seed);
+}
+
+Test(verify_stages, pieces_to_another_replica_are_found) {
+  for (uint64_t seed = 1; seed <= 40; seed++) {
+    try_pieces(&piece_cases[seed % ARRAY_LENGTH(piece_cases)], seed);
+    modules_destroy();
+  }
+}
+
 /* The fault is what changes the answer. */
 static void change_nothing(Faulty *f) {
   (void)f;
