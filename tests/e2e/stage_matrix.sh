@@ -4,7 +4,7 @@
 # with ranks that are delayed at random, and with equal results.  A fourth of
 # the cases send messages of 4 MB; in a third of those with a stage a rank, stages have
 # two ranks and one in turn.
-#   stage_matrix.sh DNNC [CASES [SEED [FIRST]]]        6 cases by default, `all` for all
+#   stage_matrix.sh DNNC [CASES [SEED [FIRST]]]        6 cases by default, and 2 that are drawn; `all` for all
 #   stage_matrix.sh DNNC drawn [CASES [SEED [FIRST]]]  200 cases by default
 # A seed has an order of all cases, which begins anew after the last; `48 1 25` goes
 # on with case 25.  `drawn` draws schedules, 2 to 4 groups, stages a group, up to 3p
@@ -168,4 +168,5 @@ for i in $(seq "$first" "$cases"); do
   cmp -s threads.out mpi.out || { diff threads.out mpi.out; fail "case $i, $what: other results"; }
 done
 echo "cases $first to $cases of seed $seed: $runs runs end, $large with 4 MB, in $(($(date +%s) - begin)) s"
+[ $# -gt 1 ] || [ $mpi = no ] || bash "$root/tests/e2e/stage_matrix.sh" "$dnnc" drawn 2 || fail "a drawn case"
 [ $mpi = yes ] || skip "over MPI: needs mpirun"
