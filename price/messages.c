@@ -72,18 +72,30 @@ static void join_pair(MessagePairs *m, int64_t from, int64_t to) {
     replace(m->joined[d], m->sides[d]->slice->n_groups, more, less);
 }
 
-static int count_starts(const MessagePairs *m, int number) {
+static int count_classes(const MessagePairs *m, LinkDirection direction,
+                         int number) {
   int n = 0;
-  for (int d = 0; d < N_LINK_DIRECTIONS; d++)
-    for (int c = 0; c < m->sides[d]->slice->n_groups; c++)
-      n += m->joined[d][c] == number;
+  for (int c = 0; c < m->sides[direction]->slice->n_groups; c++)
+    n += m->joined[direction][c] == number;
   return n;
+}
+
+bool message_goes_ahead(const CostModel *model, const ProgramEdge *edge) {
+  enum { MOST_BYTES = 512 << 10 }; /* longer ones were not measured */
+  return model->transport == TRANSPORT_mpi && edge->bytes <= MOST_BYTES;
+}
+
+static int count_starts(const MessagePairs *m, int number) {
+  int sending = count_classes(m, LINK_out, number);
+  return message_goes_ahead(m->sides[LINK_out]->models, m->edge)
+             ? sending
+             : sending + count_classes(m, LINK_in, number);
 }
 
 static int leave_out_unused(MessagePairs *m, int n) {
   int used = 0;
   for (int number = 0; number < n; number++) {
-    if (count_starts(m, number) == 0) continue;
+    if (count_classes(m, LINK_out, number) == 0) continue;
     for (int d = 0; d < N_LINK_DIRECTIONS; d++)
       replace(m->joined[d], m->sides[d]->slice->n_groups, number, used);
     used++;

@@ -23,9 +23,13 @@ typedef struct MessageTransfers {
   Bytes sent; /* by the rank that sends most */
 } MessageTransfers;
 
+/* Returns whether a message is on its way before its receiver comes, so that
+ * its sender alone starts it: MPI sends chunks without an answer. */
+bool message_goes_ahead(const CostModel *model, const ProgramEdge *edge);
 /* Adds the transfers of a message of an edge: from each rank of one side to the
  * rank of the other that has its number there, or in pieces.  Classes whose
- * ranks exchange come to one transfer together. */
+ * ranks exchange come to one transfer together, but for receivers of a message
+ * that goes ahead. */
 MessageTransfers messages_add(Arena *arena, const ClusterSlice *slice,
                               const SharedLinks *links,
                               const MessageSide *sender,

@@ -9,8 +9,9 @@
  *     wait %4 before %6              wait 0
  *
  * Calls of one segment that follow each other are a loop.  A message is started
- * where the timeline says so.  A call waits first for the messages that it
- * reads, and for the last ones of the values that it writes again.
+ * where the timeline says so, by both sides, or by its sender where it goes
+ * ahead.  A call waits first for the messages that it reads, and for the last
+ * ones of the values that it writes again.
  */
 #include "price/program_actions.h"
 
@@ -214,13 +215,21 @@ static int transfer_of_edge(const Timeline *t, int edge,
                                 : messages->of_receiver)[class];
 }
 
+/* MPI has copied a message that goes ahead when its sender goes on, so the
+ * sender may write the value again; the receiver does not start it, and waits
+ * for the next one. */
+static bool goes_ahead(const Timeline *t, int edge) {
+  return message_goes_ahead(t->of->models, &t->of->entry->edges.data[edge]);
+}
+
 static void add_message(Timeline *t, int at, LinkDirection direction) {
   const ProgramCall *call = &t->of->entry->timeline.data[at];
   EdgeState *state = &t->edges[direction][call->edge];
+  bool starts = direction == LINK_out || !goes_ahead(t, call->edge);
   int slot = direction == LINK_in ? call->registers[REGISTER_microbatch] : 0;
   state->numbers[slot] = ++state->n_started;
   state->ids[slot] = t->of->first_call_id + at;
-  for (int c = 0; c < t->of->slice.n_groups; c++)
+  for (int c = 0; c < t->of->slice.n_groups && starts; c++)
     vec_push(t->of->arena, &t->of->actions[c],
              (SimAction){
                  .kind = SIM_start,
@@ -237,11 +246,13 @@ static void add_message_wait(Timeline *t, int edge, LinkDirection direction,
   EdgeState *state = &t->edges[direction][edge];
   int64_t number = state->numbers[slot];
   if (number == 0) return;
+  bool is_next = direction == LINK_in && goes_ahead(t, edge);
+  int64_t back = is_next ? 0 : state->n_started - number;
   for (int c = 0; c < t->of->slice.n_groups; c++)
     vec_push(t->of->arena, &t->of->actions[c],
              (SimAction){.kind = SIM_wait,
                          .transfer = transfer_of_edge(t, edge, direction, c),
-                         .back = state->n_started - number,
+                         .back = back,
                          .id = state->ids[slot]});
   state->numbers[slot] = 0;
 }
@@ -265,7 +276,7 @@ static void add_waits_of_call(Timeline *t, const ProgramCall *call) {
     const ProgramEdge *edge = &entry->edges.data[e];
     if (segment_reads_edge(stage, segment, edge))
       add_message_wait(t, e, LINK_in, edge->is_of_step ? 0 : microbatch);
-    if (segment_writes_edge(stage, segment, edge))
+    if (segment_writes_edge(stage, segment, edge) && !goes_ahead(t, e))
       add_message_wait(t, e, LINK_out, 0);
   }
 }

@@ -331,7 +331,7 @@ assert kinds == first["peak_bytes"], (kinds, first)
 stages = shown["stages"]
 cut = [line for line in shown["lines"] if line["text"] == "cut after block[0]"][0]
 waits = round(shown["ranks"][0]["bubble"] * first_step(shown))
-assert cut["transfers"] > 10 and cut["sent_bytes"] > 0 and abs(cut["exposed_ps"] - waits) < 2, (cut, waits)
+assert cut["transfers"] == 6 and cut["sent_bytes"] > 0 and abs(cut["exposed_ps"] - waits) < 2, (cut, waits)
 assert [s["blocks"] for s in stages] == [["wte", "wpe", "block[0]"], ["block[1]", "norm"]], stages
 assert [s["first_rank"] for s in stages] == [0, 2] and all(s["ranks"] == 2 for s in stages), stages
 END

@@ -134,6 +134,19 @@ for case in '1f1b:4:9' 'interleaved(v = 2):8:4.5' 'bfs(v = 2):8:4.5' 'zbh1:4:3';
   close "$is" "$want" 0.005 || fail "rank 0 waits $is F under $schedule, not $want"
 done
 
+# MPI takes a short message before its receiver comes, and copies it, so ranks whose
+# forward passes come first wait for one message of 50 ms in either direction.
+printf 'cluster thin {\n device = d\n level node { count = 1; link = 8GB/s; latency = 0us }\n' >thin.cluster
+printf ' level network { count = 2; link = 0.04096MB/s; latency = 0us }\n}\n' >>thin.cluster
+printf 'device d { base = cpu; cores = 1; memory = 1GiB }\n' >>thin.cluster
+printf 'mesh { pipe = 2 }\nplan {\n  schedule = fthenb\n  microbatches = 4\n  cut after linear[3]\n}\n' >thin.plan
+train chain chain.dnn --plan thin.plan --no-save --profile chain.csv
+awk -F, -v OFS=, 'NR > 1 { $5 = $1 ~ /linear.*dot/ ? "50000000000" : 1 } { print }' chain.csv >chain.profile
+"$dnnc" simulate chain.dnn --plan thin.plan --cluster thin.cluster --profile chain.profile --json >out 2>err ||
+  { cat err; fail "no price of short messages"; }
+is=$(grep -o '"step_s":[0-9.e+-]*' out | head -n 1 | cut -d: -f2)
+close "$is" 3.1 0.02 || fail "a step with short messages takes $is s, not 3.1"
+
 # ---- a bundle holds its list ----
 graph() { "$dnnc" ir "$systems/gpt.dnn" L=4 --plan "$1" --after=partition || fail "ir $1"; }
 build() { "$dnnc" build --quick "$systems/gpt.dnn" L=4 --plan "$1" -o "$2" >out 2>&1 || { cat out; fail "build $1"; }; }

@@ -532,7 +532,7 @@ static void find_pairs_of(Faulty *f, EdgePieces *pieces, PiecePairs *out) {
         vec_push(f->arena, out, (PiecePair){pieces, k, i});
 }
 
-/* Of the side that sends. */
+/* Edges of the side that sends have them. */
 static PiecePairs find_pairs(Faulty *f) {
   PiecePairs pairs = {0};
   for (int k = 0; k < f->steps->n_classes; k++) {
