@@ -60,7 +60,7 @@ static Bytes bytes_of(const Load *load, const BoundSetting *s) {
   const ZeroLoad *zero = &load->zero[s->zero];
   return zero->least_state +
          (s->recomputes ? load->least_left : load->least_saved) +
-         (s->microbatches > 1 ? zero->gradient : 0);
+         (s->microbatches > 1 ? zero->least_gradient : 0);
 }
 
 static double interference(const Bounding *b) {
@@ -80,8 +80,8 @@ static double backward_stream(const Aim *aim, const Load *load, int unit) {
   const Units *units = aim->b->r->units;
   const ZeroLoad *zero = &load->zero[aim->s->zero];
   double chain = (double)load->input_gradient, light = (double)load->light[1];
-  double all = chain + (double)load->weight_gradient +
-               interference(aim->b) * (double)zero->summed;
+  double all = chain + (double)load->least_weights +
+               interference(aim->b) * (double)zero->least_summed;
   if (aim->weights.split < 0) return all + runs_again(aim, load, unit);
   switch (units->splits.data[aim->weights.split].units[unit]) {
   case SIDE_head: return chain - light + (double)load->cut[1];
@@ -102,7 +102,7 @@ static double weighted(const Aim *aim, const Load *load, int unit) {
   const ZeroLoad *zero = &load->zero[aim->s->zero];
   double forward = (double)load->links[0].busy[w->link];
   double backward = (double)load->links[1].busy[w->link];
-  double sums = (double)zero->sums.busy[w->link];
+  double sums = (double)zero->least_sums.busy[w->link];
   const ZeroLoad *once =
       &load->zero[aim->s->zero > 0]; /* level 1 gathers once */
   double gathers = (double)(sure_gathers(aim->s) * once->gathers.busy[w->link]);
@@ -161,7 +161,7 @@ static int64_t edge_cost(const Aim *aim, int at, const EdgeLoad *load) {
   const UnitEdge *edge = &aim->b->r->units->edges.data[at];
   const BoundWeights *w = &aim->weights;
   Ps wait = edge->is_cut ? load->least * edge->readers : 0;
-  Ps link = load->links.busy[w->link];
+  Ps link = edge->only_weights ? 0 : load->links.busy[w->link];
   if (load->wait >= ELIMINATE_MOST / BOUND_ONE / edge->readers)
     return ELIMINATE_MOST;
   int of_wait = !edge->is_backward ? w->of[BOUND_forward_stream]

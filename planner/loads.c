@@ -22,6 +22,7 @@ struct Loads {
   LoadRequest r;
   Resharding *chains;
   Map *launches;               /* of times */
+  Map *least;                  /* of times of weight gradients */
   Map *messages, *reshardings; /* of Sent */
 };
 
@@ -31,6 +32,7 @@ Loads *loads_create(Arena *arena, const LoadRequest *request) {
                    .r = *request,
                    .chains = reshard_create_plain(arena, request->mesh),
                    .launches = map_create(arena),
+                   .least = map_create(arena),
                    .messages = map_create(arena),
                    .reshardings = map_create(arena)};
   return loads;
@@ -188,6 +190,67 @@ static Ps launch_time(Loads *l, const PlanUnit *u, const UnitKernel *k,
   return keep_time(l, l->launches, hash, compute_launch(l, u, k, assignment));
 }
 
+/* ---- weight gradients ---- */
+
+/* Stands for an axis that shards any dim of the parameter. */
+enum { ANY_LOOP = MOST_LOOP_DIMS };
+/* Stands for the time of what the sizes do not allow. */
+#define LONGEST ((Ps)1 << 50)
+
+/* The loop dims of the unit that the results of a kernel have, and those that
+ * ranks sum in it or after it. */
+typedef struct GradientLoops {
+  LoopSet made, summed;
+} GradientLoops;
+
+static GradientLoops gradient_loops(const Loads *l, const UnitKernel *k) {
+  const Node *node = l->r.units->graph->nodes.data[k->id];
+  GradientLoops out = {0};
+  LoopSet summed = 0;
+  for (int r = 0; r < node->n_results; r++) summed |= k->dims->partial[r];
+  for (int i = 0; i < k->dims->n_sums; i++) summed |= k->dims->sums[i].over;
+  for (int d = 0; d < k->dims->n; d++)
+    *(summed >> d & 1 ? &out.summed : &out.made) |= (LoopSet)(1u << k->loop[d]);
+  return out;
+}
+
+/* Lets each axis that may shard any dim shard one after the other. */
+static Ps least_from(Loads *l, int unit, const UnitKernel *k, LoopSet made,
+                     int axis, Assignment at) {
+  const PlanUnit *u = l->r.units->units.data[unit];
+  Ps least = LONGEST;
+  while (axis < l->r.mesh->n_axes && at.loop[axis] != ANY_LOOP) axis++;
+  if (axis == l->r.mesh->n_axes)
+    return loads_allow(l, unit, at) ? launch_time(l, u, k, at) : LONGEST;
+  for (int loop = 0; loop < u->n_dims; loop++) {
+    if (!(made >> loop & 1)) continue;
+    at.loop[axis] = (int8_t)loop;
+    Ps time = least_from(l, unit, k, made, axis + 1, at);
+    if (time < least) least = time;
+  }
+  return least;
+}
+
+/* Returns the least time of a weight gradient under all assignments that shard
+ * and sum it over the same axes. */
+static Ps least_launch(Loads *l, int unit, const UnitKernel *k,
+                       Assignment assignment) {
+  GradientLoops loops = gradient_loops(l, k);
+  uint64_t hash = hash_mix(31, (uint64_t)k->id);
+  for (int a = 0; a < l->r.mesh->n_axes; a++) {
+    int loop = assignment.loop[a];
+    if (loop >= 0 && loops.made >> loop & 1)
+      assignment.loop[a] = ANY_LOOP;
+    else if (loop >= 0 && !(loops.summed >> loop & 1))
+      assignment.loop[a] = NO_LOOP;
+    hash = hash_mix(hash, (uint64_t)(assignment.loop[a] + 1));
+  }
+  Ps time;
+  if (find_time(l->least, hash, &time)) return time;
+  return keep_time(l, l->least, hash,
+                   least_from(l, unit, k, loops.made, 0, assignment));
+}
+
 /* ---- messages ---- */
 
 static int64_t group_size(const Mesh *mesh, AxisSet axes) {
@@ -289,6 +352,8 @@ static void add_sum(Loads *l, const PlanUnit *u, const UnitSum *sum,
 typedef struct ParamPlace {
   AxisSet copied, summed;
   int64_t elements; /* on a rank, before ZeRO */
+  int64_t gradient; /* elements of its gradient on a rank, at least: what
+                       shards of another dim have may pad less */
   int64_t own;      /* ranks that share it out */
   int64_t copies;   /* ranks that have a copy */
 } ParamPlace;
@@ -305,6 +370,7 @@ static ParamPlace place_of(const Loads *l, const PlanUnit *u,
       .copied = copied,
       .summed = axes_of(l, assignment, all & (LoopSet)~own),
       .elements = local_elements(l, param->type, &param->dims, assignment),
+      .gradient = type_elements(param->type) / group_size(l->r.mesh, kept),
       .own = group_size(l->r.mesh, kept),
       .copies = group_size(l->r.mesh, copied)};
 }
@@ -342,6 +408,22 @@ static Sent param_sums(Loads *l, const UnitParam *param,
   return out;
 }
 
+static void add_gradient(Loads *l, const UnitParam *param,
+                         const ParamPlace *place, int zero, ZeroLoad *to) {
+  Sent sums = param_sums(l, param, place, zero);
+  ParamPlace unpadded = *place;
+  unpadded.elements = place->gradient;
+  Sent least = param_sums(l, param, &unpadded, zero);
+  int64_t parts = zero >= 2 ? place->copies : 1;
+  to->bulk += sums.bulk;
+  to->summed += sums.bulk;
+  add_links(&to->sums, &sums.links, 1);
+  to->gradient += place->elements * 4 / parts;
+  to->least_summed += least.bulk;
+  add_links(&to->least_sums, &least.links, 1);
+  to->least_gradient += place->gradient * 4 / parts;
+}
+
 static void add_param(Loads *l, const PlanUnit *u, const UnitParam *param,
                       Assignment assignment, Load *out) {
   ParamPlace place = place_of(l, u, param, assignment);
@@ -355,11 +437,9 @@ static void add_param(Loads *l, const PlanUnit *u, const UnitParam *param,
     int64_t shards = place.own * copies;
     Bytes whole = place.elements * dtype_size_bytes(param->type->dtype);
     Sent gathers = param_gathers(l, param, &place, zero);
-    Sent sums = param_sums(l, param, &place, zero);
-    to->bulk += gathers.bulk + sums.bulk;
-    to->summed += sums.bulk;
+    add_gradient(l, param, &place, zero, to);
+    to->bulk += gathers.bulk;
     add_links(&to->gathers, &gathers.links, 1);
-    add_links(&to->sums, &sums.links, 1);
     to->update +=
         cost_bytes(l->r.model, (double)param->updated / (double)shards);
     if (cast > 0 && !u->kernels.data[param->cast].is_light)
@@ -371,7 +451,6 @@ static void add_param(Loads *l, const PlanUnit *u, const UnitParam *param,
         (param->passes > 1 || l->r.microbatches > 1))
       to->least_state += place.elements * dtype_size_bytes(param->read_as);
     if (zero == 1 || zero == 2) to->state += whole - whole / copies;
-    to->gradient += place.elements * 4 / (zero >= 2 ? copies : 1);
   }
 }
 
@@ -415,8 +494,9 @@ Ps loads_of_kernel(Loads *l, int unit, int kernel, Assignment assignment) {
          launch_time(l, u, k, assignment);
 }
 
-static void add_kernel(Loads *l, const PlanUnit *u, const UnitKernel *k,
+static void add_kernel(Loads *l, int unit, const UnitKernel *k,
                        Assignment assignment, Load *out) {
+  const PlanUnit *u = l->r.units->units.data[unit];
   const Graph *graph = l->r.units->graph;
   const Node *node = graph->nodes.data[k->id];
   int64_t runs = has_batch(u, k) ? l->r.microbatches : 1;
@@ -427,12 +507,15 @@ static void add_kernel(Loads *l, const PlanUnit *u, const UnitKernel *k,
   if (node_is_launched(graph, k->id))
     time = runs * launch_time(l, u, k, assignment);
   if (k->is_light) out->light[node->phase != PHASE_forward] += time;
-  if (node->phase == PHASE_forward) {
-    out->forward += time;
-  } else {
-    Ps *of = node->phase == PHASE_weight_gradient ? &out->weight_gradient
-                                                  : &out->input_gradient;
-    *of += time;
+  switch (node->phase) {
+  case PHASE_forward: out->forward += time; break;
+  case PHASE_weight_gradient: {
+    Ps least = time > 0 ? runs * least_launch(l, unit, k, assignment) : 0;
+    out->weight_gradient += time;
+    out->least_weights += least < time ? least : time;
+    break;
+  }
+  default: out->input_gradient += time; break;
   }
 }
 
@@ -475,7 +558,7 @@ Load loads_of_unit(Loads *l, int unit, Assignment assignment) {
   const PlanUnit *u = units->units.data[unit];
   Load load = {0};
   for (int i = 0; i < u->kernels.n; i++)
-    add_kernel(l, u, &u->kernels.data[i], assignment, &load);
+    add_kernel(l, unit, &u->kernels.data[i], assignment, &load);
   for (int i = 0; i < u->sums.n; i++)
     add_sum(l, u, &u->sums.data[i], assignment, &load);
   for (int i = 0; i < u->saved.n; i++)

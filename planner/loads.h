@@ -21,6 +21,10 @@ typedef struct ZeroLoad {
    * sum gradients. */
   Ps bulk, summed;
   LinkLoad sums, gathers; /* of gradients, of parameters */
+  /* `summed`, `sums` and `gradient` of the least placement. */
+  Ps least_summed;
+  LinkLoad least_sums;
+  Bytes least_gradient;
   Ps update;
   Ps less_cast; /* `forward` has casts of whole parameters: at most so much
                    less if ranks cast their shards */
@@ -31,6 +35,7 @@ typedef struct ZeroLoad {
 /* In a step, with all its micro-batches. */
 typedef struct Load {
   Ps forward, input_gradient, weight_gradient; /* of the stream */
+  Ps least_weights; /* weight gradients, each placed so that it takes least */
   Ps casts;    /* of parameters, a part of `forward` that never runs again */
   Ps light[2]; /* of light kernels: forward, input gradient */
   Ps wait[2];  /* transfers that a reader waits for: forward, backward */
@@ -57,6 +62,9 @@ Loads *loads_create(Arena *arena, const LoadRequest *request);
 
 /* Returns false if the sizes do not allow it. */
 bool loads_allow(const Loads *loads, int unit, Assignment assignment);
+/* An axis that shards a dim of a weight gradient may shard another one of it
+ * than the assignment says: the least of these loads are there, too.  What the
+ * assignment makes a sum, or a copy, is one. */
 Load loads_of_unit(Loads *loads, int unit, Assignment assignment);
 /* The launches of a kernel of the unit in a step: part of its load. */
 Ps loads_of_kernel(Loads *loads, int unit, int kernel, Assignment assignment);

@@ -151,6 +151,7 @@ static void multiply(Load *load, int64_t times) {
   load->forward *= times;
   load->input_gradient *= times;
   load->weight_gradient *= times;
+  load->least_weights *= times;
   load->casts *= times;
   load->light[0] *= times;
   load->light[1] *= times;
@@ -169,6 +170,9 @@ static void multiply(Load *load, int64_t times) {
     load->zero[zero].summed *= times;
     multiply_links(&load->zero[zero].sums, times);
     multiply_links(&load->zero[zero].gathers, times);
+    load->zero[zero].least_summed *= times;
+    multiply_links(&load->zero[zero].least_sums, times);
+    load->zero[zero].least_gradient *= times;
     load->zero[zero].update *= times;
     load->zero[zero].less_cast *= times;
     load->zero[zero].state *= times;
@@ -203,8 +207,9 @@ static uint64_t hash_edge(const Tabling *t, const UnitEdge *edge) {
   hash = hash_mix(hash, ((uint64_t)edge->readers * 2 + edge->from_sums) * 64 +
                             (uint64_t)edge->type->dtype);
   const Graph *graph = t->r->loads.units->graph;
-  hash = hash_mix(hash, (uint64_t)edge->joined * N_PHASES +
-                            graph->nodes.data[edge->value.node]->phase);
+  hash = hash_mix(hash,
+                  ((uint64_t)edge->joined * 2 + edge->only_weights) * N_PHASES +
+                      graph->nodes.data[edge->value.node]->phase);
   for (int d = 0; d < edge->type->rank; d++)
     hash = hash_mix(hash_mix(hash, (uint64_t)edge->type->dims[d].size),
                     (uint64_t)(edge->from_dims.at[d] + 1) * 64 +

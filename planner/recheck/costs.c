@@ -7,6 +7,8 @@
  */
 #include "planner/recheck/costs.h"
 
+#include <math.h>
+
 #include "ir/list/instructions.h"
 #include "ir/place/reshard.h"
 #include "ir/work.h"
@@ -23,6 +25,7 @@ struct Costs {
   Resharding *chains; /* of the mesh */
   Map *messages;      /* of the mesh: -> Message */
   Map *launches;      /* -> Ps */
+  Map *gradients;     /* of the mesh and micro-batches: -> least time */
   Arena *scratch;     /* types of one launch or edge */
 };
 
@@ -41,6 +44,7 @@ void costs_destroy(Costs *c) {
 
 void costs_set(Costs *c, const Mesh *mesh, int64_t microbatches) {
   c->microbatches = microbatches;
+  c->gradients = map_create(c->arena);
   if (c->mesh == mesh) return;
   c->mesh = mesh;
   c->chains = reshard_create_plain(c->arena, mesh);
@@ -212,6 +216,73 @@ static double kernel_time(Costs *c, const PlanUnit *unit, const UnitKernel *k,
   return (double)*time * (double)(is_repeated ? c->microbatches : 1);
 }
 
+/* How an axis lies in a weight gradient: it may shard a dim that the gradient
+ * has, or one that it sums, or none of its own. */
+typedef enum GradientAxis { AXIS_copies, AXIS_shards, AXIS_sums } GradientAxis;
+
+static GradientAxis gradient_axis(const Costs *c, const UnitKernel *k,
+                                  int loop) {
+  const KernelDims *dims = k->dims;
+  int n_results = c->r->units->graph->nodes.data[k->id]->n_results;
+  GradientAxis out = AXIS_copies;
+  for (int d = 0; d < dims->n && loop != NO_LOOP; d++) {
+    if (k->loop[d] != loop) continue;
+    out = AXIS_shards;
+    for (int r = 0; r < n_results; r++)
+      if (dims->partial[r] >> d & 1) return AXIS_sums;
+    for (int s = 0; s < dims->n_sums; s++)
+      if (dims->sums[s].over >> d & 1) return AXIS_sums;
+  }
+  return out;
+}
+
+/* Counts through the loop dims of the unit on each axis, and leaves out what
+ * does not shard and sum over the same axes. */
+static double least_gradient(Costs *c, const PlanUnit *unit,
+                             const UnitKernel *k, Assignment like) {
+  int n = unit->n_dims, n_axes = c->mesh->n_axes;
+  double least = INFINITY;
+  int64_t n_ways = 1;
+  for (int a = 0; a < n_axes; a++) n_ways *= n;
+  for (int64_t way = 0; way < n_ways; way++) {
+    Assignment at = like;
+    int64_t rest = way;
+    bool is_like = true;
+    for (int a = 0; a < n_axes; a++, rest /= n) {
+      GradientAxis axis = gradient_axis(c, k, like.loop[a]);
+      int loop = (int)(rest % n);
+      if (axis == AXIS_shards) at.loop[a] = (int8_t)loop;
+      if (axis == AXIS_copies) at.loop[a] = NO_LOOP;
+      is_like &=
+          axis == AXIS_shards ? gradient_axis(c, k, loop) == axis : loop == 0;
+    }
+    if (!is_like || !costs_allow(c, unit, at)) continue;
+    double time = kernel_time(c, unit, k, at);
+    if (time < least) least = time;
+  }
+  return least;
+}
+
+/* Returns the least time of a weight gradient under all assignments that shard
+ * and sum it over the same axes as this one. */
+static double gradient_time(Costs *c, const PlanUnit *unit, const UnitKernel *k,
+                            Assignment assignment) {
+  uint64_t hash = hash_mix((uint64_t)k->id, 67);
+  for (int a = 0; a < c->mesh->n_axes; a++) {
+    GradientAxis axis = gradient_axis(c, k, assignment.loop[a]);
+    hash = hash_mix(hash, axis == AXIS_sums ? 8 + (uint64_t)assignment.loop[a]
+                                            : (uint64_t)axis);
+  }
+  double own = kernel_time(c, unit, k, assignment);
+  double *least = map_get(c->gradients, key_of(hash));
+  if (!least) {
+    least = ARENA_NEW(c->arena, double);
+    *least = least_gradient(c, unit, k, assignment);
+    map_put(c->gradients, key_of(hash), least);
+  }
+  return *least < own ? *least : own;
+}
+
 static void add_kernel(Costs *c, const PlanUnit *unit, const UnitKernel *k,
                        Assignment assignment, UnitCost *out) {
   double time = kernel_time(c, unit, k, assignment);
@@ -219,7 +290,9 @@ static void add_kernel(Costs *c, const PlanUnit *unit, const UnitKernel *k,
   if (k->is_light) out->light[phase != PHASE_forward] += time;
   switch (phase) {
   case PHASE_forward: out->forward += time; break;
-  case PHASE_weight_gradient: out->weights += time; break;
+  case PHASE_weight_gradient:
+    out->weights += gradient_time(c, unit, k, assignment);
+    break;
   default: out->chain += time; break;
   }
 }
@@ -312,6 +385,12 @@ static void add_param(Costs *c, const PlanUnit *unit, const UnitParam *param,
   int64_t n = shard_elements(c, param->type, &param->dims, assignment);
   int64_t copies = ranks_along(c->mesh, copied);
   int64_t piece = part_of(n, copies); /* of a copy, with ZeRO */
+  /* Shards of another dim may pad the gradient less.  With ZeRO a copy that is
+   * in no sum need only be summed for its own pieces. */
+  int64_t own_sum = type_elements(param->type) / ranks_along(c->mesh, sharded);
+  int64_t own_piece = part_of(own_sum, copies);
+  int64_t added = own_piece * ranks_along(c->mesh, summed);
+  if (added > own_sum) added = own_sum;
   double m = (double)c->microbatches, cast = 0;
   const UnitKernel *k =
       param->cast < 0 ? NULL : &unit->kernels.data[param->cast];
@@ -328,13 +407,10 @@ static void add_param(Costs *c, const PlanUnit *unit, const UnitParam *param,
       add_busy(&to->gather_links, &once.links, times);
     }
     if (summed) {
-      /* A copy that is in no sum need only be summed for its own pieces. */
-      int64_t added = piece * ranks_along(c->mesh, summed);
-      if (added > n) added = n;
-      Message once =
-          zero == 0 ? bulk(c, OP_all_reduce, summed, n, n, param->type->dtype)
-                    : bulk(c, OP_reduce_scatter, summed, added, piece,
-                           param->type->dtype);
+      Message once = zero == 0 ? bulk(c, OP_all_reduce, summed, own_sum,
+                                      own_sum, param->type->dtype)
+                               : bulk(c, OP_reduce_scatter, summed, added,
+                                      own_piece, param->type->dtype);
       double times = zero >= 2 ? m : 1;
       to->sums += once.busiest * times;
       add_busy(&to->sum_links, &once.links, times);
@@ -349,7 +425,7 @@ static void add_param(Costs *c, const PlanUnit *unit, const UnitParam *param,
     bool stays = param->passes > 1 || c->microbatches > 1;
     if (zero > 0 && zero < 3 && copied && stays)
       to->state += (double)(n * dtype_size_bytes(param->read_as));
-    to->gradients += (double)n * 4 / (double)(zero >= 2 ? copies : 1);
+    to->gradients += (double)own_sum * 4 / (double)(zero >= 2 ? copies : 1);
   }
 }
 
@@ -455,7 +531,7 @@ EdgeCost cost_of_edge(Costs *c, const UnitEdge *edge, Assignment from,
   if (!send(c, have, want, runs, &sent)) return (EdgeCost){0};
   EdgeCost out = {.is_possible = true, .wait = sent.wait};
   const Node *node = units->graph->nodes.data[edge->value.node];
-  if (node->phase == PHASE_weight_gradient) return out;
+  if (node->phase == PHASE_weight_gradient || edge->only_weights) return out;
   /* Readers may share what arrives, and the maker its sum with them; partial
    * values that one unit adds are summed once. */
   bool is_summed = have->partial && edge->from_sums;

@@ -17,7 +17,8 @@ typedef struct Busy {
 
 /* The part that depends on the level of ZeRO. */
 typedef struct StateCost {
-  double gathers, sums; /* the link that is busy longest */
+  double gathers, sums; /* the link that is busy longest; sums: of gradients,
+                           of no more elements than some placement has */
   Busy gather_links, sum_links;
   double update;
   double whole_casts; /* what casts of whole parameters take beyond those of
@@ -28,12 +29,14 @@ typedef struct StateCost {
 /* In a step with all its micro-batches. */
 typedef struct UnitCost {
   double casts; /* of parameters: a part of `forward` that never runs again */
-  double forward, chain, weights; /* kernels: forward pass, input gradients,
-                                     weight gradients */
-  double light[2];                /* parts of forward and chain that do not
-                                     count beside what no kernel hides */
-  double cut[2];                  /* sums that no kernel hides: forward,
-                                     backward */
+  double forward, chain; /* kernels: forward pass, input gradients */
+  double weights;        /* weight gradients, at least: each may be
+                            placed otherwise, but where the assignment
+                            makes it a sum it is one */
+  double light[2];       /* parts of forward and chain that do not
+                            count beside what no kernel hides */
+  double cut[2];         /* sums that no kernel hides: forward,
+                            backward */
   Busy links[2];
   StateCost zero[N_ZERO_LEVELS];
   double saved, left; /* least bytes of a micro-batch; left: by blocks that are

@@ -127,6 +127,7 @@ static Row row_of_edge(KindFinder *f, const Kinds *kinds, int i) {
   add(f, &row, edge->readers);
   add(f, &row, edge->joined);
   add(f, &row, edge->from_sums);
+  add(f, &row, edge->only_weights);
   add(f, &row, f->units->graph->nodes.data[edge->value.node]->phase);
   return row;
 }

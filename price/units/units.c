@@ -371,6 +371,18 @@ static void add_param(UnitFinder *f, const UnitValue *value, int unit) {
                         .state = state_bytes(f->graph, input->path)}));
 }
 
+static bool is_for_weights(const UnitFinder *f, const PlanUnit *unit,
+                           Value value) {
+  for (int i = 0; i < unit->kernels.n; i++) {
+    int id = unit->kernels.data[i].id;
+    const Node *node = f->graph->nodes.data[id];
+    if (node->phase == PHASE_weight_gradient) continue;
+    for (int k = 0; k < node->n_inputs; k++)
+      if (value_equal(node->inputs[k], value)) return false;
+  }
+  return true;
+}
+
 static void add_edge(UnitFinder *f, const UnitValue *value, int to) {
   const Graph *graph = f->graph;
   int id = value->value.node, from = f->unit[id];
@@ -388,7 +400,9 @@ static void add_edge(UnitFinder *f, const UnitValue *value, int to) {
                        .from_dims = made->dims,
                        .to_dims = value->dims,
                        .partial = made->partial,
-                       .is_backward = node->phase != PHASE_forward}));
+                       .is_backward = node->phase != PHASE_forward,
+                       .only_weights = is_for_weights(
+                           f, f->units->units.data[to], value->value)}));
 }
 
 static void find_edges(UnitFinder *f) {

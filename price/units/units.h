@@ -89,7 +89,9 @@ typedef struct UnitEdge {
   int readers;    /* units that read the value, without `from` */
   int joined;     /* partial values that `to` may add before it sums once */
   bool from_sums; /* `from` reads it, too, and sums it if it is partial */
-  int64_t times;  /* edges of the program that it stands for */
+  bool only_weights; /* no kernel of `to` reads it but weight gradients, which
+                        may be placed otherwise */
+  int64_t times;     /* edges of the program that it stands for */
 } UnitEdge;
 
 /* A backward pass in two parts: what is in the head ends before the value of

@@ -22,14 +22,15 @@ static double mean_of_unit(const Drawn *d, const PlanUnit *u, const Load *load,
   const int *of = w->of;
   double forward = (double)load->links[0].busy[w->link];
   double backward = (double)load->links[1].busy[w->link];
-  double sums = (double)zero->sums.busy[w->link];
+  double sums = (double)zero->least_sums.busy[w->link];
   /* What ZeRO 3 gathers again for the backward pass may be kept. */
   const ZeroLoad *once = p->zero == 3 ? &load->zero[1] : zero;
   double times = p->zero == 3 ? (double)p->microbatches : 1;
   double gathers = times * (double)once->gathers.busy[w->link];
   double chain = (double)load->input_gradient;
-  double stream = chain + (double)load->weight_gradient +
-                  taken(d) * (double)zero->summed + runs_again(u, p, load);
+  double stream = chain + (double)load->least_weights +
+                  taken(d) * (double)zero->least_summed +
+                  runs_again(u, p, load);
   int during = of[BOUND_forward_stream];
   if (p->zero == 3 && of[BOUND_backward_stream] < during)
     during = of[BOUND_backward_stream];
@@ -49,7 +50,7 @@ static double mean_of_unit(const Drawn *d, const PlanUnit *u, const Load *load,
 static double mean_of_edge(const UnitEdge *edge, const EdgeLoad *load,
                            const BoundWeights *w) {
   double wait = edge->is_cut ? (double)(load->least * edge->readers) : 0;
-  double link = (double)load->links.busy[w->link];
+  double link = edge->only_weights ? 0 : (double)load->links.busy[w->link];
   int of_wait =
       w->of[edge->is_backward ? BOUND_backward_chain : BOUND_forward_stream];
   int of_link =
@@ -76,7 +77,7 @@ Bytes assigned_live_bytes(const Program *program, const Drawn *d) {
     const Load *load = assigned_load_of(d, u);
     sum += load->zero[p->zero].least_state +
            (p->recomputes ? load->least_left : load->least_saved) +
-           (p->microbatches > 1 ? load->zero[p->zero].gradient : 0);
+           (p->microbatches > 1 ? load->zero[p->zero].least_gradient : 0);
   }
   return sum;
 }

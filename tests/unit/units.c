@@ -336,6 +336,51 @@ Test(units, shards_are_padded_if_they_are_smaller_then) {
   driver_end_trial(&program.trial);
 }
 
+/* Returns the loads of linear layer number 2 of an mlp whose dim of this name
+ * is sharded over four ranks. */
+static Load load_of_last(const Program *program, const char *dim) {
+  const Units *units = program->units;
+  const Mesh mesh = {.n_axes = 1, .axes = {{.name = "tensor", .size = 4}}};
+  Arena *arena = program->module->arena;
+  Loads *loads = loads_create(
+      arena, &(LoadRequest){.units = units,
+                            .mesh = arena_copy(arena, &mesh, sizeof mesh),
+                            .slice = &program->trial.priced.slice,
+                            .model = &program->trial.priced.model,
+                            .microbatches = 1});
+  for (int u = 0; u < units->units.n; u++) {
+    const PlanUnit *unit = units->units.data[u];
+    int id = unit->kernels.data[0].id;
+    if (strcmp(units->graph->nodes.data[id]->path, "linear[2].dot") != 0)
+      continue;
+    for (int d = 0; d < unit->n_dims; d++)
+      if (strcmp(unit->dims[d].name, dim) == 0)
+        return loads_of_unit(loads, u, (Assignment){{(int8_t)d, -1, -1}});
+  }
+  cr_assert_fail("no dim %s", dim);
+  return (Load){0};
+}
+
+/* Ten classes over four ranks are padded to twelve, 1,024 channels are not. */
+Test(units, weight_gradients_may_shard_another_dim) {
+  static const Subject mlp = {
+      TEST_ROOT "/models/mlp.dnn", {{"H2", "1024"}, {"B", "4096"}}, 2};
+  Program program;
+  load(&mlp, 0, &program);
+  Load classes = load_of_last(&program, "O"),
+       channels = load_of_last(&program, "I"),
+       batch = load_of_last(&program, "B");
+  cr_expect_lt(channels.weight_gradient, classes.weight_gradient);
+  cr_expect_eq(classes.least_weights, channels.weight_gradient);
+  cr_expect_eq(channels.least_weights, channels.weight_gradient);
+  cr_expect_eq(batch.least_weights, batch.weight_gradient,
+               "what is a sum stays one");
+  cr_expect_eq(classes.zero[0].gradient, 4 * 1024 * 3);
+  cr_expect_eq(classes.zero[0].least_gradient, 4 * 1024 * 10 / 4);
+  cr_expect_eq(batch.zero[0].least_summed, batch.zero[0].summed);
+  driver_end_trial(&program.trial);
+}
+
 /* ---- the placements of a plan ---- */
 
 /* Returns the axis that shards a dim of this name; -1: none, -2: the unit has
