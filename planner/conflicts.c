@@ -50,11 +50,21 @@ static bool has_memory(const Finder *f, DemandSet dropped, int64_t ranks) {
          input->stored / ranks <= input->limit;
 }
 
+/* The smallest plan keeps all demands but that of memory. */
+static bool is_smallest_enough(const Finder *f, DemandSet dropped,
+                               int64_t ranks) {
+  const ConflictInput *input = f->input;
+  return input->smallest.text && drops(f, dropped, DEMAND_memory) &&
+         !drops(f, dropped, DEMAND_mesh) &&
+         (ranks == 0 || ranks == input->ranks);
+}
+
 /* Returns whether there is a plan on so many ranks. */
 static bool fits_on(const Finder *f, DemandSet dropped, int64_t ranks) {
   ConflictCase one = demands_without(f->input, f->out, dropped);
   Bytes limit = drops(f, dropped, DEMAND_memory) ? INT64_MAX : 0;
   one.ranks = ranks;
+  if (is_smallest_enough(f, dropped, ranks)) return true;
   if (!has_memory(f, dropped, ranks)) return false;
   return f->input->lean(f->input->user, &one, limit).has_plan;
 }

@@ -16,6 +16,7 @@ typedef struct Oracle {
   int64_t least_ranks; /* without RANKS: the fewest on which there is a plan */
   int n_asked;
   int n_memory; /* searches for a plan without the limit of memory alone */
+  int n_lean;   /* searches for the fewest bytes without this limit */
   const ConflictCase *last;
 } Oracle;
 
@@ -23,7 +24,9 @@ static bool has_plan(const Oracle *oracle, const ConflictCase *one) {
   for (int i = 0; i < 4; i++)
     if (oracle->conflicts[i] && !(oracle->conflicts[i] & one->dropped))
       return false;
-  return !(one->dropped & RANKS) || one->ranks >= oracle->least_ranks;
+  ConflictCase others = {.dropped = one->dropped & ~(DemandSet)RANKS};
+  return !(one->dropped & RANKS) || one->ranks >= oracle->least_ranks ||
+         has_plan(oracle, &others);
 }
 
 static SearchResult answer(Oracle *oracle, const ConflictCase *one) {
@@ -35,8 +38,10 @@ static SearchResult answer(Oracle *oracle, const ConflictCase *one) {
 }
 
 static SearchResult lean(void *user, const ConflictCase *one, Bytes limit) {
+  Oracle *oracle = user;
   (void)limit;
-  return answer(user, one);
+  oracle->n_lean += one->dropped & MEMORY && one->ranks <= 8;
+  return answer(oracle, one);
 }
 
 static SearchResult best(void *user, const ConflictCase *one) {
@@ -69,6 +74,13 @@ static Span line(int at) {
   return (Span){&plan, begin, end};
 }
 
+/* Returns a plan if any keeps all demands but that of memory. */
+static FoundPlan smallest_of(const Oracle *oracle) {
+  bool is_one = has_plan(oracle, &(ConflictCase){.dropped = MEMORY});
+  return is_one ? (FoundPlan){"plan", "words", {true, 100, 123456, 0}}
+                : (FoundPlan){0};
+}
+
 static ConflictInput input_of(Oracle *oracle) {
   Module *module = module_create();
   Pins *pins = ARENA_NEW(module->arena, Pins);
@@ -88,7 +100,7 @@ static ConflictInput input_of(Oracle *oracle) {
                          .ranks = 8,
                          .most_ranks = 256,
                          .unit_ranks = 8,
-                         .smallest = {"plan", "words", {true, 100, 123456, 0}},
+                         .smallest = smallest_of(oracle),
                          .lean = lean,
                          .best = best,
                          .printed = printed,
@@ -155,6 +167,18 @@ Test(conflicts, too_few_ranks_are_not_searched) {
     cr_expect_eq(early.relaxations[i].dropped, out.relaxations[i].dropped);
     cr_expect_eq(early.relaxations[i].ranks, out.relaxations[i].ranks);
   }
+}
+
+/* The smallest plan shows that there is one without the limit of memory. */
+Test(conflicts, the_smallest_plan_is_not_searched_again) {
+  Oracle oracle = {.conflicts = {MEMORY | ZERO}, .least_ranks = 16};
+  ConflictInput input = input_of(&oracle);
+  Conflict out;
+  cr_assert(conflict_find(&input, &out));
+  cr_expect_eq(oracle.n_lean, 0);
+  input.smallest.text = NULL;
+  cr_assert(conflict_find(&input, &out));
+  cr_expect_gt(oracle.n_lean, 0);
 }
 
 Test(conflicts, nothing_helps) {
