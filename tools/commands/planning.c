@@ -132,10 +132,28 @@ static double thread_seconds(void) {
   return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-static void price_candidates(void *user, const CandidateList *list,
-                             CandidatePrice *out) {
-  Planning *planning = user;
-  double begin = thread_seconds();
+/* The price of a candidate, and the program of most blocks that has it. */
+typedef struct KnownPrice {
+  CandidatePrice price;
+  Part part;
+} KnownPrice;
+
+static const void *known_key(const char *text, bool is_whole) {
+  uint64_t hash = hash_bytes(text, strlen(text), is_whole);
+  return (const void *)(uintptr_t)(hash | 1);
+}
+
+static void keep(Planning *planning, const char *text, bool is_whole,
+                 const CandidatePrice *price, const Part *part) {
+  remember(planning, text, price, part);
+  if (!planning->known || tool_is_stopped()) return;
+  KnownPrice *known = ARENA_NEW(planning->tool->arena, KnownPrice);
+  *known = (KnownPrice){*price, *part};
+  map_put(planning->known, known_key(text, is_whole), known);
+}
+
+static void price_unknown(Planning *planning, const CandidateList *list,
+                          CandidatePrice *out) {
   Arena *arena = planning->tool->arena;
   bool is_cut = planning->n_blocks > MORE_BLOCKS && !list->is_whole;
   int *first = ARENA_ARRAY(arena, int, list->n), n = 0;
@@ -168,8 +186,32 @@ static void price_candidates(void *user, const CandidateList *list,
     out[i] = is_cut ? extend(planning, more + 1, more)
                     : (CandidatePrice){more->is_priced, more->step, more->peak,
                                        more->memory};
-    remember(planning, list->texts[i], &out[i], more);
+    keep(planning, list->texts[i], list->is_whole, &out[i], more);
   }
+}
+
+/* Each search prices a candidate once, but several may have the same. */
+static void price_candidates(void *user, const CandidateList *list,
+                             CandidatePrice *out) {
+  Planning *planning = user;
+  double begin = thread_seconds();
+  Arena *arena = planning->tool->arena;
+  const char **texts = ARENA_ARRAY(arena, const char *, list->n + 1);
+  CandidatePrice *prices = ARENA_ARRAY(arena, CandidatePrice, list->n + 1);
+  int *at = ARENA_ARRAY(arena, int, list->n + 1), n = 0;
+  for (int i = 0; i < list->n; i++) {
+    const void *key = known_key(list->texts[i], list->is_whole);
+    const KnownPrice *known =
+        planning->known ? map_get(planning->known, key) : NULL;
+    at[n] = i;
+    if (!known) texts[n++] = list->texts[i];
+    if (!known) continue;
+    out[i] = known->price;
+    remember(planning, list->texts[i], &known->price, &known->part);
+  }
+  CandidateList unknown = {n, texts, list->is_whole};
+  price_unknown(planning, &unknown, prices);
+  for (int i = 0; i < n; i++) out[at[i]] = prices[i];
   planning->search_seconds -= thread_seconds() - begin;
 }
 

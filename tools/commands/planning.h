@@ -28,6 +28,9 @@ typedef struct Planning {
   /* Annotations of the model that candidates leave out. */
   const Span *without;
   int n_without;
+  /* Prices of earlier searches with the same pins and machines; or NULL.
+   * `cases` has those of each case of pins that are left out. */
+  Map *known, *cases;
   int n_priced;
   VEC(StepFall) falls; /* each time that the best step was beaten */
   int64_t until_ms;    /* end of the search, by child_now_ms; 0: none */

@@ -363,6 +363,7 @@ static int report_none_fits(const Planning *planning) {
 int plan_report_none(Planning *planning) {
   int code = planning->result.best.text ? report_none_fits(planning)
                                         : report_none_legal(planning);
+  planning->cases = map_create(planning->tool->arena);
   ConflictInput input = input_of(planning);
   Conflict *conflict = ARENA_NEW(planning->tool->arena, Conflict);
   bool is_found = !tool_is_stopped() && conflict_find(&input, conflict);

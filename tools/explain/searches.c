@@ -64,6 +64,18 @@ static CompileOptions *copy_planning(const Planning *planning, Planning *out) {
   return options;
 }
 
+/* Returns what searches of the case have priced. */
+static Map *known_of(const Planning *planning, const ConflictCase *one) {
+  const int64_t numbers[] = {one->dropped, one->ranks, one->memory};
+  uint64_t hash = hash_bytes(numbers, sizeof numbers, 71);
+  const void *key = (const void *)(uintptr_t)(hash | 1);
+  Map *known = map_get(planning->cases, key);
+  if (known) return known;
+  known = map_create(planning->tool->arena);
+  map_put(planning->cases, key, known);
+  return known;
+}
+
 Planning planning_without(const Planning *planning, const ConflictCase *one,
                           int most) {
   Planning out;
@@ -76,6 +88,7 @@ Planning planning_without(const Planning *planning, const ConflictCase *one,
   if (one->ranks > 0) out.tool->options.ranks = options->ranks = one->ranks;
   if (one->memory > 0) set_memory(&out, one->pins, one->memory);
   out.tool->options.effort = most;
+  out.known = known_of(planning, one);
   return out;
 }
 
