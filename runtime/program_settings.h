@@ -26,8 +26,10 @@ typedef enum DnnRole {
   DNN_DATA,   /* a field of a data block, filled before each execution */
   DNN_STEP,   /* i32 scalar: t, counted from 1 */
   DNN_SEED,   /* i64 scalar */
-  DNN_LOSS,   /* f32 scalar, mean over the batch, equal on all ranks */
-  DNN_NORM,   /* f32 scalar: global gradient norm before clipping */
+  DNN_LOSS,   /* f32 scalar, mean over the batch, equal on all ranks that have
+                 it */
+  DNN_NORM,   /* f32 scalar: global gradient norm before clipping; "norm/3" is
+                 that of the gradients of stage 3 alone */
   DNN_RATE,   /* f32 scalar: learning rate of this step */
   DNN_METRIC, /* sum that a metric adds up over the batches of an evaluation */
   DNN_RESULT, /* result of the net, which sampling reads */

@@ -52,6 +52,11 @@ static CommGroup comm_group_of(const DnnGroup *digits, int rank) {
                      .index = group_index(digits, rank)};
 }
 
+void comm_add_vote(CommVote *all, const CommVote *next) {
+  if (next->greatest > all->greatest) all->greatest = next->greatest;
+  for (int i = 0; i < COMM_VOTE_SUMS; i++) all->sums[i] += next->sums[i];
+}
+
 bool comm_is_message(const DnnCollective *what) {
   return what->kind == DNN_SEND || what->kind == DNN_RECV;
 }

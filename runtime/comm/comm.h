@@ -32,6 +32,13 @@ typedef struct CommEvents {
   _Atomic int32_t n;
 } CommEvents;
 
+/* The vote of a rank, or the result of all. */
+enum { COMM_VOTE_SUMS = 2 };
+typedef struct CommVote {
+  int64_t greatest;            /* of the values of all ranks */
+  double sums[COMM_VOTE_SUMS]; /* over all ranks, in ascending order */
+} CommVote;
+
 typedef struct Comm Comm;
 struct Comm {
   const char *name; /* self local mpi nccl */
@@ -53,11 +60,11 @@ struct Comm {
   /* Sends bytes from one rank to another; these two call it, with their own
    * `data`.  NULL where there is one rank. */
   Status (*transfer)(Comm *comm, void *data, int64_t bytes, int from, int to);
-  /* Starts to find the greatest of the values of all ranks, and returns at
-   * once, so that it is exchanged while the step runs. vote_wait blocks until
-   * the result is there. */
-  Status (*vote_start)(Comm *comm, int64_t value);
-  Status (*vote_wait)(Comm *comm, int64_t *out_greatest);
+  /* Starts to find the greatest and the sums of the votes of all ranks, and
+   * returns at once, so that they are exchanged while the step runs.
+   * vote_wait blocks until the result is there. */
+  Status (*vote_start)(Comm *comm, const CommVote *own);
+  Status (*vote_wait)(Comm *comm, CommVote *out);
   /* Looks for lost ranks also among the peers (comm_add_peers) in the groups
    * and pairs of a program.  NULL means that the transport looks for none. */
   void (*watch)(Comm *comm, const DnnProgram *program);
@@ -130,6 +137,8 @@ typedef struct CommGroup {
   int rank, size, index; /* ours; of the group; ours in it */
 } CommGroup;
 bool comm_is_message(const DnnCollective *what); /* SEND or RECV */
+/* Adds the vote of the next rank to those of the ranks before it. */
+void comm_add_vote(CommVote *all, const CommVote *next);
 /* Returns the group of `what`; of SEND and RECV the two ranks that it joins,
  * the lower one first. */
 CommGroup comm_group(const DnnCollective *what, int rank);

@@ -322,7 +322,7 @@ static void add_event(Comm *comm, const Meeting *meeting) {
 }
 
 static Status leave_when_over(Comm *comm, Meeting *meeting,
-                              int64_t *out_value) {
+                              CommVote *out_vote) {
   World *world = ((Local *)comm->state)->world;
   LocalRank *own = &world->ranks[comm->rank];
   pthread_mutex_lock(&world->mutex);
@@ -330,7 +330,7 @@ static Status leave_when_over(Comm *comm, Meeting *meeting,
   if (status.code == STATUS_ok) {
     do_work(world, meeting);
     if (own->now_ns < meeting->end_ns) own->now_ns = meeting->end_ns;
-    if (out_value) *out_value = meeting->value;
+    if (out_vote) *out_vote = meeting->vote;
     add_event(comm, meeting);
     leave_meeting(world, meeting, index_in(meeting, comm->rank));
   }
@@ -379,20 +379,20 @@ static Status local_wait(Comm *comm, int32_t id) {
   return found ? leave_when_over(comm, found, NULL) : STATUS_OK;
 }
 
-static Status local_vote_start(Comm *comm, int64_t value) {
+static Status local_vote_start(Comm *comm, const CommVote *own) {
   Local *local = comm->state;
-  return meet_ranks(comm, of_all(comm, MEETING_vote), (Visit){.value = value},
+  return meet_ranks(comm, of_all(comm, MEETING_vote), (Visit){.vote = *own},
                     &local->vote);
 }
 
-static Status local_vote_wait(Comm *comm, int64_t *out_greatest) {
-  return leave_when_over(comm, ((Local *)comm->state)->vote, out_greatest);
+static Status local_vote_wait(Comm *comm, CommVote *out) {
+  return leave_when_over(comm, ((Local *)comm->state)->vote, out);
 }
 
 static Status local_barrier(Comm *comm) {
-  int64_t greatest;
-  TRY(local_vote_start(comm, 0));
-  return local_vote_wait(comm, &greatest);
+  CommVote vote = {0};
+  TRY(local_vote_start(comm, &vote));
+  return local_vote_wait(comm, &vote);
 }
 
 static Status local_broadcast(Comm *comm, void *data, int64_t bytes, int root) {

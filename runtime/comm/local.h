@@ -25,7 +25,7 @@ typedef struct Visit {
   const DnnCollective *what; /* ours; NULL: a meeting of the host */
   const CommPart *parts;
   void *data, *all;
-  int64_t value;
+  CommVote vote;
   int64_t start_ns; /* time by the clock of the rank */
 } Visit;
 
@@ -34,7 +34,8 @@ typedef struct Meeting {
   const DnnCollective *what; /* collective of the first to come */
   CommGroup group;
   int queue;
-  int64_t bytes, value;
+  int64_t bytes;
+  CommVote vote; /* of all */
   int root;
   /* The index of the sender of a message, and how many it had sent before. */
   int sender;

@@ -98,9 +98,8 @@ void local_work(Meeting *meeting, const void **members, char *block) {
                 (size_t)bytes);
     return;
   case MEETING_vote:
-    meeting->value = visits[0].value;
-    for (int i = 1; i < n; i++)
-      if (visits[i].value > meeting->value) meeting->value = visits[i].value;
+    meeting->vote = visits[0].vote;
+    for (int i = 1; i < n; i++) comm_add_vote(&meeting->vote, &visits[i].vote);
     return;
   }
 }

@@ -180,23 +180,22 @@ static Status mpi_transfer(Comm *comm, void *data, int64_t bytes, int from,
   return STATUS_OK;
 }
 
-static Status mpi_vote_start(Comm *comm, int64_t value) {
+static Status mpi_vote_start(Comm *comm, const CommVote *own) {
   Mpi *mpi = comm->state;
   ASSERT(!mpi->vote);
-  mpi->votes[comm->rank] = value;
+  mpi->votes[comm->rank] = *own;
   mpi->vote = post_own(mpi, DNN_ALL_GATHER, 0, mpi->votes,
-                       comm->world * (int64_t)sizeof value);
+                       comm->world * (int64_t)sizeof *own);
   return STATUS_OK;
 }
 
-static Status mpi_vote_wait(Comm *comm, int64_t *out_greatest) {
+static Status mpi_vote_wait(Comm *comm, CommVote *out) {
   Mpi *mpi = comm->state;
   ASSERT(mpi->vote);
   wait_for_job(mpi, mpi->vote);
   mpi->vote = NULL;
-  *out_greatest = mpi->votes[0];
-  for (int i = 1; i < comm->world; i++)
-    if (mpi->votes[i] > *out_greatest) *out_greatest = mpi->votes[i];
+  *out = mpi->votes[0];
+  for (int i = 1; i < comm->world; i++) comm_add_vote(out, &mpi->votes[i]);
   return STATUS_OK;
 }
 
@@ -344,7 +343,7 @@ Status comm_mpi_create(Arena *arena, RankPlace place, int64_t limit_s,
   mpi->arena = arena;
   mpi->place = place;
   mpi->all = group_of_all(0, place.world);
-  mpi->votes = ARENA_ARRAY(arena, int64_t, place.world);
+  mpi->votes = ARENA_ARRAY(arena, CommVote, place.world);
   mpi->marks = ARENA_ARRAY(arena, unsigned char, place.world);
   mpi->peers = ARENA_ARRAY(arena, Peer, place.world);
   mpi->is_peer = ARENA_ARRAY(arena, unsigned char, place.world);

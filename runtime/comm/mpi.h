@@ -122,7 +122,7 @@ typedef struct Mpi {
   Job **by_id; /* collectives that nobody has waited for yet */
   int32_t n_ids;
   Job *vote;
-  int64_t *votes;       /* [W] */
+  CommVote *votes;      /* [W] */
   unsigned char *marks; /* [W], of barriers */
   DnnGroup all;
   _Atomic bool main_waits;

@@ -38,13 +38,13 @@ static Status self_gather(Comm *comm, const void *data, int64_t bytes,
   return STATUS_OK;
 }
 
-static Status self_vote_start(Comm *comm, int64_t value) {
-  *(int64_t *)comm->state = value;
+static Status self_vote_start(Comm *comm, const CommVote *own) {
+  *(CommVote *)comm->state = *own;
   return STATUS_OK;
 }
 
-static Status self_vote_wait(Comm *comm, int64_t *out_greatest) {
-  *out_greatest = *(int64_t *)comm->state;
+static Status self_vote_wait(Comm *comm, CommVote *out) {
+  *out = *(CommVote *)comm->state;
   return STATUS_OK;
 }
 
@@ -67,7 +67,7 @@ Status comm_self_create(Arena *arena, RankPlace place, int64_t limit_s,
                  .vote_start = self_vote_start,
                  .vote_wait = self_vote_wait,
                  .close = self_close,
-                 .state = ARENA_NEW(arena, int64_t)};
+                 .state = ARENA_NEW(arena, CommVote)};
   *out = comm;
   return STATUS_OK;
 }

@@ -343,14 +343,14 @@ static Status nccl_transfer(Comm *comm, void *data, int64_t bytes, int from,
   return host->transfer(host, data, bytes, from, to);
 }
 
-static Status nccl_vote_start(Comm *comm, int64_t value) {
+static Status nccl_vote_start(Comm *comm, const CommVote *own) {
   Comm *host = host_of(comm);
-  return host->vote_start(host, value);
+  return host->vote_start(host, own);
 }
 
-static Status nccl_vote_wait(Comm *comm, int64_t *out_greatest) {
+static Status nccl_vote_wait(Comm *comm, CommVote *out) {
   Comm *host = host_of(comm);
-  return host->vote_wait(host, out_greatest);
+  return host->vote_wait(host, out);
 }
 
 /* The device goes first and takes its communicators with it. */

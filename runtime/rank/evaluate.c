@@ -20,15 +20,13 @@ static void show_progress(const Run *run, int64_t at, int64_t n) {
 /* A batch; where the data of a rank is wrong, the evaluation fails on all. */
 static void evaluate_batch(Run *run, const DnnEntryPoint *entry, int64_t first,
                            bool is_random) {
-  int64_t greatest;
   Status data = data_fill_eval(run->data, run->device, entry, first, is_random);
-  run_must(run, run->comm->vote_start(run->comm, data.code == STATUS_ok
-                                                     ? STOP_none
-                                                     : STOP_failed));
+  CommVote vote = {data.code == STATUS_ok ? STOP_none : STOP_failed, {0}};
+  run_must(run, run->comm->vote_start(run->comm, &vote));
   run_must(run, states_fill_batch_rows(run, entry, true));
   run_must(run, exec_run(run->exec, entry, run->done));
-  run_must(run, run->comm->vote_wait(run->comm, &greatest));
-  if (greatest == STOP_failed) {
+  run_must(run, run->comm->vote_wait(run->comm, &vote));
+  if (vote.greatest == STOP_failed) {
     run->stop = STOP_failed;
     run->failure = run_agree(run, data);
     return;

@@ -336,6 +336,7 @@ static int start_run(Run *run) {
                                      : program->settings.seed;
   run->saved = run->evaluated = run->compared = -1;
   run->loss = NAN; /* until a step was made */
+  run->late.are_on = late_results_are_in(run->bundle);
   EntryPointId eval = run->eval ? ENTRY_eval : ENTRY_eval_remainder;
   run->validation = figures_create(run->arena, run->bundle,
                                    &program->settings.validation, 1, eval);

@@ -67,6 +67,16 @@ typedef struct Figure {
   double *values; /* [n_classes]: NaN where a class does not occur */
 } Figure;
 
+/* The part of a rank in the results of a step, which all ranks have only after
+ * the next vote. */
+typedef struct LateResults {
+  bool are_on;  /* stages update their parameters alone */
+  int64_t step; /* 0: none */
+  int64_t ns;
+  double squares, loss; /* of its own stages: squares of norms; 0: no loss */
+  float rate;
+} LateResults;
+
 typedef struct Run {
   const DnnBundle *bundle;
   const DnnProgram *program; /* that of this rank, as far as it is run */
@@ -97,6 +107,7 @@ typedef struct Run {
   float loss, norm, rate;
   float scale; /* dynamic loss scale after the last step; 0 means none */
   bool has_norm, has_validation;
+  LateResults late;
   Figure *validation; /* the loss of the last evaluation */
   Figure *metrics;    /* metrics of the last evaluation, [settings.n_metrics] */
   int64_t evaluated;  /* step of that evaluation; -1 means never */
@@ -138,6 +149,22 @@ int replicas_compare(Run *run);
 /* ---- train.c ---- */
 
 int run_train(Run *run);
+
+/* ---- late_results.c ---- */
+
+/* Returns whether stages of the programs have norms of their own. */
+bool late_results_are_in(const DnnBundle *bundle);
+/* Keeps what this rank knows of a step, which took so long. */
+void late_results_keep(Run *run, int64_t step, int64_t ns);
+/* Returns the vote of this rank, with what was kept. */
+CommVote late_results_vote(const Run *run, Stop stop);
+/* Takes loss and norm of the step that was kept from the vote of all. */
+void late_results_take(Run *run, const CommVote *vote);
+/* Reports the step that was taken.  Returns the exit code, which is not 0 where
+ * it was not finite; all ranks get it. */
+int late_results_report(Run *run);
+/* Votes at once, and reports; all ranks call it. */
+int late_results_settle(Run *run);
 
 /* ---- explain.c ---- */
 

@@ -41,7 +41,7 @@ static const DnnTensor *scale_tensor(const DnnProgram *program) {
 
 static void read_results(Run *run) {
   const DnnProgram *program = run->program;
-  if (program->is_paced) return; /* nothing was computed */
+  if (program->is_paced || run->late.are_on) return;
   run_read_scalar(run, program_tensor(program, run->train, DNN_LOSS),
                   &run->loss);
   run->has_norm = run_read_scalar(
@@ -82,18 +82,20 @@ static void read_ahead(Run *run, int64_t t) {
 /* A rank whose data is wrong says so in the vote, so that all end together;
  * *out_data is why.  The results of that step are not used. */
 static int64_t one_step(Run *run, int64_t t, Status *out_data) {
-  int64_t begin = clock_ns(), greatest;
+  int64_t begin = clock_ns();
   *out_data = data_fill_train(run->data, run->device, run->train, t);
   bool is_good = out_data->code == STATUS_ok;
   write_step(run, t);
-  run_must(run, run->comm->vote_start(run->comm, is_good ? run_pending_stop(run)
-                                                         : STOP_failed));
+  CommVote vote =
+      late_results_vote(run, is_good ? run_pending_stop(run) : STOP_failed);
+  run_must(run, run->comm->vote_start(run->comm, &vote));
   run_must(run, exec_start(run->exec, run->train, t));
   if (is_good) read_ahead(run, t);
   run_must(run, exec_finish(run->exec));
   read_results(run);
-  run_must(run, run->comm->vote_wait(run->comm, &greatest));
-  run->stop = (Stop)greatest;
+  run_must(run, run->comm->vote_wait(run->comm, &vote));
+  run->stop = (Stop)vote.greatest;
+  late_results_take(run, &vote);
   int64_t ns = clock_ns() - begin;
   note_time(run, ns);
   return ns;
@@ -208,22 +210,34 @@ static bool is_due(int64_t every, int64_t t) {
   return every > 0 && t % every == 0;
 }
 
+/* Reports a step, or keeps it to be reported.  Result: exit code. */
+static int end_step(Run *run, int64_t t, int64_t ns) {
+  /* A dynamic loss scale has skipped the step and halved itself. */
+  if (!run->late.are_on && run_step_failed(run) && run->scale < 1)
+    return explain_not_finite(run, t);
+  run->done = t;
+  run->read_signals = 0;
+  if (run->late.are_on)
+    late_results_keep(run, t, ns);
+  else
+    report_step(run, t, ns);
+  return EXIT_done;
+}
+
 /* Result: exit code. */
 static int train_steps(Run *run) {
   const DnnSettings *settings = &run->program->settings;
   for (int64_t t = run->done + 1; t <= run->last && !run->stop; t++) {
     Status data;
     int64_t ns = one_step(run, t, &data);
-    if (run->stop == STOP_failed) return run_agree(run, data);
-    /* A dynamic loss scale has skipped the step and halved itself. */
-    if (run_step_failed(run) && run->scale < 1)
-      return explain_not_finite(run, t);
-    run->done = t;
-    run->read_signals = 0;
-    report_step(run, t, ns);
+    int code = late_results_report(run);
+    if (!code && run->stop == STOP_failed) return run_agree(run, data);
+    if (!code) code = end_step(run, t, ns);
     bool evaluates = is_due(settings->eval_every, t) && !run->stop;
     bool saves = is_due(settings->save_every, t) && !run->program->is_paced;
-    int code = evaluates || saves ? replicas_compare(run) : EXIT_done;
+    bool ends = t == run->last || run->stop;
+    if (!code && (evaluates || saves || ends)) code = late_results_settle(run);
+    if (!code && (evaluates || saves)) code = replicas_compare(run);
     if (!code && evaluates) code = run_evaluate(run);
     if (!code && saves) code = save_checkpoint(run);
     if (code) return code;

@@ -467,17 +467,19 @@ static Status work(Worker *worker) {
   CommPart parts[] = {{worker->data[0], worker->data[0], VALUES},
                       {&worker->loss, &worker->loss, 1}};
   CommPart other[] = {{worker->data[1], worker->data[1], VALUES}};
-  int64_t greatest, all[RANKS], own = comm->rank * 10;
+  int64_t all[RANKS], own = comm->rank * 10;
   TRY(comm->start(comm, &first, parts));
   TRY(comm->start(comm, &second, other));
   TRY(comm->wait(comm, 2));
   TRY(comm->wait(comm, 1));
-  TRY(comm->vote_start(comm, comm->rank == 2 ? 7 : 1));
-  TRY(comm->vote_wait(comm, &greatest));
+  CommVote vote = {comm->rank == 2 ? 7 : 1, {comm->rank, comm->rank == 1}};
+  TRY(comm->vote_start(comm, &vote));
+  TRY(comm->vote_wait(comm, &vote));
   TRY(comm->gather(comm, &own, sizeof own, all));
   TRY(comm->broadcast(comm, &own, sizeof own, 3));
   TRY(comm->barrier(comm));
-  bool is_right = greatest == 7 && own == 30;
+  bool is_right = vote.greatest == 7 && own == 30 && vote.sums[1] == 1 &&
+                  vote.sums[0] == RANKS * (RANKS - 1) / 2;
   for (int i = 0; i < RANKS; i++) is_right = is_right && all[i] == 10 * i;
   return is_right ? STATUS_OK : status_make(STATUS_invalid, "wrong helpers");
 }
