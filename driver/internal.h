@@ -44,8 +44,9 @@ Status driver_read_target(Compilation *c);
 /* ---- run_passes.c ---- */
 
 typedef struct PassRun {
-  const char *name; /* name of the entry point */
-  const Plan *plan; /* NULL means one rank and one micro-batch */
+  const char *name;     /* name of the entry point */
+  const Plan *plan;     /* NULL means one rank and one micro-batch */
+  const Plan *compared; /* as in PassContext */
   bool is_training, is_decode, keeps_gradients;
   bool is_plain; /* for the plain program: nothing is printed or dumped */
   bool leaves_out_updates;

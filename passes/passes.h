@@ -16,6 +16,9 @@ typedef struct PassContext {
   Arena *scratch;     /* freed after the pass */
   const Model *model; /* settings of train; NULL for a bare graph */
   const Plan *plan;   /* NULL means one rank */
+  /* The plan of the program that is compared with this reference on one rank;
+   * NULL: it is none. */
+  const Plan *compared;
   const Target *target;
   bool is_training; /* the graph will be differentiated and updated */
   bool is_trial; /* nobody reads warnings: those that take long are left out */
@@ -37,6 +40,9 @@ typedef struct PassResult {
    * means nothing. */
   Graph *decode_init;
 } PassResult;
+
+/* Returns the plan whose stages nodes have, also in a reference. */
+const Plan *pass_stage_plan(const PassContext *ctx);
 
 /* Is the function pass_NAME of a row of passes.def: one that returns the next
  * graph, or NULL if it changes nothing, or one that splits the graph in two. */

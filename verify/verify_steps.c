@@ -67,7 +67,8 @@ static const Graph *with_averages(const StepCompiler *s, const Graph *graph,
 }
 
 /* The graph at -O0 on one rank, with its gradients, before operators are
- * placed; where sizes stay, before they are decomposed. */
+ * placed; where sizes stay, before they are decomposed.  Where the stages of
+ * the plan update their parameters alone, so do those of the reference. */
 static const Graph *reference_of(const StepCompiler *s, const Graph *graph,
                                  bool is_training, const Graph *trained,
                                  bool is_resized) {
@@ -76,6 +77,7 @@ static const Graph *reference_of(const StepCompiler *s, const Graph *graph,
   Compilation c = silent(s);
   c.options = &options;
   PassRun run = {.name = "verify",
+                 .compared = is_training ? s->c->plan : NULL,
                  .is_training = is_training,
                  .keeps_gradients = true,
                  .end =

@@ -41,7 +41,7 @@ static const struct {
 #define PARAMS_chunks "v = 2"
 #define PARAMS_times  "times = none"
 #define PIPELINE_SCHEDULE(name, function, placement, args, needs, saving,      \
-                          status, meaning)                                     \
+                          update, status, meaning)                             \
   {"schedule", name, PARAMS_##args, status},
 #include "ir/pipeline/pipeline_schedules.def"
 #undef PARAMS_none

@@ -137,6 +137,7 @@ typedef struct PipelineSchedule {
   PipelineArgs args;
   bool recomputes; /* the backward pass of a stage runs its forward pass too */
   bool splits_backward; /* it has I and W */
+  bool updates_early;   /* a stage need not wait for the gradients of others */
   bool is_compiled;     /* plans may name it */
   /* Returns what it needs that the shape has not, or NULL. */
   const char *(*needs)(Arena *arena, const PipelineShape *shape);

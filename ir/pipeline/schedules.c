@@ -11,13 +11,16 @@ static const PipelineSchedule schedule_rows[] = {
 #define SAVING_split     false, true
 #define STATUS_compiled  true
 #define STATUS_later     false
+#define UPDATE_early     true
+#define UPDATE_late      false
 #define PIPELINE_SCHEDULE(name, function, placement, args, needs, saving,      \
-                          status, meaning)                                     \
+                          update, status, meaning)                             \
   {name,                                                                       \
    meaning,                                                                    \
    PLACEMENT_##placement,                                                      \
    PIPELINE_ARGS_##args,                                                       \
    SAVING_##saving,                                                            \
+   UPDATE_##update,                                                            \
    STATUS_##status,                                                            \
    schedule_needs_##needs,                                                     \
    schedule_##function},
@@ -25,6 +28,8 @@ static const PipelineSchedule schedule_rows[] = {
 #undef SAVING_keep
 #undef SAVING_recompute
 #undef SAVING_split
+#undef UPDATE_early
+#undef UPDATE_late
 #undef STATUS_compiled
 #undef STATUS_later
 };

@@ -155,11 +155,23 @@ bool plan_recomputes(const Plan *plan) {
   return schedule && schedule->recomputes;
 }
 
-bool plan_splits_backward(Arena *arena, const Plan *plan) {
+/* NULL: none, or a list that a person wrote. */
+static const PipelineSchedule *schedule_of(Arena *arena, const Plan *plan) {
   PipelineSpelling spelling = {0};
+  if (plan->schedule && !plan->list)
+    pipeline_spelling_read(arena, plan->schedule, &spelling);
+  return spelling.schedule;
+}
+
+bool plan_splits_backward(Arena *arena, const Plan *plan) {
+  const PipelineSchedule *schedule = schedule_of(arena, plan);
   if (plan->list) return pipeline_splits_backward(plan->list);
-  if (plan->schedule) pipeline_spelling_read(arena, plan->schedule, &spelling);
-  return spelling.schedule && spelling.schedule->splits_backward;
+  return schedule && schedule->splits_backward;
+}
+
+bool plan_updates_early(Arena *arena, const Plan *plan) {
+  const PipelineSchedule *schedule = schedule_of(arena, plan);
+  return schedule && schedule->updates_early;
 }
 
 const PlanPin *plan_find_update(const Plan *plan, Names *names, PinAbout about,

@@ -182,6 +182,9 @@ const PlanPin *plan_find_saving(const Plan *plan, Name path);
 bool plan_recomputes(const Plan *plan);
 /* Returns whether its schedule calls input and weight gradients apart. */
 bool plan_splits_backward(Arena *arena, const Plan *plan);
+/* Returns whether its schedule lets a stage update its parameters before all
+ * stages have their gradients. */
+bool plan_updates_early(Arena *arena, const Plan *plan);
 /* Returns true if the pin places values, gradients or optimizer state. */
 bool pin_is_placement(const PlanPin *pin);
 /* Returns true if the pin is about gradients or optimizer state. */

@@ -23,11 +23,12 @@
  * A value that has the batch dim under another name gets it back for the
  * message (batch_dims.c).
  *
- * Loss, norm and rate are outputs of every stage.  So is the dynamic loss
- * scale, but of stages on the same ranks, which have one copy of it, the first
- * one changes it and hands it to the others before that.  Other outputs that
- * replace an input belong to the stage of that input, metrics and results to
- * that of their value.
+ * Loss, norm and rate are outputs of every stage; where each stage has a norm
+ * of its own, norms and the loss are outputs of the stages that make them.  The
+ * dynamic loss scale is an output of every stage, too, but of stages on the
+ * same ranks, which have one copy of it, the first one changes it and hands it
+ * to the others before that.  Other outputs that replace an input belong to the
+ * stage of that input, metrics and results to that of their value.
  *
  * Each graph keeps the order of the joint graph, where a received value stands
  * at the place of the node that makes it.  So stages that run as far as
@@ -56,6 +57,7 @@ typedef struct Cut {
   PassContext *ctx;
   const Graph *joint;
   int n_stages;
+  bool has_own_norms;  /* of each stage, which updates its parameters early */
   int *first_value;    /* by node: number of its first result */
   bool *is_free;       /* by node */
   bool *is_back;       /* by node: of the backward pass of a micro-batch */
@@ -206,14 +208,23 @@ static void find_stages(Cut *c) {
 /* The stage of an output; -1: all have it. */
 static int stage_of_output(const Cut *c, const InputIndex *inputs,
                            const GraphOutput *output) {
-  if (output->role == ROLE_loss || output->role == ROLE_norm ||
-      output->role == ROLE_rate || output->role == ROLE_loss_scale)
+  bool is_result = output->role == ROLE_loss || output->role == ROLE_norm;
+  if ((is_result && !c->has_own_norms) || output->role == ROLE_rate ||
+      output->role == ROLE_loss_scale)
     return -1;
   Role role = output->role == ROLE_grad ? ROLE_param : output->role;
   const GraphInput *input = input_indexed(inputs, role, output->path);
   int id = input ? input->value.node : output->value.node;
   bool is_open = c->is_free[id] || c->stage[id] == 0;
   return is_open ? c->n_stages - 1 : c->stage[id] - 1;
+}
+
+static bool find_own_norms(const Cut *c) {
+  for (int i = 0; i < c->joint->outputs.n; i++) {
+    const GraphOutput *output = &c->joint->outputs.data[i];
+    if (output->role == ROLE_norm) return c->stage[output->value.node] > 0;
+  }
+  return false;
 }
 
 static bool has_output(const Cut *c, const InputIndex *inputs,
@@ -506,6 +517,7 @@ StageCut stages_cut(PassContext *ctx, const Graph *joint) {
   if (ctx->plan->batch_dim)
     batch_dims_find(joint, c.first_value, ctx->plan->batch_dim, c.hidden);
   find_stages(&c);
+  c.has_own_norms = find_own_norms(&c);
   InputIndex inputs = graph_index_inputs(joint, scratch);
   for (int s = 0; s < c.n_stages; s++)
     c.parts[s] = find_part(&c, &inputs, n_values, s);

@@ -17,19 +17,25 @@
  */
 #include "passes/passes.h"
 
+const Plan *pass_stage_plan(const PassContext *ctx) {
+  return ctx->plan ? ctx->plan : ctx->compared;
+}
+
 static void report_backwards(const PassContext *ctx, const Graph *graph,
                              const StageFault *fault) {
-  const PlanStage *reader = &ctx->plan->stages.data[fault->reader_stage - 1];
+  const PlanStage *reader =
+      &pass_stage_plan(ctx)->stages.data[fault->reader_stage - 1];
   diag(ctx->module->diags, DIAG_stage_backwards, reader->span,
        graph_path(graph, fault->value), fault->value_stage - 1,
        fault->reader_stage - 1, graph_path(graph, fault->reader));
 }
 
 Graph *pass_stages(PassContext *ctx, const Graph *graph) {
-  if (!ctx->plan || ctx->plan->stages.n <= 1) return NULL;
+  const Plan *plan = pass_stage_plan(ctx);
+  if (!plan || plan->stages.n <= 1) return NULL;
   StageFault fault;
   const uint16_t *stages =
-      stage_labels(ctx->scratch, graph, ctx->plan->stage_of, &fault);
+      stage_labels(ctx->scratch, graph, plan->stage_of, &fault);
   if (!stages) {
     report_backwards(ctx, graph, &fault);
     return NULL;

@@ -17,7 +17,8 @@
  *
  * The update of a parameter has the stage of the parameter, and so has the
  * addition of its squares to the norm.  Scalars have no stage, so that each
- * stage computes them.
+ * stage computes them.  Where stages update their parameters early
+ * (early_update.c), each has a norm and an `ok` of its own.
  *
  * requires: grad outputs in the order and type of their parameters
  * keeps: forward and gradient ids     breaks: grad outputs, which are dropped
@@ -27,6 +28,7 @@
 
 #include "passes/rewrite.h"
 #include "passes/spmd/constrain.h"
+#include "passes/train/early_update.h"
 
 enum { MOST_RECIPES = 4, MOST_STATES = 4 };
 
@@ -39,9 +41,12 @@ typedef struct Update {
   PassContext *ctx;
   const TrainSettings *settings;
   Graph *graph;
-  Value ok, factor; /* bool [] and f32 [], VALUE_NONE: no clipping */
+  bool is_early;    /* each stage decides alone */
+  int n_parts;      /* stages that do, or 1 */
+  Value *ok;        /* bool [], by part */
+  Value factor;     /* f32 [], VALUE_NONE: no clipping */
   Value t, rate;    /* f64 [] */
-  Value *gradients; /* by output of the graph; global_norm sets them */
+  Value *gradients; /* by output of the graph; norm_of_part sets them */
   int n_recipes;
   Recipe recipes[MOST_RECIPES]; /* in use */
   Value scale, unscale;         /* f32 []; VALUE_NONE: fixed, and none */
@@ -196,13 +201,28 @@ static Value cast_summand(Graph *graph, Value sum) {
   return graph_append(graph, OP_cast, &sum, 1, &attrs);
 }
 
-/* The norm over all gradients: f32 in each tensor, f64 across them. */
-static Value global_norm(Update *update, const Graph *from) {
+/* ---- parts ---- */
+
+/* The number of the part that what has this stage belongs to. */
+static int part_of(const Update *update, uint16_t stage) {
+  return update->is_early ? early_update_stage(update->ctx, stage) - 1 : 0;
+}
+
+/* Its scalars have this stage; those of all stages have none. */
+static uint16_t stage_of_part(const Update *update, int part) {
+  return update->is_early ? (uint16_t)(part + 1) : 0;
+}
+
+/* The norm over the gradients of a part: f32 in each tensor, f64 across them.
+ */
+static Value norm_of_part(Update *update, const Graph *from, int part) {
   Graph *graph = update->graph;
   Value total = VALUE_NONE;
   for (int i = 0; i < from->outputs.n; i++) {
     const GraphOutput *output = &from->outputs.data[i];
-    if (output->role != ROLE_grad) continue;
+    if (output->role != ROLE_grad ||
+        part_of(update, graph_node(graph, output->value)->stage) != part)
+      continue;
     graph->path = optimizer_path(update, "optimizer.%s", output->path);
     graph->stage = graph_node(graph, output->value)->stage;
     Value gradient = placed_gradient(update, output);
@@ -212,41 +232,68 @@ static Value global_norm(Update *update, const Graph *from) {
     total = value_is(total) ? graph_op2(graph, OP_add, total, sum) : sum;
   }
   graph->path = optimizer_path(update, "%s", "optimizer");
-  graph->stage = 0;
+  graph->stage = stage_of_part(update, part);
   if (!value_is(total)) return graph_const(graph, DT_f32, 0);
   return graph_cast(graph, graph_op1(graph, OP_sqrt, total), DT_f32);
 }
 
-/* Builds the values that the step depends on; returns the norm. */
-static Value build_norm(Update *update, const Graph *from) {
+/* Builds what the updates of a part depend on; returns its norm. */
+static Value build_part(Update *update, const Graph *from, int part) {
   Graph *graph = update->graph;
-  Value norm = global_norm(update, from);
-  update->ok = graph_op1(graph, OP_finite, norm);
+  Value norm = norm_of_part(update, from, part);
+  Value ok = graph_op1(graph, OP_finite, norm);
   for (int i = 0; i < from->outputs.n; i++) {
-    if (from->outputs.data[i].role != ROLE_loss) continue;
-    Value is_finite = graph_op1(graph, OP_finite, from->outputs.data[i].value);
-    update->ok = graph_op2(graph, OP_and, is_finite, update->ok);
+    const GraphOutput *output = &from->outputs.data[i];
+    if (output->role != ROLE_loss ||
+        part_of(update, graph_node(graph, output->value)->stage) != part)
+      continue;
+    Value is_finite = graph_op1(graph, OP_finite, output->value);
+    ok = graph_op2(graph, OP_and, is_finite, ok);
   }
+  update->ok[part] = ok;
+  graph->stage = 0;
+  return norm;
+}
+
+/* Builds the values that the step depends on, and the norms, by part. */
+static Value *build_norms(Update *update, const Graph *from) {
+  Graph *graph = update->graph;
+  Value *norms = ARENA_ARRAY(update->ctx->scratch, Value, update->n_parts);
+  update->ok = ARENA_ARRAY(update->ctx->scratch, Value, update->n_parts);
+  for (int part = 0; part < update->n_parts; part++)
+    norms[part] = build_part(update, from, part);
   update->factor = VALUE_NONE;
   if (update->settings->clip > 0) {
     ExprScope scope = {.graph = graph, .dtype = DT_f32};
-    expr_bind(&scope, "norm", norm);
+    expr_bind(&scope, "norm", norms[0]);
     expr_bind_float(&scope, "clip", update->settings->clip);
     update->factor = expr_build(&scope, "MINIMUM(1, clip / (norm + 1e-6))");
   }
-  return norm;
+  return norms;
+}
+
+/* Each part has a norm of its own, from which the runtime makes that of all. */
+static void output_norms(Update *update, const Value *norms) {
+  Graph *graph = update->graph;
+  Names *names = update->ctx->module->names;
+  for (int part = 0; part < update->n_parts; part++)
+    graph_output(graph, ROLE_norm,
+                 update->is_early ? name_format(names, "norm/%d", part)
+                                  : name_intern(names, "norm"),
+                 norms[part]);
 }
 
 /* ---- persistent buffers ---- */
 
 /* Replaces the buffer read by `old` with `value` where loss and norm are
- * finite. */
+ * finite, or those of its stage. */
 static void replace_if_sound(Update *update, Role role, Name path, Value old,
                              Value value) {
   Graph *graph = update->graph;
   const Type *type = graph_type(graph, old);
   value = graph_cast(graph, value, type->dtype);
-  value = graph_op3(graph, OP_select, update->ok, value, old);
+  Value ok = update->ok[part_of(update, graph->stage)];
+  value = graph_op3(graph, OP_select, ok, value, old);
   value = graph_transpose_to(graph, value, type);
   graph_output(graph, role, path, value);
 }
@@ -391,7 +438,7 @@ static void update_scale(Update *update) {
                          optimizer_path(update, "%s", "loss_scale.clean"),
                          optimizer_path(update, "%s", "loss_scale.made")};
   ExprScope scope = {.graph = graph, .dtype = DT_f32};
-  expr_bind(&scope, "ok", update->ok);
+  expr_bind(&scope, "ok", update->ok[0]);
   expr_bind(&scope, "scale", update->scale);
   for (int i = 1; i < 3; i++)
     expr_bind(&scope, names[i],
@@ -455,12 +502,12 @@ static Graph *build_update(Update *update, const Graph *from) {
   graph->span = update->settings->optimizer.span;
   update->gradients = ARENA_ARRAY(update->ctx->scratch, Value, from->outputs.n);
   find_scale(update);
-  Value norm = build_norm(update, from);
+  Value *norms = build_norms(update, from);
   update->t = graph_cast(graph, scalar_input(graph, ROLE_step, DT_i32), DT_f64);
   update->rate = learning_rate(update, update->t);
   update_scale(update);
   copy_outputs(update, from);
-  graph_output(graph, ROLE_norm, optimizer_path(update, "%s", "norm"), norm);
+  output_norms(update, norms);
   graph_output(graph, ROLE_rate, optimizer_path(update, "%s", "lr"),
                graph_cast(graph, update->rate, DT_f32));
   InputIndex inputs = graph_index_inputs(from, update->ctx->scratch);
@@ -481,5 +528,7 @@ Graph *pass_optimizer(PassContext *ctx, const Graph *from) {
   }
   update.settings = &ctx->model->settings;
   if (!is_supported(&update)) return rewrite_graph(ctx, from, NULL, NULL);
+  update.is_early = early_update_holds(ctx, from);
+  update.n_parts = update.is_early ? pass_stage_plan(ctx)->stages.n : 1;
   return build_update(&update, from);
 }

@@ -599,6 +599,57 @@ Test(verify_stages, without_a_fault_nothing_is_refused) {
             "%s %s %s", report.path, report.message_fault, report.memory_fault);
 }
 
+/* ---- early updates ---- */
+
+static int find_last(const EntryPoint *entry, TokenKind kind) {
+  int at = entry->timeline.n - 1;
+  while (entry->timeline.data[at].kind != CALL_segment ||
+         entry_point_segment(entry, &entry->timeline.data[at])->kind != kind)
+    cr_assert_gt(at--, 0);
+  return at;
+}
+
+/* Moves the update of a stage before a call of the same rank that reads its
+ * parameters or adds to their gradients, the last one at the latest. */
+static void update_early(EntryPoint *entry, uint64_t seed) {
+  int from = find_segment(entry, TOKEN_update);
+  int last = find_last(entry, TOKEN_weight_grad);
+  int first = find_segment(entry, TOKEN_forward);
+  ProgramCall call = entry->timeline.data[from];
+  int to = last - (int)random_below(seed, 2, (uint64_t)(last - first + 1));
+  cr_assert(first <= to && to < from);
+  for (int i = from; i > to; i--)
+    entry->timeline.data[i] = entry->timeline.data[i - 1];
+  entry->timeline.data[to] = call;
+}
+
+Test(verify_stages, an_update_before_its_last_reader_is_refused) {
+  enum { SEEDS = 20 };
+  CompileOptions options = {.path = TEST_ROOT "/" SYSTEM("lenet"),
+                            .plan = PLAN("pipe_lenet_zbh2"),
+                            .target = "cpu",
+                            .follows_links = true,
+                            .level = 2};
+  for (uint64_t seed = 0; seed <= SEEDS; seed++) {
+    Loaded *l = load_plan(&options);
+    Faulty faulty = {.arena = l->c.module->arena,
+                     .steps = &l->steps,
+                     .classes = l->steps.program.list[0].classes};
+    int n = l->steps.n_classes;
+    EntryPoint *entry =
+        entry_of(&faulty, (int)random_below(seed, 1, (uint64_t)n));
+    cr_expect(entry_point_check(entry, NULL));
+    if (seed > 0) update_early(entry, seed);
+    cr_expect_eq(entry_point_check(entry, NULL), seed == 0, "seed %d",
+                 (int)seed);
+    pack_again(&l->c, &faulty);
+    VerifyReport report = play_loaded(l, seed);
+    bool is_fine = report.equal == ANSWER_yes && report.memory_ok == ANSWER_yes;
+    cr_expect_eq(is_fine, seed == 0, "seed %d", (int)seed);
+    modules_destroy();
+  }
+}
+
 /* ---- frames ---- */
 
 /* Values of a kind of frame; it must be true of none that a node of the segment
