@@ -11,6 +11,12 @@
  * so that only those between the two have to be looked at (Pearce and Kelly
  * 2006).  Receives from one rank stay in their order: the later one waits for
  * the earlier one, since its send does.
+ *
+ * A sender has memory for one value of an edge, or for those of its frames, and
+ * its next call of the same kind waits until the one before was received.  So a
+ * receive does not move behind calls that begin, were messages to take no time,
+ * when that call may begin: rank 0 of zbh2 makes seven forward passes where
+ * rank 1 makes five, and would wait for the other two.
  */
 #include "ir/pipeline/links.h"
 
@@ -31,8 +37,10 @@ typedef struct Order {
   int *next, *previous; /* action of the same rank; -1 at the ends */
   int *partner;         /* other action of a message, else -1 */
   int *reader;          /* receive: its reader, else -1 */
-  int *position;        /* by node: in the topological order */
-  int *seen;            /* by node: the search that came here last */
+  int64_t *time; /* call: when it begins; receive: when the sender needs the
+                    memory again */
+  int *position; /* by node: in the topological order */
+  int *seen;     /* by node: the search that came here last */
   int n_searches;
   Nodes ahead, behind;
   VEC(int) places;
@@ -92,6 +100,43 @@ static void find_readers(Order *o) {
   }
 }
 
+/* ---- times ---- */
+
+/* By call: when the next one of its kind and stage begins. */
+static int64_t *find_next_times(const Order *o) {
+  int n_stages = o->pipeline->n_stages;
+  int64_t *next = ARENA_ARRAY(o->arena, int64_t, o->n);
+  int64_t *latest = ARENA_ARRAY(o->arena, int64_t, n_stages * N_TOKENS);
+  for (int i = 0; i < n_stages * N_TOKENS; i++) latest[i] = INT64_MAX;
+  for (int i = o->n - 1; i >= 0; i--) { /* a stage is on one rank */
+    if (role_of(o, i) != TOKEN_ROLE_call) continue;
+    int64_t *of = &latest[token_row(o->tokens[i]->kind, o->tokens[i]->stage)];
+    next[i] = *of;
+    *of = o->time[i];
+  }
+  return next;
+}
+
+/* A value that is sent once a step is the last one of its edge. */
+static void find_times(Order *o, const int64_t *const *begins) {
+  PipelineCalls *calls = pipeline_calls(o->arena, o->pipeline);
+  for (int r = 0; r < o->pipeline->n_ranks; r++)
+    for (int i = 0, n_calls = 0; i < o->pipeline->lists[r].n; i++)
+      if (role_of(o, o->first[r] + i) == TOKEN_ROLE_call)
+        o->time[o->first[r] + i] = begins[r][n_calls++];
+  const int64_t *next = find_next_times(o);
+  for (int i = 0; i < o->n; i++) {
+    const Token *token = o->tokens[i];
+    TokenPlace place;
+    if (role_of(o, i) != TOKEN_ROLE_receive) continue;
+    const PipelineEdge *edge = &o->pipeline->edges[token->edge];
+    bool is_found = !token_info(edge->from)->is_of_step &&
+                    pipeline_find_call(calls, edge->from, edge->from_stage,
+                                       token->microbatch, &place);
+    o->time[i] = is_found ? next[o->first[place.rank] + place.at] : INT64_MAX;
+  }
+}
+
 static Order order_create(Arena *arena, Pipeline *pipeline) {
   Order o = {.arena = arena, .pipeline = pipeline};
   o.first = ARENA_ARRAY(arena, int, pipeline->n_ranks);
@@ -104,6 +149,7 @@ static Order order_create(Arena *arena, Pipeline *pipeline) {
                           &o.reader, &o.position, &o.seen};
   for (int i = 0; i < ARRAY_LENGTH(arrays); i++)
     *arrays[i] = ARENA_ARRAY(arena, int, o.n);
+  o.time = ARENA_ARRAY(arena, int64_t, o.n);
   for (int r = 0; r < pipeline->n_ranks; r++)
     for (int i = 0, n = pipeline->lists[r].n; i < n; i++) {
       int action = o.first[r] + i;
@@ -230,7 +276,9 @@ static bool move_once(Order *o, int receive) {
   int last = first;
   for (int at = first;; at = o->next[at]) {
     if (at < 0 || (at != first && !o->tokens[at]->is_joined)) break;
-    if (at == o->reader[receive]) return false;
+    bool is_late =
+        role_of(o, at) == TOKEN_ROLE_call && o->time[at] >= o->time[receive];
+    if (at == o->reader[receive] || is_late) return false;
     last = at;
   }
   int message = o->partner[receive], target = node_of(o, last);
@@ -250,9 +298,11 @@ static void write_back(Order *o, int rank) {
   *list = sorted;
 }
 
-void pipeline_delay_receives(Arena *arena, Pipeline *pipeline) {
+void pipeline_delay_receives(Arena *arena, Pipeline *pipeline,
+                             const int64_t *const *begins) {
   Order o = order_create(arena, pipeline);
   if (!sort_nodes(&o)) return;
+  find_times(&o, begins);
   for (int r = 0; r < pipeline->n_ranks; r++)
     for (int i = pipeline->lists[r].n - 1; i >= 0; i--) {
       int action = o.first[r] + i;

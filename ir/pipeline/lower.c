@@ -20,6 +20,9 @@ typedef struct Lowering {
   const int *rank_of_stage; /* place: of each stage */
   const CallLink **held;    /* links of an action that has more parts */
   int n_held, capacity;
+  /* By rank and call: when the call begins at the earliest, and how far the
+   * rank is. */
+  int64_t **begins, *now;
 } Lowering;
 
 static Pipeline *copy_without_lists(Arena *arena, const Pipeline *pipeline,
@@ -72,11 +75,43 @@ static void add_message(Lowering *l, const CallLink *link) {
   vec_push(l->arena, &l->to->lists[link->to.rank], receive);
 }
 
+/* ---- times ---- */
+
+/* In the time of a forward pass. */
+static int64_t duration_of(TokenKind kind) {
+  if (token_info(kind)->is_of_step) return 0;
+  return kind == TOKEN_backward ? 2 : 1;
+}
+
+static void begin_times(Lowering *l) {
+  int n = l->from->n_ranks;
+  l->now = ARENA_ARRAY(l->arena, int64_t, n);
+  l->begins = ARENA_ARRAY(l->arena, int64_t *, n);
+  for (int r = 0; r < n; r++)
+    l->begins[r] = ARENA_ARRAY(l->arena, int64_t, l->from->lists[r].n + 1);
+}
+
+/* Messages take no time.  Calls before it have told when what it reads is
+ * there. */
+static void note_times(Lowering *l, TokenPlace call, const CallLink *const *out,
+                       int n_out) {
+  int64_t *now = &l->now[call.rank], *begin = &l->begins[call.rank][call.at];
+  if (*begin < *now) *begin = *now;
+  *now = *begin + duration_of(l->from->lists[call.rank].data[call.at].kind);
+  for (int i = 0; i < n_out; i++) {
+    int64_t *reader = &l->begins[out[i]->to.rank][out[i]->to.at];
+    if (*reader < *now) *reader = *now;
+  }
+}
+
+/* ---- lowering ---- */
+
 /* Messages of an action follow its last part. */
 static void visit_to_lower(void *user, TokenPlace call,
                            const CallLink *const *out, int n_out) {
   Lowering *l = user;
   const Tokens *list = &l->from->lists[call.rank];
+  note_times(l, call, out, n_out);
   vec_push(l->arena, &l->to->lists[call.rank], list->data[call.at]);
   VEC(const CallLink *) held = {l->held, l->n_held, l->capacity};
   for (int i = 0; i < n_out; i++) vec_push(l->arena, &held, out[i]);
@@ -90,8 +125,9 @@ static void visit_to_lower(void *user, TokenPlace call,
 Pipeline *pipeline_lower(Arena *arena, const Pipeline *pipeline) {
   Lowering l = {.arena = arena, .from = copy_of_calls(arena, pipeline)};
   l.to = copy_without_lists(arena, pipeline, pipeline->n_ranks);
+  begin_times(&l);
   pipeline_sweep(arena, l.from, visit_to_lower, &l);
-  pipeline_delay_receives(arena, l.to);
+  pipeline_delay_receives(arena, l.to, (const int64_t *const *)l.begins);
   return l.to;
 }
 

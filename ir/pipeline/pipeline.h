@@ -209,8 +209,11 @@ int pipeline_chain_edge(int n_stages, int from_stage, int to_stage);
  * nevertheless, and rendezvous_check of the result finds the circle.  Tokens of
  * messages that `pipeline` has are left out. */
 Pipeline *pipeline_lower(Arena *arena, const Pipeline *pipeline);
-/* Moves each receive towards its reader; messages must be fine before. */
-void pipeline_delay_receives(Arena *arena, Pipeline *pipeline);
+/* Moves each receive towards its reader; messages must be fine before.  A
+ * receive stays before calls that begin when its sender needs the memory of the
+ * value again: `begins` has, by rank and call, the time at which it begins. */
+void pipeline_delay_receives(Arena *arena, Pipeline *pipeline,
+                             const int64_t *const *begins);
 
 /* ---- frames ---- */
 

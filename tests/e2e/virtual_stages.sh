@@ -117,14 +117,14 @@ train { loss = mse(chain(d.x), d.y); optimizer = sgd(lr = 0.01); steps = 2 }
 MODEL
 printf 'cluster free {\n device = d\n level node { count = 4; link = 1000000GB/s; latency = 0us }\n}\n' >free.cluster
 printf 'device d { base = cpu; cores = 1; memory = 1GiB }\n' >>free.cluster
-# waits SCHEDULE STAGES: of rank 0, in F.
+# waits SCHEDULE STAGES [NAME=VALUE]: of rank 0, in F.
 waits() {
   { printf 'mesh { pipe = 4 }\nplan {\n  schedule = %s\n  microbatches = 8\n' "$1"
     for s in $(seq $((8 / $2 - 1)) $((8 / $2)) 6); do echo "  cut after linear[$s]"; done
     echo '}'; } >chain.plan
-  train chain chain.dnn --plan chain.plan --no-save --profile chain.csv
+  train chain chain.dnn ${3:+"$3"} --plan chain.plan --no-save --profile chain.csv
   awk -F, -v OFS=, 'NR > 1 { $5 = $1 ~ /linear.*dot/ ? "100000000000" : 1 } { print }' chain.csv >chain.profile
-  "$dnnc" simulate chain.dnn --plan chain.plan --cluster free.cluster --profile chain.profile >out 2>err ||
+  "$dnnc" simulate chain.dnn ${3:+"$3"} --plan chain.plan --cluster free.cluster --profile chain.profile >out 2>err ||
     { cat err; fail "no price of $1"; }
   sed -n 's/^rank 0, .* wait \([0-9.]*\) ms.*/\1/p' out | awk '{ print $1 / 200 }'
 }
@@ -133,6 +133,15 @@ for case in '1f1b:4:9' 'interleaved(v = 2):8:4.5' 'bfs(v = 2):8:4.5' 'zbh1:4:3';
   is=$(waits "$schedule" "$stages")
   close "$is" "$want" 0.005 || fail "rank 0 waits $is F under $schedule, not $want"
 done
+# Where updates are early no rank waits once steps follow each other; with clip all wait
+# for the last rank.
+for case in 'zbh2:4' 'zbv:8'; do
+  IFS=: read -r schedule stages <<<"$case"
+  is=$(waits "$schedule" "$stages")
+  awk "BEGIN { exit !($is >= 0 && $is < 0.01) }" || fail "rank 0 waits $is F under $schedule"
+done
+is=$(waits zbh2 4 clip=1)
+awk "BEGIN { exit !($is > 2.99) }" || fail "rank 0 waits $is F under zbh2 with clip"
 
 # MPI takes a short message before its receiver comes, and copies it, so ranks whose
 # forward passes come first wait for one message of 50 ms in either direction.
