@@ -156,6 +156,17 @@ awk -F, -v OFS=, 'NR > 1 { $5 = $1 ~ /linear.*dot/ ? "50000000000" : 1 } { print
 is=$(grep -o '"step_s":[0-9.e+-]*' out | head -n 1 | cut -d: -f2)
 close "$is" 3.1 0.02 || fail "a step with short messages takes $is s, not 3.1"
 
+# The gradient of sqrt(v) at 0 is infinite, in the first stage alone.  The run says so
+# before it evaluates or saves the step; others are printed and saved.
+sed 's/x = x \* g/x = x + sqrt(g)/' chain.dnn >root.dnn
+sed 's/= ones/= zeros/' root.dnn >infinite.dnn
+printf 'mesh { pipe = 2 }\nplan {\n  schedule = zbh2\n  microbatches = 4\n  cut after linear[3]\n}\n' >early.plan
+"$dnnc" run root.dnn --plan early.plan steps=5 save_every=2 'save="early"' --json >out 2>err || { cat err; fail "no early update"; }
+[ "$(sed -n 's/^{"step":\([0-9]*\),.*/\1/p' out | xargs)" = "1 2 3 4 5" ] && [ -d early/step-00000004 ] || { cat out; fail "steps of early updates"; }
+"$dnnc" run infinite.dnn --plan early.plan save_every=1 'save="never"' >out 2>err && fail "an infinite gradient does not end the run"
+grep -qx 'error: step 1: the gradient norm is not finite in stage 0' err && ! grep -q '^step' out && [ ! -e never/latest ] ||
+  { cat out err; fail "an infinite gradient of one stage"; }
+
 # ---- a bundle holds its list ----
 graph() { "$dnnc" ir "$systems/gpt.dnn" L=4 --plan "$1" --after=partition || fail "ir $1"; }
 build() { "$dnnc" build --quick "$systems/gpt.dnn" L=4 --plan "$1" -o "$2" >out 2>&1 || { cat out; fail "build $1"; }; }

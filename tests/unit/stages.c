@@ -250,13 +250,23 @@ static void check_edges(const Loaded *loaded) {
   cr_expect_eq(n_ends, 2 * cut->edges.n);
 }
 
-/* Stages on the same ranks change the loss scale once. */
+static bool updates_early(const Graph *joint) {
+  for (int i = 0; i < joint->outputs.n; i++)
+    if (joint->outputs.data[i].role == ROLE_norm)
+      return strcmp(joint->outputs.data[i].path, "norm") != 0;
+  return false;
+}
+
+/* Stages on the same ranks change the loss scale once.  Those that update early
+ * have loss and norms each in one of them. */
 static int holders_of(const Loaded *loaded, Role role) {
   int *class_of =
       ARENA_ARRAY(loaded->ctx.module->arena, int, loaded->ctx.plan->stages.n);
   if (role == ROLE_loss_scale)
     return plan_classes(loaded->ctx.module->arena, loaded->ctx.plan, class_of);
-  bool is_of_all = role == ROLE_loss || role == ROLE_norm || role == ROLE_rate;
+  bool is_result = role == ROLE_loss || role == ROLE_norm;
+  bool is_of_all =
+      role == ROLE_rate || (is_result && !updates_early(loaded->joint));
   return is_of_all ? loaded->ctx.plan->stages.n : 1;
 }
 
@@ -370,6 +380,64 @@ Test(stages, equal_the_joint_graph) {
   "precision { compute = f16; loss_scale = dynamic }\n"
 
 /* Steps that are made and steps that are skipped. */
+/* The gradient of sqrt(v) at 0 is infinite, in the first stage alone. */
+static const char infinite_gradient[] =
+    "dim B = 4, C = 3\n"
+    "layer root(x: [B, C]) -> [B, C] { param v: [C] = zeros\n"
+    "  return x + sqrt(v) }\n"
+    "layer unit(x: [B, C]) -> [B, C] { param w: [C] = ones\n"
+    "  return x * w }\n"
+    "net chain(x: [B, C]) -> [B, C] { return unit(root(x)) }\n"
+    "data d { x: [B, C] = synthetic(); y: [B, C] = synthetic() }\n"
+    "train { loss = mse(chain(d.x), d.y)\n"
+    "  optimizer = sgd(lr = 0.1, momentum = 0.9); steps = 3 }\n";
+
+/* Returns whether a persistent buffer keeps its value in a step. */
+static bool keeps(const Graph *graph, const Tensor *inputs,
+                  const Tensor *outputs, Role role, const char *path) {
+  Name name = name_intern(graph->module->names, path);
+  const GraphInput *in = graph_find_input(graph, role, name);
+  const GraphOutput *out = graph_find_output(graph, role, name);
+  cr_assert(in && out, "%s", path);
+  return same_bits(&inputs[in - graph->inputs.data],
+                   &outputs[out - graph->outputs.data]);
+}
+
+static void check_updates(const char *schedule, bool is_early) {
+  char plan[200];
+  snprintf(plan, sizeof plan,
+           "mesh { pipe = 2 } plan { microbatches = 4; schedule = %s\n"
+           "cut after root }",
+           schedule);
+  StageCase one = {infinite_gradient, NULL, plan, 2};
+  double norm;
+  Loaded loaded = check_case(&one, &norm);
+  const Graph *joint = loaded.joint;
+  Module *module = loaded.ctx.module;
+  cr_expect_eq(updates_early(joint), is_early, "%s", schedule);
+  Tensor *inputs = ARENA_ARRAY(module->arena, Tensor, joint->inputs.n + 1);
+  Tensor *outputs = ARENA_ARRAY(module->arena, Tensor, joint->outputs.n + 1);
+  for (int i = 0; i < joint->inputs.n; i++) inputs[i] = joint_input(joint, i);
+  interp_run(joint, INTERP_f32, module->arena, inputs, outputs, NULL);
+  static const struct {
+    Role role;
+    const char *path;
+    bool is_of_first;
+  } rows[] = {{ROLE_param, "root.v", true},
+              {ROLE_optimizer_state, "sgd.m/root.v", true},
+              {ROLE_param, "unit.w", false},
+              {ROLE_optimizer_state, "sgd.m/unit.w", false}};
+  for (int i = 0; i < ARRAY_LENGTH(rows); i++)
+    cr_expect_eq(keeps(joint, inputs, outputs, rows[i].role, rows[i].path),
+                 rows[i].is_of_first || !is_early, "%s: %s", schedule,
+                 rows[i].path);
+}
+
+Test(stages, a_step_that_is_not_finite_changes_nothing_in_its_stage) {
+  check_updates("zbh2", true);
+  check_updates("zbh1", false);
+}
+
 Test(stages, share_a_dynamic_loss_scale) {
   static const char *const scales[] = {"const scale = 0.001\n",
                                        "const scale = 30000\n"};
