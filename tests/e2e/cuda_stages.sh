@@ -49,15 +49,15 @@ for eager in 0 1; do
 done
 
 # ---- schedules ----
-# trains MESH SETTINGS: the lines of a plan of two stages, on the mock as on one rank;
-# without a mesh the settings have the stages.
+# trains MESH SETTINGS [NAME=VALUE]: the lines of a plan of two stages, on the mock as on
+# one rank; without a mesh the settings have the stages.
 systems=$root/benchmarks/systems/mlp.dnn
 "$dnnc" run --quick "$systems" --steps 4 --no-save --json >one.json 2>err || { cat err; fail "one rank"; }
 trains() {
   printf 'mesh { %s }\nplan { %s\n cut after x[0] }\n' "$1" "$2" >scheduled.plan
   [ -n "$1" ] || printf 'plan { %s }\n' "$2" >scheduled.plan
   # shellcheck disable=SC2086
-  mock_build_file scheduled "$systems" --plan scheduled.plan --target $mock_target ||
+  mock_build_file scheduled "$systems" ${3:-} --plan scheduled.plan --target $mock_target ||
     { cat scheduled.log; fail "a build of $2"; }
   mock_run scheduled --steps 4 --json >scheduled.json 2>err && ! grep 'mock:' err || { cat err; fail "$2"; }
   same scheduled one 8
@@ -67,6 +67,9 @@ trains 'pipe = 2' 'schedule = naive'
 trains 'pipe = 2; data = 2' 'schedule = fthenb; microbatches = 2; zero = 2'
 trains 'pipe = 2' 'schedule = gpipe; microbatches = 4'
 trains '' 'microbatches = 2; stage 0: linear[0], x[0] on 0 as (); stage 1: linear[1..2] on 1..2 as (data = 2)'
+# Each stage updates its parameters early.
+"$dnnc" run --quick "$systems" clip=0 --steps 4 --no-save --json >one.json 2>err || { cat err; fail "one rank"; }
+trains 'pipe = 2' 'schedule = zbh2; microbatches = 4' clip=0
 
 # ---- what stages save, one rank resumes, and the other way ----
 mkdir saved && cd saved || exit 1
