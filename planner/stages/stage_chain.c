@@ -77,9 +77,7 @@ static const char *border_text(const ChainMaker *m, int id, const int *last) {
   Name path = m->graph->nodes.data[id]->path;
   if (!path || !path[0]) return NULL;
   for (const char *end = path + 1;; end++) {
-    if (*end != '.' && *end != '[' && *end != '\0' && *end != '!') {
-      continue;
-    }
+    if (*end != '.' && *end != '[' && *end != '\0' && *end != '!') continue;
     const char *text = prefix(m->arena, path, end);
     if (last_node(m, text, last) == id) return text;
     if (*end == '\0') return NULL;

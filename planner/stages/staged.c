@@ -106,7 +106,9 @@ static const StagedPlan *price_best(StageSearch *s, int most) {
                   .is_taken = ARENA_ARRAY(s->arena, bool, s->plans.n + 1)};
   const StagedPlan *best = NULL;
   int end = p->n_priced + most, n_illegal = 0;
-  while (p->n_priced < end && !pricing_is_over(p) && n_illegal < MOST_ILLEGAL) {
+  bool has_legal = false;
+  while (p->n_priced < end && !pricing_is_over(p) &&
+         (has_legal || n_illegal < MOST_ILLEGAL)) {
     double step = 0;
     int at = next_plan(&j, &step);
     bool has_one = p->best && price_missing(&p->best->price) == 0;
@@ -120,7 +122,7 @@ static const StagedPlan *price_best(StageSearch *s, int most) {
       n_illegal++;
       continue;
     }
-    n_illegal = -MOST_PRICES; /* some are legal */
+    has_legal = true;
     double error = (double)scored->price.step / (double)plan->step;
     vec_push(s->arena, &j.errors,
              ((StageError){form_of(plan), plan->shape.groups, error}));
@@ -146,6 +148,7 @@ const char *price_staged(Pricing *p) {
   int most = p->most, prices = prices_of(p);
   p->prices_whole = true;
   p->most = p->n_priced + 2 * prices;
+  if (p->most > p->input->most_candidates) p->most = p->input->most_candidates;
   const StagedPlan *best = price_best(&s, prices);
   stage_climb(&s, best, prices);
   p->prices_whole = prices_whole;
