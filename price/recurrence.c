@@ -160,7 +160,8 @@ static void skip_cycles(Simulation *s, const Snapshot *before, int64_t cycles) {
     Runner *runner = &s->runners[c];
     runner->moved += s->now - now; /* the gap is as it was */
     runner->since = s->now;
-    if (s->ends[c] != INT64_MAX) s->ends[c] += s->now - now;
+    if (s->ends[c] != INT64_MAX)
+      s->ends[c] = simulation_later(s->ends[c], s->now - now);
     for (int i = 0; i < runner->loops.n; i++) {
       SimLoop *loop = &runner->loops.data[i];
       loop->left -= cycles * (*left++ - loop->left);

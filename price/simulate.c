@@ -236,7 +236,7 @@ static void begin_launch(Simulation *s, int class, Ps duration) {
   runner->begin = runner->since = s->now;
   runner->is_running = duration > 0;
   if (runner->is_running && runner->rate == SIM_ONE)
-    s->ends[class] = s->now + runner->left;
+    s->ends[class] = simulation_later(s->now, runner->left);
   s->have_rates_changed |= runner->has_moving;
 }
 
@@ -280,7 +280,8 @@ static void leave_streams(Simulation *s) {
     if (runner->rate == SIM_ONE) simulation_settle(s, runner);
     runner->rate = SIM_ONE;
     runner->has_moving = false;
-    if (runner->is_running) s->ends[class] = s->now + runner->left;
+    if (runner->is_running)
+      s->ends[class] = simulation_later(s->now, runner->left);
   }
   s->moving.n = s->slowed.n = 0;
 }

@@ -174,4 +174,9 @@ void recurrence_step(Simulation *s);
  * means none. */
 int simulation_waits_on(const Simulation *s, int class);
 
+/* Returns the time so long behind another one, or one later than any step. */
+static inline Ps simulation_later(Ps time, Ps by) {
+  return by < INT64_MAX - 1 - time ? time + by : INT64_MAX - 1;
+}
+
 #endif

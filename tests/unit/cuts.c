@@ -61,7 +61,8 @@ static void make_problem(Problem *problem, int seed) {
         (CutLevel){1 + below(problem, problem->n_levels == 1 ? 5 : 3),
                    (l ? 1e9 : 2e9) * (1 + below(problem, 4))};
   problem->sync = (CutSync)below(problem, 3);
-  for (int i = 0; i < SETS * SETS; i++) problem->inner[0][i] = -1;
+  for (int i = 0; i < SETS; i++)
+    for (int k = 0; k < SETS; k++) problem->inner[i][k] = -1;
 }
 
 /* ---- the walk over all plans ---- */
