@@ -118,8 +118,9 @@ static void raise(Ps *to, Ps time) {
   if (time > *to) *to = time;
 }
 
-/* A rank receives a value right before it reads it, so the message takes its
- * time, too. */
+/* Most schedules receive a value right before they read it, so the message
+ * takes its time, too; where a receive stands further in front this is too
+ * much. */
 static void visit_call(void *user, TokenPlace call, const CallLink *const *out,
                        int n_out) {
   Player *p = user;

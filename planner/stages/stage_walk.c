@@ -6,7 +6,6 @@
  * which the search without stages does as it is: what is fastest there is what
  * each stage does fastest for its part.
  */
-#include "planner/proposal_text.h"
 #include "planner/stages/staged.h"
 
 enum {
