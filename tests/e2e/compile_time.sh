@@ -88,6 +88,16 @@ full_plan 96
 at_most 5 "layers of GPT-3 with a full plan" 4 plan_seconds 24 96
 grep -q 'all_reduce' log || { tail log; fail "GPT-3 with its full plan"; }
 
+# A shared machine may have half of its usual speed: then a loop of awk takes
+# twice its quarter of a second, and the bounds are as much later.
+slowness() {
+  local TIMEFORMAT=%U
+  for _ in 1 2 3; do
+    { time awk 'BEGIN { for (i = 0; i < 5000000; i++) s += i % 7 }'; } 2>&1
+  done | sort -n | awk 'NR == 1 { print ($1 > 0.25 ? $1 / 0.25 : 1) }'
+}
+slow=$(slowness)
+
 # The passes of GPT-3 on 1,024 ranks take half a second, whether a line of the
 # plan stands for all layers or for one value.  They run in one thread, so on a
 # machine that does nothing else this is wall-clock time.
@@ -102,9 +112,9 @@ pass_seconds() { # plan
 for plan in "$root/benchmarks/plans/gpt3.plan" full-96.plan; do
   seconds=$(pass_seconds "$plan")
   grep -q 'all_reduce' log || { tail log; fail "GPT-3 with $plan"; }
-  echo "passes of GPT-3, plan of $(wc -l <"$plan") lines: $seconds s"
-  awk -v s="$seconds" 'BEGIN { exit !(s > 0 && s < 0.5) }' ||
-    fail "the passes of GPT-3 take $seconds s with $plan"
+  echo "passes of GPT-3, plan of $(wc -l <"$plan") lines: $seconds s, a machine $slow times as slow as usual"
+  awk -v s="$seconds" -v slow="$slow" 'BEGIN { exit !(s > 0 && s < slow / 2) }' ||
+    fail "the passes of GPT-3 take $seconds s with $plan, on a machine $slow times as slow as usual"
 done
 
 # The price of GPT-3 on 1,024 ranks is known within a second, of which the
@@ -123,15 +133,6 @@ price_seconds() { # layers plan: adds those of front end and passes to a file
       END { print all / 1000; print (all - own) / 1000, all / 1000 >> passes }'
 }
 price_of_plan() { price_seconds 96 "$1"; }
-# A shared machine may have half of its usual speed: then a loop of awk takes
-# twice its quarter of a second, and the bounds are as much later.
-slowness() {
-  local TIMEFORMAT=%U
-  for _ in 1 2 3; do
-    { time awk 'BEGIN { for (i = 0; i < 5000000; i++) s += i % 7 }'; } 2>&1
-  done | sort -n | awk 'NR == 1 { print ($1 > 0.25 ? $1 / 0.25 : 1) }'
-}
-slow=$(slowness)
 # Stages of GPT-3: tensor 8, eight groups of ranks, data 16 and 64, 96 micro-batches of
 # 1f1b on 1,024 and 4,096 ranks, and of two stages a rank on 1,024.  Front end, passes, lists with their proof, arenas and price
 # take 3 s, the lists and the proof half a second of that.
