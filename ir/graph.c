@@ -18,6 +18,11 @@ const char *role_name(Role role) {
   return names[role];
 }
 
+bool role_is_of_step(Role role) {
+  return role == ROLE_data || role == ROLE_step || role == ROLE_seed ||
+         role == ROLE_epoch;
+}
+
 Module *module_apart(const Module *module, Arena *arena) {
   Module *own = arena_copy(arena, module, sizeof *module);
   own->arena = arena;
@@ -306,6 +311,19 @@ const GraphOutput *graph_find_output(const Graph *graph, Role role, Name path) {
     if (output->role == role && output->path == path) return output;
   }
   return NULL;
+}
+
+bool *graph_data_nodes(const Graph *graph, Arena *arena) {
+  bool *is_data = ARENA_ARRAY(arena, bool, graph->nodes.n);
+  for (int id = 0; id < graph->nodes.n; id++) {
+    const Node *node = graph->nodes.data[id];
+    is_data[id] =
+        node->op == OP_input &&
+        graph->inputs.data[node_int(node, ATTR_index, 0)].role == ROLE_data;
+    for (int i = 0; i < node->n_inputs; i++)
+      is_data[id] |= is_data[node->inputs[i].node];
+  }
+  return is_data;
 }
 
 int *graph_use_counts(const Graph *graph, Arena *arena) {

@@ -24,6 +24,9 @@ typedef enum Role {
   N_ROLES
 } Role;
 const char *role_name(Role role);
+/* Returns whether each step has another value of an input: data, the number of
+ * the step or epoch, the seed. */
+bool role_is_of_step(Role role);
 
 typedef enum Phase {
 #define PHASE(name, spelling, words) PHASE_##name,
@@ -167,6 +170,8 @@ const GraphOutput *graph_find_output(const Graph *graph, Role role, Name path);
 /* Returns how often the results of each node are used together (outputs count).
  */
 int *graph_use_counts(const Graph *graph, Arena *arena);
+/* Returns, by node, whether it follows from data. */
+bool *graph_data_nodes(const Graph *graph, Arena *arena);
 
 /* The constraints that no node reads.  Each is a pin of the value that it
  * reads: `partition` places the value by it for all readers, and no other pass

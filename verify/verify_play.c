@@ -48,11 +48,6 @@ static const Graph *selected_graph(const PlayClass *class, int stage) {
   return class->of->entry.stages.data[stage].graph;
 }
 
-static bool is_new_each_step(Role role) {
-  return role == ROLE_data || role == ROLE_step || role == ROLE_seed ||
-         role == ROLE_epoch;
-}
-
 static void shake(Name path, Tensor *tensor) {
   uint64_t key = hash_bytes(path, strlen(path), 0);
   if (dtype_class(tensor->type->dtype) != CLASS_FLOAT) return;
@@ -75,7 +70,7 @@ static Tensor input_of_step(VerifyRun *v, const Stored *stored,
                          .step = number,
                          .shards = step->batch_shards};
   Tensor made = verify_input(&inputs, input, type, v->arena);
-  if (is_new_each_step(input->role)) return made;
+  if (role_is_of_step(input->role)) return made;
   if (v->is_shaken && input->role == ROLE_param) shake(input->path, &made);
   put_stored(v->arena, &v->stored, input->role, input->path, made);
   put_stored(v->arena, &v->initial, input->role, input->path, made);
@@ -275,7 +270,7 @@ static void note_memory(VerifyRun *v, const Player *player,
 
 /* The program keeps it from step to step. */
 static bool is_kept(const GraphInput *input) {
-  return !is_new_each_step(input->role) && input->role != ROLE_receive;
+  return !role_is_of_step(input->role) && input->role != ROLE_receive;
 }
 
 /* Saves and loads all that the program keeps; nothing else is left. */

@@ -17,6 +17,8 @@
  */
 #include "ir/place/edge_pieces.h"
 
+#include <stdlib.h>
+
 /* The elements that a rank has of a tensor, by dim. */
 typedef struct Box {
   int64_t begin[MAX_RANK], size[MAX_RANK]; /* size: without padding */
@@ -163,20 +165,11 @@ static void add_pieces(Arena *arena, const EdgeSide *to, const Box *receivers,
   }
 }
 
-static bool is_before(const EdgePiece *a, const EdgePiece *b) {
-  return a->from != b->from ? a->from < b->from : a->to < b->to;
-}
-
-/* One of a pair, as two ranks have one shard in common at most. */
-static void sort_pieces(EdgePieces *pieces) {
-  for (int i = 1; i < pieces->n; i++)
-    for (int k = i; k > 0; k--) {
-      EdgePiece *a = &pieces->data[k - 1], *b = &pieces->data[k];
-      if (!is_before(b, a)) break;
-      EdgePiece piece = *a;
-      *a = *b;
-      *b = piece;
-    }
+/* Pairs of ranks are in it once: two ranks have one shard in common at most. */
+static int compare_pieces(const void *a, const void *b) {
+  const EdgePiece *first = a, *second = b;
+  if (first->from != second->from) return first->from < second->from ? -1 : 1;
+  return (first->to > second->to) - (first->to < second->to);
 }
 
 EdgePieces edge_pieces(Arena *arena, const EdgeSide *from, const EdgeSide *to) {
@@ -190,7 +183,8 @@ EdgePieces edge_pieces(Arena *arena, const EdgeSide *from, const EdgeSide *to) {
     Replicas replicas = replicas_of(arena, senders, from->n_ranks, s, rank);
     add_pieces(arena, to, receivers, &senders[s], &replicas, rank, &pieces);
   }
-  sort_pieces(&pieces);
+  if (pieces.n > 1)
+    qsort(pieces.data, (size_t)pieces.n, sizeof *pieces.data, compare_pieces);
   return pieces;
 }
 

@@ -19,21 +19,11 @@ typedef struct Attentions {
   const Plan *plan;
   const Graph *graph;
   const uint16_t *stages; /* by node, counted from 1; 0: none */
-  bool *is_data;          /* by node: follows from data */
+  const bool *is_data;    /* by node: follows from data */
 } Attentions;
 
 static const Node *node_at(const Attentions *a, int id) {
   return a->graph->nodes.data[id];
-}
-
-static bool is_data(const Attentions *a, int id) {
-  const Node *node = node_at(a, id);
-  if (node->op == OP_input)
-    return a->graph->inputs.data[node_int(node, ATTR_index, 0)].role ==
-           ROLE_data;
-  for (int i = 0; i < node->n_inputs; i++)
-    if (a->is_data[node->inputs[i].node]) return true;
-  return false;
 }
 
 /* Returns the product that a value follows from, itself or through pointwise
@@ -135,10 +125,8 @@ void plan_warn_attention(Module *module, const Pins *pins, const Plan *plan) {
   StageFault fault;
   Attentions a = {module, plan, graph,
                   stage_labels(module->arena, graph, plan->stage_of, &fault),
-                  ARENA_ARRAY(module->arena, bool, graph->nodes.n)};
-  for (int id = 0; id < graph->nodes.n && a.stages; id++) {
-    a.is_data[id] = is_data(&a, id);
+                  graph_data_nodes(graph, module->arena)};
+  for (int id = 0; id < graph->nodes.n && a.stages; id++)
     if (node_at(&a, id)->op == OP_dot && is_of_data(&a, id))
       check_product(&a, id);
-  }
 }

@@ -108,9 +108,9 @@ typedef struct Places {
   Module *module;
   const Graph *graph;
   const Pins *pins;
-  Map *line_of;  /* path -> number of its line + 1 */
-  bool *is_data; /* by node: follows from data */
-  int *path_of;  /* by node: index in `paths`; -1: follows its readers */
+  Map *line_of;        /* path -> number of its line + 1 */
+  const bool *is_data; /* by node: follows from data */
+  int *path_of;        /* by node: index in `paths`; -1: follows its readers */
   VEC(PlacedPath) paths;
 } Places;
 
@@ -148,16 +148,6 @@ static int line_of_node(const Places *p, const Graph *graph, int id) {
   return line;
 }
 
-static bool is_data(const Places *p, int id) {
-  const Node *node = p->graph->nodes.data[id];
-  if (node->op == OP_input)
-    return p->graph->inputs.data[node_int(node, ATTR_index, 0)].role ==
-           ROLE_data;
-  for (int i = 0; i < node->n_inputs; i++)
-    if (p->is_data[node->inputs[i].node]) return true;
-  return false;
-}
-
 static void add_path(Places *p, Map *known, int id, Name path, int line) {
   PlacedPath placed = {.path = path, .stage = -1, .first_node = id};
   if (line) {
@@ -178,7 +168,6 @@ static void find_paths(Places *p) {
     const Node *node = p->graph->nodes.data[id];
     Name path = path_of_node(p->graph, id);
     int line = line_of_node(p, p->graph, id);
-    p->is_data[id] = is_data(p, id);
     if (node->op != OP_input && node->op != OP_rename && p->is_data[id] &&
         path && !map_has(known, path))
       add_path(p, known, id, path, line);
@@ -420,7 +409,7 @@ bool plan_close_places(Module *module, const Pins *pins, Plan *plan) {
               .graph = graph,
               .pins = pins,
               .line_of = lines_by_path(arena, pins),
-              .is_data = ARENA_ARRAY(arena, bool, graph->nodes.n),
+              .is_data = graph_data_nodes(graph, arena),
               .path_of = ARENA_ARRAY(arena, int, graph->nodes.n)};
   find_paths(&p);
   if (!find_levels(&p)) return false;

@@ -31,9 +31,8 @@ typedef struct Labels {
 } Labels;
 
 static bool is_buffer(const Graph *graph, const Node *node) {
-  Role role = graph->inputs.data[node_int(node, ATTR_index, 0)].role;
-  return role != ROLE_data && role != ROLE_step && role != ROLE_seed &&
-         role != ROLE_epoch;
+  return !role_is_of_step(
+      graph->inputs.data[node_int(node, ATTR_index, 0)].role);
 }
 
 static uint16_t stage_of_path(const Map *stage_of, Name path) {

@@ -41,11 +41,6 @@ typedef struct FullBatch {
 
 /* ---- what is needed ---- */
 
-static bool is_given_with_data(Role role) {
-  return role == ROLE_data || role == ROLE_step || role == ROLE_seed ||
-         role == ROLE_epoch;
-}
-
 /* By node: it depends on no parameter and no state. */
 static bool *find_data_nodes(const Graph *graph, Arena *arena) {
   bool *is_data = ARENA_ARRAY(arena, bool, graph->nodes.n);
@@ -53,7 +48,7 @@ static bool *find_data_nodes(const Graph *graph, Arena *arena) {
     const Node *node = graph->nodes.data[id];
     is_data[id] = !node->body;
     if (node->op == OP_input)
-      is_data[id] = is_given_with_data(
+      is_data[id] = role_is_of_step(
           graph->inputs.data[node_int(node, ATTR_index, 0)].role);
     for (int i = 0; i < node->n_inputs; i++)
       is_data[id] = is_data[id] && is_data[node->inputs[i].node];

@@ -84,8 +84,7 @@ static const GraphInput *input_at(const Cut *c, int id) {
 /* ---- what follows from data and constants ---- */
 
 static bool is_free_input(Role role) {
-  return role == ROLE_data || role == ROLE_step || role == ROLE_seed ||
-         role == ROLE_epoch || role == ROLE_loss_scale;
+  return role_is_of_step(role) || role == ROLE_loss_scale;
 }
 
 static void find_free(Cut *c) {

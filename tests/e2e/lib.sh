@@ -1,7 +1,8 @@
 # lib.sh -- shared by the end-to-end tests: a scratch folder, a private cache,
 # and helpers.  Usage: . "$(dirname "$0")/lib.sh" with $1 = path of dnnc.
 set -u
-dnnc=$1
+dnnc=$(readlink -f "$(command -v "$1")")
+[ -n "$dnnc" ] || { echo "FAIL: no program $1" >&2; exit 1; }
 root=$(cd "$(dirname "$0")/../.." && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
