@@ -2,10 +2,14 @@
  * bench_sound.c -- tries to catch `dnnc plan` lying: makes small random cases,
  * prices every plan that the language can say for them, and compares.
  *
- *     bench_sound [--cases N] [--from SEED] [--state FILE] [--json]
- *     bench_sound --case SEED
+ *     bench_sound [--stages] [--cases N] [--from SEED] [--state FILE]
+ *                 [--json]
+ *     bench_sound [--stages] --case SEED
  *     bench_sound --full MODEL CLUSTER RANKS [--plans N] [--seconds S]
  *
+ *     --stages       ask `dnnc plan --search stages`, about plans with stages
+ *                    too; where a case has more than --most, as many of them
+ *     --stage-pins   ... and pins of the mesh, the schedule and the cuts
  *     --dnnc PATH    the compiler; else the one beside this program
  *     --most N       plans of a case (5000); every other case has a tenth
  *     --outside N    random plans with other lines, for each case (100)
@@ -14,10 +18,10 @@
  *     --threads N    that price plans (2)
  *     --out DIR      for the files of cases that fail (failed)
  *
- * A case depends on its seed and on --most alone.  Each is checked in a process
- * of its own, so a crash is a finding like any other.  With --state the results
- * of cases are kept in a file, and a run goes on after the last one.  Exit
- * status 1: something that `dnnc plan` said is not true.
+ * A case depends on its seed, on --most and on these two alone.  Each is
+ * checked in a process of its own, so a crash is a finding like any other. With
+ * --state the results of cases are kept in a file, and a run goes on after the
+ * last one.  Exit status 1: something that `dnnc plan` said is not true.
  */
 #include <limits.h>
 #include <stdio.h>
@@ -78,12 +82,6 @@ static void print_case(const SoundCase *c) {
 
 /* ---- one case ---- */
 
-typedef struct Enumerated {
-  int n;
-  const char **texts;
-  SoundPrice *prices;
-} Enumerated;
-
 static void price(const Settings *settings, const SoundCase *c,
                   const char *const *texts, int n, SoundPrice *out) {
   Arena *arena = c->space.arena;
@@ -97,17 +95,15 @@ static void price(const Settings *settings, const SoundCase *c,
   }
 }
 
-static Enumerated enumerate(const Settings *settings, const SoundCase *c) {
-  Arena *arena = c->space.arena;
-  int64_t n = sound_count(&c->space);
-  Enumerated all = {.texts = ARENA_ARRAY(arena, const char *, n),
-                    .prices = ARENA_ARRAY(arena, SoundPrice, n)};
-  SoundPlan plan = {0};
-  do all.texts[all.n++] = sound_text(&c->space, &plan);
-  while (sound_next(&c->space, &plan));
-  ASSERT(all.n == n);
-  price(settings, c, all.texts, all.n, all.prices);
-  return all;
+typedef struct Pricer {
+  const Settings *settings;
+  const SoundCase *of;
+} Pricer;
+
+static void price_plans(void *user, const char *const *texts, int n,
+                        SoundPrice *out) {
+  const Pricer *pricer = user;
+  price(pricer->settings, pricer->of, texts, n, out);
 }
 
 static void try_outside(const Settings *settings, const SoundCase *c,
@@ -147,8 +143,8 @@ static const char *repeatable_lines(Arena *arena, const char *lines) {
 
 static SoundEvidence evidence_of(const Settings *settings, const SoundCase *c,
                                  const SoundClaim *claim,
-                                 const Enumerated *all) {
-  SoundEvidence e = {.prices = all->prices, .n = all->n};
+                                 const SoundPlans *all) {
+  SoundEvidence e = {.prices = all->prices, .breaks = all->breaks, .n = all->n};
   if (!claim->plan) return e;
   const char *lines = repeatable_lines(c->space.arena, c->lines);
   const char *again =
@@ -159,13 +155,20 @@ static SoundEvidence evidence_of(const Settings *settings, const SoundCase *c,
   return e;
 }
 
-static void count(const Enumerated *all, SoundRow *row) {
+static void write_words(Arena *arena, const char *text, char *out) {
+  snprintf(out, SOUND_WORDS, "%s", sound_words(arena, text));
+}
+
+static void count(Arena *arena, const SoundPlans *all, SoundRow *row) {
   int best = sound_best(all->prices, all->n);
   row->n = all->n;
+  row->is_full = all->are_all;
   if (best >= 0) row->best = all->prices[best].step;
+  if (best >= 0) write_words(arena, all->texts[best], row->best_words);
   for (int i = 0; i < all->n; i++) {
     row->n_legal += all->prices[i].is_legal;
     row->n_fitting += sound_fits(&all->prices[i]);
+    row->n_staged += all->has_stages[i] && sound_fits(&all->prices[i]);
   }
 }
 
@@ -204,8 +207,14 @@ static SoundVerified verify(const Settings *settings, const SoundCase *c) {
                       : VERIFIED_wrong;
 }
 
+static const char *option_of(const SoundCase *c) {
+  return !c->has_stages         ? ""
+         : c->space.pins_stages ? "--stage-pins "
+                                : "--stages ";
+}
+
 static void print_findings(const Settings *settings, const SoundCase *c,
-                           const SoundClaim *claim, const Enumerated *all,
+                           const SoundClaim *claim, const SoundPlans *all,
                            const SoundEvidence *e, const SoundFinding *findings,
                            int n) {
   Arena *arena = c->space.arena;
@@ -226,14 +235,14 @@ static void print_findings(const Settings *settings, const SoundCase *c,
   }
   if (claim->messages[0]) printf("%s\n", claim->messages);
   print_case(c);
-  printf("the files are in %s; repeat with: bench_sound --case %llu --most "
+  printf("the files are in %s; repeat with: bench_sound %s--case %llu --most "
          "%lld\n\n",
-         c->folder, (unsigned long long)c->seed,
+         c->folder, option_of(c), (unsigned long long)c->seed,
          (long long)settings->limits.most);
 }
 
 static void show(const SoundCase *c, const SoundClaim *claim,
-                 const Enumerated *all) {
+                 const SoundPlans *all) {
   int best = sound_best(all->prices, all->n);
   print_case(c);
   printf("# exit code %d, step %.6f ms\n%s%s\n", claim->exit_code,
@@ -247,13 +256,16 @@ static void show(const SoundCase *c, const SoundClaim *claim,
 static SoundRow check_case(const Settings *settings, Arena *arena,
                            uint64_t seed) {
   const char *folder = folder_of(settings, arena, seed);
-  const char *const options[] = {"--effort", settings->effort};
+  const char *const options[] = {"--search", "stages", "--effort",
+                                 settings->effort};
+  int first = settings->limits.has_stages ? 0 : 2;
   SoundFinding findings[N_FAULTS];
   file_make_dirs(folder);
   const SoundCase *c = sound_case(arena, seed, folder, &settings->limits);
-  SoundClaim claim =
-      sound_ask(arena, settings->dnnc, c, options, settings->effort ? 2 : 0);
-  Enumerated all = enumerate(settings, c);
+  SoundClaim claim = sound_ask(arena, settings->dnnc, c, options + first,
+                               (settings->effort ? 4 : 2) - first);
+  Pricer pricer = {settings, c};
+  SoundPlans all = sound_plans(c, settings->limits.most, price_plans, &pricer);
   SoundEvidence e = evidence_of(settings, c, &claim, &all);
   int n = sound_compare(&claim, &e, findings);
   SoundRow row = {.seed = seed,
@@ -261,14 +273,17 @@ static SoundRow check_case(const Settings *settings, Arena *arena,
                   .has_pins = c->lines[0] || c->space.is_mesh_pinned,
                   .has_limit = c->has_limit,
                   .are_unequal = c->are_unequal,
+                  .is_early = c->is_early,
+                  .is_unsupported = claim.is_unsupported,
                   .exit_code = claim.exit_code,
                   .found = claim.step,
                   .floor = claim.floor,
                   .bound = claim.has_bound ? claim.bound : 0,
                   .seconds = claim.seconds};
-  count(&all, &row);
+  count(arena, &all, &row);
+  if (claim.plan) write_words(arena, claim.plan, row.found_words);
   if (settings->is_shown) show(c, &claim, &all);
-  try_outside(settings, c, &row);
+  if (!c->has_stages) try_outside(settings, c, &row);
   bool is_asked = settings->verify_every > 0 &&
                   seed % (uint64_t)settings->verify_every == 0;
   if (claim.plan && is_asked) row.verified = verify(settings, c);
@@ -385,8 +400,9 @@ static int run_cases(const Settings *settings, Arena *arena) {
 
 static int usage(void) {
   fprintf(stderr,
-          "usage: bench_sound [--cases N] [--from SEED] [--state FILE] "
-          "[--json]\n       bench_sound --case SEED\n       bench_sound --full "
+          "usage: bench_sound [--stages] [--cases N] [--from SEED] [--state "
+          "FILE] [--json]\n       bench_sound [--stages] --case SEED\n       "
+          "bench_sound --full "
           "MODEL CLUSTER RANKS [--plans N] [--seconds S]\n");
   return 2;
 }
@@ -429,6 +445,10 @@ static bool read_options(Settings *s, int argc, char **argv) {
   for (int i = 1; i < argc; i++) {
     if (!strcmp(argv[i], "--json")) {
       s->is_json = true;
+    } else if (!strcmp(argv[i], "--stages")) {
+      s->limits.has_stages = true;
+    } else if (!strcmp(argv[i], "--stage-pins")) {
+      s->limits.has_stages = s->limits.pins_stages = true;
     } else if (!strcmp(argv[i], "--full") && i + 3 < argc) {
       s->full.model = argv[i + 1];
       s->full.cluster = argv[i + 2];

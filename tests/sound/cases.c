@@ -4,7 +4,8 @@
  *
  * A model that has too many plans gets pins until they are few enough; one that
  * has too few, or no pin left, is drawn again.  A tight limit lies between the
- * smallest and the largest peak of some plans, whose prices this takes.
+ * smallest and the largest peak of some plans, whose prices this takes.  With
+ * stages, every second case may have any number of plans.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +13,7 @@
 
 #include "tests/sound/sound.h"
 
-enum { MOST_ATTEMPTS = 400, MOST_OPERATORS = 8 };
+enum { MOST_ATTEMPTS = 400, FEWEST_OPERATORS = 2, MOST_OPERATORS = 8 };
 
 /* ---- files ---- */
 
@@ -42,7 +43,7 @@ bool sound_load(Arena *arena, SoundCase *of) {
   module->diags = diags_create(module->arena);
   *options = (CompileOptions){.path = of->model_path,
                               .cluster = of->cluster_path,
-                              .plan = of->pins_path,
+                              .plan = of->has_stages ? NULL : of->pins_path,
                               .ranks = of->ranks,
                               .takes_cluster = true,
                               .leaves_open = true,
@@ -116,14 +117,45 @@ static bool pin_some_remat(SoundSpace *space, Choices *choices) {
   return true;
 }
 
+static bool pin_some_equal_mesh(SoundSpace *space, Choices *choices) {
+  int mesh = choose(choices, space->n_meshes);
+  const SoundGroups *groups = space->meshes[mesh].groups;
+  if (!space->pins_stages || space->is_mesh_pinned ||
+      (groups && !groups->are_equal))
+    return false;
+  sound_pin_mesh(space, mesh);
+  return true;
+}
+
+static bool pin_some_schedule(SoundSpace *space, Choices *choices) {
+  if (!space->pins_stages || space->n_schedules < 2) return false;
+  if (space->is_mesh_pinned && !space->meshes[0].groups) return false;
+  return sound_pin_schedule(space, choose(choices, space->n_schedules));
+}
+
+static bool pin_some_cuts(SoundSpace *space, Choices *choices) {
+  if (!space->is_mesh_pinned || !space->is_schedule_pinned ||
+      space->are_cuts_pinned || !space->meshes[0].groups)
+    return false;
+  int64_t n = sound_n_cuts(space, &space->meshes[0], &space->schedules[0]);
+  sound_pin_cuts(space, choose(choices, (int)n));
+  return true;
+}
+
 static bool add_pin(SoundSpace *space, Choices *choices) {
-  static PinFn *const pins[] = {pin_some_mesh,         pin_some_zero,
-                                pin_some_microbatches, pin_some_operator,
-                                pin_some_operator,     pin_some_operator,
-                                pin_some_dim,          pin_some_remat};
-  int first = choose(choices, ARRAY_LENGTH(pins));
-  for (int i = 0; i < ARRAY_LENGTH(pins); i++)
-    if (pins[(first + i) % ARRAY_LENGTH(pins)](space, choices)) return true;
+  static PinFn *const alone[] = {pin_some_mesh,         pin_some_zero,
+                                 pin_some_microbatches, pin_some_operator,
+                                 pin_some_operator,     pin_some_operator,
+                                 pin_some_dim,          pin_some_remat};
+  static PinFn *const staged[] = {
+      pin_some_zero,       pin_some_microbatches, pin_some_remat,
+      pin_some_zero,       pin_some_schedule,     pin_some_microbatches,
+      pin_some_equal_mesh, pin_some_cuts,         pin_some_dim};
+  PinFn *const *pins = space->n_schedules > 0 ? staged : alone;
+  int n = space->n_schedules > 0 ? ARRAY_LENGTH(staged) : ARRAY_LENGTH(alone);
+  int first = choose(choices, n);
+  for (int i = 0; i < n; i++)
+    if (pins[(first + i) % n](space, choices)) return true;
   return false;
 }
 
@@ -205,19 +237,46 @@ static void add_limit(SoundCase *c, Choices *choices, int threads) {
 
 /* ---- the case ---- */
 
-static bool draw(Arena *arena, SoundCase *c, Choices *choices, int64_t least,
-                 int64_t most) {
-  static const int ranks[] = {2, 4, 8, 3, 6, 1, 5, 7, 4, 2, 8};
-  c->ranks = ranks[choose(choices, ARRAY_LENGTH(ranks))];
-  bool has_halves = choose(choices, 10) == 0 && c->ranks > 1;
-  c->model = sound_model(choices, MOST_OPERATORS);
-  SoundMachines machines = sound_machines(choices, c->ranks, has_halves);
+static void draw_files(Arena *arena, SoundCase *c, Choices *choices,
+                       SoundUnequal unequal) {
+  int fewest = c->has_stages ? MOST_OPERATORS / 2 : FEWEST_OPERATORS;
+  bool are_slow = c->has_stages && choose(choices, 4) > 0;
+  c->model = sound_model(choices, fewest, MOST_OPERATORS, c->has_stages);
+  SoundMachines machines = sound_machines(choices, c->ranks, unequal, are_slow);
   c->cluster = machines.text;
   c->are_unequal = machines.are_unequal;
   c->says_ranks = machines.all_ranks > c->ranks || choose(choices, 2);
   load_case(arena, c);
   c->space = sound_space(arena, &c->loaded, c->ranks);
+}
+
+static bool draw(Arena *arena, SoundCase *c, Choices *choices, int64_t least,
+                 int64_t most) {
+  static const int ranks[] = {2, 4, 8, 3, 6, 1, 5, 7, 4, 2, 8};
+  c->ranks = ranks[choose(choices, ARRAY_LENGTH(ranks))];
+  bool has_halves = choose(choices, 10) == 0 && c->ranks > 1;
+  draw_files(arena, c, choices, has_halves ? UNEQUAL_devices : UNEQUAL_none);
   return add_pins(&c->space, choices, least, most);
+}
+
+/* Cases of even seeds have few plans, of all kinds; others are not counted. */
+static bool draw_staged(Arena *arena, SoundCase *c, Choices *choices,
+                        const SoundLimits *limits) {
+  static const int ranks[] = {2, 4, 3, 6, 2, 5, 4};
+  bool is_small = c->seed % 2 == 0;
+  c->ranks = ranks[choose(choices, ARRAY_LENGTH(ranks))];
+  int kind = choose(choices, 8);
+  draw_files(arena, c, choices,
+             kind == 0   ? UNEQUAL_devices
+             : kind == 1 ? UNEQUAL_links
+                         : UNEQUAL_none);
+  c->is_early = !strstr(c->model, "clip = ");
+  c->space.pins_stages = limits->pins_stages;
+  sound_add_stages(&c->space, &c->loaded);
+  if (c->space.n_schedules == 0) return false;
+  if (is_small) sound_narrow(&c->space, choose(choices, 3), 2);
+  return add_pins(&c->space, choices, 1, is_small ? limits->most : INT64_MAX) &&
+         sound_has_stages(&c->space);
 }
 
 SoundCase *sound_case(Arena *arena, uint64_t seed, const char *folder,
@@ -225,8 +284,12 @@ SoundCase *sound_case(Arena *arena, uint64_t seed, const char *folder,
   Choices *choices = choices_random(arena, seed);
   SoundCase *c = ARENA_NEW(arena, SoundCase);
   int64_t least = seed % 2 == 0 ? limits->least : 1;
-  *c = (SoundCase){.seed = seed, .folder = folder};
-  for (int i = 0; !draw(arena, c, choices, least, limits->most); i++) {
+  *c = (SoundCase){
+      .seed = seed, .folder = folder, .has_stages = limits->has_stages};
+  for (int i = 0;
+       !(c->has_stages ? draw_staged(arena, c, choices, limits)
+                       : draw(arena, c, choices, least, limits->most));
+       i++) {
     memory_destroy(c->loaded.module->memory);
     if (i < MOST_ATTEMPTS) continue;
     fprintf(stderr, "sound: seed %llu finds no model with %lld to %lld plans\n",
@@ -234,7 +297,8 @@ SoundCase *sound_case(Arena *arena, uint64_t seed, const char *folder,
             (long long)limits->most);
     exit(2);
   }
-  bool is_in_model = choose(choices, 3) == 0;
+  bool has_groups = c->space.meshes[0].groups && c->space.is_mesh_pinned;
+  bool is_in_model = choose(choices, 3) == 0 && !has_groups;
   add_limit(c, choices, limits->threads);
   write_pins(c, choices, is_in_model);
   load_case(arena, c);

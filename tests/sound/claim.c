@@ -108,8 +108,10 @@ SoundClaim sound_ask(Arena *arena, const char *dnnc, const SoundCase *of,
   claim.exit_code =
       sound_run(arena, words.data, of->folder, &output, &claim.messages);
   claim.seconds = child_seconds() - begin;
+  claim.is_unsupported = strstr(claim.messages, "not supported yet") != NULL;
   if (claim.exit_code != 0) return claim;
   sound_read_claim(output, &claim);
   claim.plan = read_all(arena, plan);
+  claim.restrictions = sound_restrictions(claim.plan);
   return claim;
 }

@@ -78,9 +78,21 @@ static bool is_gap_true(const SoundClaim *claim, Ps best) {
          (!claim->has_bound || least <= (double)claim->bound + 1);
 }
 
+/* The fastest of those that fit and keep the restrictions of the bound. */
+static int best_bounded(const SoundClaim *claim, const SoundEvidence *e) {
+  int best = -1;
+  for (int i = 0; i < e->n; i++) {
+    if (e->breaks && e->breaks[i] & claim->restrictions) continue;
+    if (sound_fits(&e->prices[i]) &&
+        (best < 0 || is_faster(&e->prices[i], &e->prices[best])))
+      best = i;
+  }
+  return best;
+}
+
 static void check_bounds(Findings *out, const SoundClaim *claim,
                          const SoundEvidence *e) {
-  int first = fastest(e->prices, e->n), best = sound_best(e->prices, e->n);
+  int first = fastest(e->prices, e->n), best = best_bounded(claim, e);
   check(out, first < 0 || e->prices[first].step >= claim->floor,
         FAULT_below_floor, first);
   check(out,
@@ -107,7 +119,9 @@ int sound_compare(const SoundClaim *claim, const SoundEvidence *evidence,
     check_plan(&findings, claim, evidence);
     check_bounds(&findings, claim, evidence);
     break;
-  case EXIT_mistake: check(&findings, legal < 0, FAULT_illegal, legal); break;
+  case EXIT_mistake:
+    check(&findings, legal < 0 || claim->is_unsupported, FAULT_illegal, legal);
+    break;
   case EXIT_nothing_fits:
     check(&findings, best < 0, FAULT_refused, best);
     break;

@@ -12,14 +12,15 @@ static const char *const presets[] = {"h100_sxm", "a100_80g", "v100_16g", "k80",
                                       "titan_x"};
 
 static void add_level(Choices *choices, Text *out, const char *indent,
-                      const char *name, int count) {
+                      const char *name, int count, bool is_slow) {
   static const char *const kinds[] = {"switch", "ring",   "fat_tree",
                                       "pcie",   "shared", "mesh"};
   static const char *const links[] = {"300GB/s", "25GB/s", "3GB/s", "100Gb/s",
                                       "10Gb/s"};
+  static const char *const slow[] = {"10Gb/s", "1Gb/s", "100MB/s", "3GB/s"};
   static const char *const latencies[] = {"1us", "5us", "30us", "0s"};
   /* One by one: the order of choices must not depend on the compiler. */
-  const char *link = PICK(choices, links);
+  const char *link = is_slow ? PICK(choices, slow) : PICK(choices, links);
   const char *latency = PICK(choices, latencies);
   const char *kind = PICK(choices, kinds);
   text_printf(out, "%slevel %s {", indent, name);
@@ -30,12 +31,13 @@ static void add_level(Choices *choices, Text *out, const char *indent,
 
 /* One level, or two where the count is a product. */
 static void add_levels(Choices *choices, Text *out, const char *indent,
-                       int count) {
+                       int count, bool is_slow) {
   int inner = count;
   for (int i = 2; i < count; i++)
     if (count % i == 0 && choose(choices, 2)) inner = i;
-  add_level(choices, out, indent, "node", inner);
-  if (inner < count) add_level(choices, out, indent, "rack", count / inner);
+  add_level(choices, out, indent, "node", inner, is_slow);
+  if (inner < count)
+    add_level(choices, out, indent, "rack", count / inner, is_slow);
 }
 
 /* Half of the devices have constants of their own. */
@@ -54,32 +56,36 @@ static void add_devices(Choices *choices, Text *out, int n,
   }
 }
 
-static void add_groups(Choices *choices, Text *out, int ranks) {
+static void add_groups(Choices *choices, Text *out, int ranks,
+                       SoundUnequal unequal, bool are_slow) {
   int first = 1 + choose(choices, ranks - 1);
   int counts[2] = {first, ranks - first};
   for (int i = 0; i < 2; i++) {
-    text_printf(out, "  group g%d {\n    device = d%d\n", i, i);
-    add_levels(choices, out, "    ", counts[i]);
+    text_printf(out, "  group g%d {\n    device = d%d\n", i,
+                unequal == UNEQUAL_links ? 0 : i);
+    add_levels(choices, out, "    ", counts[i], are_slow);
     text_add(out, "  }\n");
   }
-  add_level(choices, out, "  ", "room", 0);
+  add_level(choices, out, "  ", "room", 0, are_slow);
 }
 
-SoundMachines sound_machines(Choices *choices, int ranks, bool has_halves) {
+SoundMachines sound_machines(Choices *choices, int ranks, SoundUnequal unequal,
+                             bool are_slow) {
   static const char *const names[] = {"d0", "d1"};
   Text out = text_create(choices->arena);
-  SoundMachines machines = {
-      .ranks = ranks, .all_ranks = ranks, .are_unequal = has_halves};
+  SoundMachines machines = {.ranks = ranks,
+                            .all_ranks = ranks,
+                            .are_unequal = unequal != UNEQUAL_none};
   text_add(&out, "cluster machines {\n");
-  if (has_halves) {
-    add_groups(choices, &out, ranks);
+  if (unequal) {
+    add_groups(choices, &out, ranks, unequal, are_slow);
   } else {
     if (choose(choices, 3) == 0) machines.all_ranks = 2 * ranks;
     text_add(&out, "  device = d0\n");
-    add_levels(choices, &out, "  ", machines.all_ranks);
+    add_levels(choices, &out, "  ", machines.all_ranks, are_slow);
   }
   text_add(&out, "}\n");
-  add_devices(choices, &out, has_halves ? 2 : 1, names);
+  add_devices(choices, &out, unequal == UNEQUAL_devices ? 2 : 1, names);
   machines.text = text_string(&out);
   return machines;
 }

@@ -28,7 +28,7 @@ typedef struct NetMaker {
   int left;         /* operators that may still come */
   int n_layers;     /* numbers in names of layers and dims */
   const char *lead; /* "B, T": the dims before that of the features */
-  bool has_sequence, is_image, has_table;
+  bool has_sequence, is_image, has_table, has_stages;
   Feature at;    /* of `x` so far */
   Feature table; /* of a table of words: its other dim */
 } NetMaker;
@@ -232,9 +232,11 @@ static void make_layer(NetMaker *m) {
 /* The dims of the data and the first value; "x: [B, T, C]" or "t: i32[B]". */
 static const char *make_input(NetMaker *m) {
   static const int batches[] = {4, 8, 2, 6, 16, 3, 12, 5, 9, 1};
+  static const int large[] = {16, 32, 8, 64, 12, 4, 24, 6};
   static const int lengths[] = {64, 256, 6, 1024, 5};
   int kind = choose(m->choices, 8);
-  text_printf(&m->dims, "dim B = %d", PICK(m, batches));
+  text_printf(&m->dims, "dim B = %d",
+              m->has_stages ? PICK(m, large) : PICK(m, batches));
   m->has_sequence = kind % 2 == 1;
   m->is_image = kind == 6;
   m->lead = m->has_sequence ? "B, T" : "B";
@@ -285,10 +287,12 @@ static void add_settings(NetMaker *m, Text *out, const char *input,
               optimizer, clip);
 }
 
-const char *sound_model(Choices *choices, int most_operators) {
+const char *sound_model(Choices *choices, int fewest, int most,
+                        bool has_stages) {
   NetMaker m = {.choices = choices,
                 .arena = choices->arena,
-                .left = 2 + choose(choices, most_operators - 1),
+                .left = fewest + choose(choices, most - fewest + 1),
+                .has_stages = has_stages,
                 .dims = text_create(choices->arena),
                 .layers = text_create(choices->arena),
                 .body = text_create(choices->arena)};

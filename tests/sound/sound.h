@@ -16,6 +16,7 @@
 #define TESTS_SOUND_SOUND_H
 
 #include "driver/trial.h"
+#include "ir/pipeline/pipeline.h"
 #include "tests/random/choices.h"
 
 typedef VEC(const char *) SoundWords;
@@ -24,19 +25,43 @@ typedef VEC(const char *) SoundWords;
 
 enum {
   SOUND_AXES = 3,
-  SOUND_MESHES = 64,
+  SOUND_MESHES = 256,
+  SOUND_GROUPS = 6,     /* of ranks, which have stages */
+  SOUND_BORDERS = 28,   /* after which a stage may end */
+  SOUND_SCHEDULES = 40, /* with their numbers of chunks */
   SOUND_DIMS = 24,
   SOUND_OPERATORS = 32,
   SOUND_REMATS = 4,
   SOUND_MICROBATCHES = 64,
-  SOUND_SETTINGS = 4, /* digits before those of dims */
+  SOUND_SETTINGS = 6, /* digits before those of dims */
   SOUND_DIGITS = SOUND_SETTINGS + SOUND_DIMS + SOUND_OPERATORS
 };
 
+/* Groups of ranks, one after the other, that have stages. */
+typedef struct SoundGroups {
+  int n;
+  bool are_equal; /* one mesh is written for all of them */
+  int64_t ranks[SOUND_GROUPS];
+  int64_t sizes[SOUND_GROUPS][SOUND_AXES]; /* 0: its mesh has no such axis */
+} SoundGroups;
+
 typedef struct SoundMesh {
-  int n_axes;
+  int n_axes;                /* that lines name */
   int64_t sizes[SOUND_AXES]; /* of the axes a, b, c */
+  const SoundGroups *groups; /* NULL: no stages */
 } SoundMesh;
+
+typedef struct SoundSchedule {
+  const PipelineSchedule *of;
+  int chunks; /* stages of each group */
+  const char *text;
+} SoundSchedule;
+
+/* Where a stage may end. */
+typedef struct SoundBorder {
+  const char *path;  /* of the value that is read behind it */
+  const char *after; /* paths of all operators between it and the end */
+} SoundBorder;
 
 /* An operator that a line can be about, and the dims that it works on. */
 typedef struct SoundOperator {
@@ -58,7 +83,11 @@ typedef struct SoundSpace {
   const char *batch_dim;
   SoundOperator operators[SOUND_OPERATORS];
   const char *remats[SOUND_REMATS]; /* "block", "block[0]" */
-  bool is_mesh_pinned;
+  int n_borders, n_schedules;       /* 0: plans have no stages */
+  SoundBorder borders[SOUND_BORDERS];
+  SoundSchedule schedules[SOUND_SCHEDULES];
+  bool is_mesh_pinned, is_schedule_pinned, are_cuts_pinned;
+  bool pins_stages;   /* pins may be about these */
   const char *pinned; /* lines of a plan; "": none */
 } SoundSpace;
 
@@ -68,8 +97,21 @@ typedef struct SoundPlan {
   int digits[SOUND_DIGITS];
 } SoundPlan;
 
+/* The answers of a plan beside its lines about dims. */
+typedef struct SoundChoice {
+  int64_t microbatches;
+  unsigned remats; /* a bit for each of the space */
+  bool has_operator_lines;
+  bool is_batch_shared; /* an axis of the batch shards another dim, too */
+} SoundChoice;
+
+SoundChoice sound_choice(const SoundSpace *space, const SoundPlan *plan);
+
 /* The space of a loaded model without pins. */
 SoundSpace sound_space(Arena *arena, const Compilation *loaded, int64_t ranks);
+/* Leaves no more than so many dims, beside that of the batch, and remats, and
+ * no lines about operators. */
+void sound_narrow(SoundSpace *space, int n_dims, int n_remats);
 /* Returns how many plans the space has; INT64_MAX: more than can be counted. */
 int64_t sound_count(const SoundSpace *space);
 /* Sets the next plan after `plan`, which is {0} before the first.  Returns
@@ -96,20 +138,58 @@ void sound_pin_remat(SoundSpace *space, int remat, bool is_computed_again);
 /* "mesh { a = 2 }", or "". */
 const char *sound_mesh_text(const SoundSpace *space, const SoundMesh *mesh);
 
+/* ---- stages.c: what plans with stages have beside ---- */
+
+/* Adds the borders of the model, groups of ranks with equal and other meshes,
+ * and all schedules.  Without a border the space stays as it is. */
+void sound_add_stages(SoundSpace *space, const Compilation *loaded);
+/* Returns whether a plan of the space has stages. */
+bool sound_has_stages(const SoundSpace *space);
+/* Returns how many schedules groups of a mesh may have: one, which says
+ * nothing, without stages. */
+int sound_n_schedules(const SoundSpace *space, const SoundMesh *mesh);
+/* Returns one of them.  Returns NULL without stages. */
+const SoundSchedule *sound_schedule(const SoundSpace *space,
+                                    const SoundMesh *mesh, int digit);
+/* Returns how many ways there are to cut the model for it. */
+int64_t sound_n_cuts(const SoundSpace *space, const SoundMesh *mesh,
+                     const SoundSchedule *schedule);
+/* Appends the lines of stages; `cuts` is the number of one of these ways. */
+void sound_stage_lines(Text *out, const SoundSpace *space,
+                       const SoundMesh *mesh, const SoundSchedule *schedule,
+                       int64_t cuts);
+/* Returns a plan in few words without blanks, from its text:
+ * "pipe=2,a=2,1f1b,m=4,zero=1". */
+const char *sound_words(Arena *arena, const char *text);
+/* Pins one of `schedules`, which leaves the meshes that it suits.  Returns
+ * false if there is none. */
+bool sound_pin_schedule(SoundSpace *space, int schedule);
+/* Pins all cuts, by number; the space has one mesh and one schedule. */
+void sound_pin_cuts(SoundSpace *space, int64_t cuts);
+
 /* ---- models.c, machines.c: random files ---- */
 
-/* A model of at most so many operators. */
-const char *sound_model(Choices *choices, int most_operators);
+/* A model of `fewest` to `most` operators or so; of a large batch where stages
+ * are compared. */
+const char *sound_model(Choices *choices, int fewest, int most,
+                        bool has_stages);
 
 typedef struct SoundMachines {
   const char *text; /* of a cluster file */
   int ranks;        /* that are used; the cluster may have more */
   int all_ranks;
-  bool are_unequal;
+  bool are_unequal; /* devices or links */
 } SoundMachines;
 
-/* `has_halves`: two groups of unlike devices. */
-SoundMachines sound_machines(Choices *choices, int ranks, bool has_halves);
+typedef enum SoundUnequal {
+  UNEQUAL_none,
+  UNEQUAL_devices, /* two groups of them, of unlike links too */
+  UNEQUAL_links,   /* ... of one device */
+} SoundUnequal;
+
+/* `are_slow`: links, behind which stages pay. */
+SoundMachines sound_machines(Choices *choices, int ranks, SoundUnequal unequal,
+                             bool are_slow);
 
 /* Returns the cluster with devices of which a rank may use so many bytes. */
 const char *sound_limit_devices(Arena *arena, const char *cluster,
@@ -120,6 +200,8 @@ const char *sound_limit_devices(Arena *arena, const char *cluster,
 typedef struct SoundLimits {
   int64_t least, most; /* plans of a case */
   int threads;
+  bool has_stages;  /* plans with stages are compared, too */
+  bool pins_stages; /* ... and pins are about these, too */
 } SoundLimits;
 
 typedef struct SoundCase {
@@ -132,8 +214,10 @@ typedef struct SoundCase {
   const char *lines; /* that every plan must have */
   int ranks;
   bool says_ranks;  /* on the command line */
-  bool are_unequal; /* devices */
+  bool are_unequal; /* devices or links */
   bool has_limit;   /* of memory */
+  bool has_stages;
+  bool is_early; /* stages may update before others, under some schedules */
   SoundSpace space;
   Compilation loaded;
 } SoundCase;
@@ -161,6 +245,33 @@ static inline bool sound_fits(const SoundPrice *price) {
 void sound_price(const Compilation *loaded, const char *const *texts, int n,
                  int threads, SoundPrice *out);
 
+/* ---- restrictions.c ---- */
+
+/* Returns the restrictions of a certificate that a plan does not keep: a bit
+ * for each.  Those that no line of these plans breaks have none. */
+unsigned sound_breaks(const SoundSpace *space, const SoundPlan *plan);
+/* Returns the bits of the restrictions that a plan file states. */
+unsigned sound_restrictions(const char *text);
+
+/* ---- draw.c: plans of a case ---- */
+
+typedef struct SoundPlans {
+  int n;
+  bool are_all; /* of the space */
+  const char **texts;
+  SoundPrice *prices;
+  unsigned *breaks; /* see sound_breaks */
+  bool *has_stages;
+} SoundPlans;
+
+typedef void SoundPriceFn(void *user, const char *const *texts, int n,
+                          SoundPrice *out);
+
+/* Prices all plans of the case, or `most` by its seed: half of them at random,
+ * half beside the best so far. */
+SoundPlans sound_plans(const SoundCase *of, int64_t most, SoundPriceFn *price,
+                       void *user);
+
 /* ---- claim.c: what `dnnc plan` says ---- */
 
 typedef struct SoundClaim {
@@ -169,6 +280,8 @@ typedef struct SoundClaim {
   const char *plan; /* the file that it wrote, certificate included; or NULL */
   Ps step, floor, bound;
   bool has_bound, has_gap;
+  bool is_unsupported;   /* a message says "not supported yet" */
+  unsigned restrictions; /* of the bound */
   double gap;
   double seconds; /* of processor time */
 } SoundClaim;
@@ -202,6 +315,7 @@ typedef struct SoundFinding {
 /* All plans of a case, and the one that was found. */
 typedef struct SoundEvidence {
   const SoundPrice *prices;
+  const unsigned *breaks; /* restrictions, by plan; NULL: none */
   int n;
   SoundPrice found; /* the price of the text that was written */
   SoundPrice again; /* ... with the lines of the case written once more */
@@ -223,6 +337,8 @@ typedef enum SoundVerified {
   VERIFIED_wrong
 } SoundVerified;
 
+enum { SOUND_WORDS = 96 };
+
 /* A case that has ended.  Steps are 0 where there is none. */
 typedef struct SoundRow {
   unsigned long long seed;
@@ -231,7 +347,11 @@ typedef struct SoundRow {
   int n, n_legal, n_fitting; /* plans */
   long long found, best, floor, bound;
   int n_outside, n_outside_fitting;
-  long long outside; /* the fastest that fits */
+  long long outside;     /* the fastest that fits */
+  int is_full, is_early; /* of a case with stages */
+  int n_staged;          /* plans with stages that fit */
+  int is_unsupported;    /* the search does not take the pins */
+  char found_words[SOUND_WORDS], best_words[SOUND_WORDS]; /* "-": none */
   int verified;
   unsigned faults; /* a bit for each */
   double seconds;  /* of the search */

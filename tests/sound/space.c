@@ -5,18 +5,29 @@
  *     digits  zero  micro-batches  remat  order   B  C  F   mlp!dot[0]
  *             1     2              0      0       1  0  2   3
  *
+ * Before them come two digits for a schedule and for cuts, which plans without
+ * stages have one of (stages.c).
+ *
  * On a mesh of n axes a dim has 2^n digits, a bit for each axis that shards it,
  * and an operator on d dims 1 + (d + 1)^n: no line, or for each axis one of the
  * dims or none.  Where two dims share an axis, the later line wins in tensors
  * that have both, so these plans exist in two orders of their lines.  Whether a
  * plan can hold is for the compiler to say.
  */
+#include <limits.h>
 #include <string.h>
 
 #include "tests/random/plan_maker.h"
 #include "tests/sound/sound.h"
 
-enum { DIGIT_zero, DIGIT_microbatches, DIGIT_remats, DIGIT_order };
+enum {
+  DIGIT_schedule, /* before that of cuts, whose radix depends on it */
+  DIGIT_cuts,
+  DIGIT_zero,
+  DIGIT_microbatches,
+  DIGIT_remats,
+  DIGIT_order
+};
 _Static_assert(DIGIT_order + 1 == SOUND_SETTINGS, "digits of settings");
 
 static const char *const axis_names[SOUND_AXES] = {"a", "b", "c"};
@@ -116,16 +127,33 @@ SoundSpace sound_space(Arena *arena, const Compilation *loaded, int64_t ranks) {
   return space;
 }
 
+void sound_narrow(SoundSpace *space, int n_dims, int n_remats) {
+  int most = n_dims + (space->batch_dim != NULL);
+  if (space->n_dims > most) space->n_dims = most;
+  if (space->n_remats > n_remats) space->n_remats = n_remats;
+  space->n_operators = 0;
+}
+
 /* ---- digits ---- */
 
 static int n_digits(const SoundSpace *space) {
   return SOUND_SETTINGS + space->n_dims + space->n_operators;
 }
 
-static int radix_of(const SoundSpace *space, int mesh, int digit) {
-  int n_axes = space->meshes[mesh].n_axes;
-  int at = digit - SOUND_SETTINGS, ways = 1;
+static const SoundSchedule *schedule_of(const SoundSpace *space,
+                                        const SoundPlan *plan) {
+  return sound_schedule(space, &space->meshes[plan->mesh],
+                        plan->digits[DIGIT_schedule]);
+}
+
+/* Digits before this one are those of the plan. */
+static int radix_of(const SoundSpace *space, const SoundPlan *plan, int digit) {
+  const SoundMesh *mesh = &space->meshes[plan->mesh];
+  int n_axes = mesh->n_axes, at = digit - SOUND_SETTINGS, ways = 1;
   switch (digit) {
+  case DIGIT_schedule: return sound_n_schedules(space, mesh);
+  case DIGIT_cuts:
+    return (int)sound_n_cuts(space, mesh, schedule_of(space, plan));
   case DIGIT_zero: return space->n_zeros;
   case DIGIT_microbatches: return space->n_microbatches;
   case DIGIT_remats: return 1 << space->n_remats;
@@ -154,15 +182,24 @@ static int64_t times(int64_t a, int64_t b) {
   return __builtin_mul_overflow(a, b, &out) ? INT64_MAX : out;
 }
 
+static int64_t count_stages(const SoundSpace *space, const SoundMesh *mesh) {
+  int64_t n = 0;
+  for (int i = 0; i < sound_n_schedules(space, mesh); i++)
+    n += sound_n_cuts(space, mesh, sound_schedule(space, mesh, i));
+  return n;
+}
+
 static int64_t count_mesh(const SoundSpace *space, int mesh) {
-  int64_t n = 1, in_both_orders = 1, in_one = 1;
+  SoundPlan any = {.mesh = mesh};
+  int64_t n = count_stages(space, &space->meshes[mesh]);
+  int64_t in_both_orders = 1, in_one = 1;
   for (int a = 0; a < space->meshes[mesh].n_axes; a++) {
     in_both_orders = times(in_both_orders, (int64_t)1 << space->n_dims);
     in_one *= space->n_dims + 1;
   }
-  for (int i = 0; i < n_digits(space); i++) {
+  for (int i = DIGIT_zero; i < n_digits(space); i++) {
     bool is_dim = i >= SOUND_SETTINGS && i < SOUND_SETTINGS + space->n_dims;
-    if (i != DIGIT_order && !is_dim) n = times(n, radix_of(space, mesh, i));
+    if (i != DIGIT_order && !is_dim) n = times(n, radix_of(space, &any, i));
   }
   int64_t lines = times(in_both_orders, 2);
   return times(n, lines == INT64_MAX ? lines : lines - in_one);
@@ -178,7 +215,7 @@ int64_t sound_count(const SoundSpace *space) {
 
 static bool next_digits(const SoundSpace *space, SoundPlan *plan) {
   for (int i = n_digits(space) - 1; i >= 0; i--) {
-    if (++plan->digits[i] < radix_of(space, plan->mesh, i)) return true;
+    if (++plan->digits[i] < radix_of(space, plan, i)) return true;
     plan->digits[i] = 0;
   }
   return ++plan->mesh < space->n_meshes;
@@ -193,10 +230,13 @@ bool sound_next(const SoundSpace *space, SoundPlan *plan) {
 SoundPlan sound_random(const SoundSpace *space, Choices *choices) {
   SoundPlan plan = {.mesh = choose(choices, space->n_meshes)};
   for (int i = 0; i < n_digits(space); i++) {
-    /* A line about every operator leaves nothing to those about dims. */
+    /* A line about every operator leaves nothing to those about dims.  Cases
+     * without stages make the same choices as ever. */
     bool is_operator = i >= SOUND_SETTINGS + space->n_dims;
+    bool is_of_stages = i == DIGIT_schedule || i == DIGIT_cuts;
+    if (is_of_stages && !space->meshes[plan.mesh].groups) continue;
     if (!is_operator || choose(choices, 3) == 0)
-      plan.digits[i] = choose(choices, radix_of(space, plan.mesh, i));
+      plan.digits[i] = choose(choices, radix_of(space, &plan, i));
   }
   return plan;
 }
@@ -205,12 +245,29 @@ SoundPlan sound_neighbour(const SoundSpace *space, Choices *choices,
                           const SoundPlan *plan) {
   SoundPlan out = *plan;
   if (choose(choices, 8) == 0) out.mesh = choose(choices, space->n_meshes);
-  for (int i = 0; i < n_digits(space); i++)
-    out.digits[i] %= radix_of(space, out.mesh, i);
   for (int n = 1 + choose(choices, 2); n > 0; n--) {
     int at = choose(choices, n_digits(space));
-    out.digits[at] = choose(choices, radix_of(space, out.mesh, at));
+    out.digits[at] = choose(choices, INT_MAX);
   }
+  for (int i = 0; i < n_digits(space); i++)
+    out.digits[i] %= radix_of(space, &out, i);
+  return out;
+}
+
+SoundChoice sound_choice(const SoundSpace *space, const SoundPlan *plan) {
+  const int *dims = plan->digits + SOUND_SETTINGS;
+  int batch = 0, others = 0;
+  SoundChoice out = {.microbatches =
+                         space->microbatches[plan->digits[DIGIT_microbatches]],
+                     .remats = (unsigned)plan->digits[DIGIT_remats]};
+  for (int d = 0; d < space->n_dims; d++) {
+    bool is_batch =
+        space->batch_dim && !strcmp(space->dims[d], space->batch_dim);
+    *(is_batch ? &batch : &others) |= dims[d];
+  }
+  out.is_batch_shared = (batch & others) != 0;
+  for (int i = 0; i < space->n_operators; i++)
+    out.has_operator_lines |= dims[space->n_dims + i] > 0;
   return out;
 }
 
@@ -277,10 +334,12 @@ static void add_lines(Text *out, const SoundSpace *space,
 
 const char *sound_mesh_text(const SoundSpace *space, const SoundMesh *mesh) {
   Text out = text_create(space->arena);
-  if (mesh->n_axes == 0) return "";
+  bool has_pipe = mesh->groups && mesh->groups->are_equal;
+  if (mesh->groups ? !has_pipe : mesh->n_axes == 0) return "";
   text_add(&out, "mesh {");
+  if (has_pipe) text_printf(&out, " pipe = %d", mesh->groups->n);
   for (int a = 0; a < mesh->n_axes; a++)
-    text_printf(&out, "%s %s = %lld", a ? ";" : "", axis_names[a],
+    text_printf(&out, "%s %s = %lld", a || has_pipe ? ";" : "", axis_names[a],
                 (long long)mesh->sizes[a]);
   text_add(&out, " }\n");
   return text_string(&out);
@@ -290,8 +349,11 @@ const char *sound_text(const SoundSpace *space, const SoundPlan *plan) {
   Text out = text_create(space->arena);
   int64_t m = space->microbatches[plan->digits[DIGIT_microbatches]];
   int zero = space->zeros[plan->digits[DIGIT_zero]];
-  text_add(&out, sound_mesh_text(space, &space->meshes[plan->mesh]));
+  const SoundMesh *mesh = &space->meshes[plan->mesh];
+  text_add(&out, sound_mesh_text(space, mesh));
   text_add(&out, "plan {\n");
+  sound_stage_lines(&out, space, mesh, schedule_of(space, plan),
+                    plan->digits[DIGIT_cuts]);
   if (m > 1) text_printf(&out, "  microbatches = %lld\n", (long long)m);
   if (zero > 0) text_printf(&out, "  zero = %d\n", zero);
   add_lines(&out, space, plan);
@@ -312,6 +374,30 @@ void sound_pin_mesh(SoundSpace *space, int mesh) {
   space->meshes[0] = space->meshes[mesh];
   space->n_meshes = 1;
   space->is_mesh_pinned = true;
+}
+
+bool sound_pin_schedule(SoundSpace *space, int schedule) {
+  Text line = text_create(space->arena);
+  int n_meshes = 0, n_before = space->n_schedules;
+  SoundSchedule only = space->schedules[schedule];
+  space->schedules[0] = only;
+  space->n_schedules = 1;
+  for (int i = 0; i < space->n_meshes; i++)
+    if (sound_n_schedules(space, &space->meshes[i]) > 0)
+      space->meshes[n_meshes++] = space->meshes[i];
+  space->n_meshes = n_meshes;
+  space->is_schedule_pinned = n_before > 0;
+  text_printf(&line, "  schedule = %s\n", only.text);
+  pin_line(space, &line);
+  return n_meshes > 0;
+}
+
+void sound_pin_cuts(SoundSpace *space, int64_t cuts) {
+  Text lines = text_create(space->arena);
+  sound_stage_lines(&lines, space, &space->meshes[0], &space->schedules[0],
+                    cuts);
+  pin_line(space, &lines);
+  space->are_cuts_pinned = true;
 }
 
 void sound_pin_zero(SoundSpace *space, int zero) {

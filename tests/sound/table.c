@@ -13,28 +13,37 @@
 const char sound_columns[] =
     "# seed ranks pins limit unequal exit plans legal fitting found_ps best_ps "
     "floor_ps bound_ps outside outside_fitting outside_ps verified faults "
-    "seconds\n";
+    "seconds full early staged unsupported found best\n";
+
+static const char *words(const char *text) {
+  return text[0] ? text : "-";
+}
 
 void sound_write_row(Text *out, const SoundRow *r) {
   text_printf(out,
               "%llu %d %d %d %d %d %d %d %d %lld %lld %lld %lld %d %d %lld %d "
-              "%u %.3f\n",
+              "%u %.3f %d %d %d %d %s %s\n",
               r->seed, r->ranks, r->has_pins, r->has_limit, r->are_unequal,
               r->exit_code, r->n, r->n_legal, r->n_fitting, r->found, r->best,
               r->floor, r->bound, r->n_outside, r->n_outside_fitting,
-              r->outside, r->verified, r->faults, r->seconds);
+              r->outside, r->verified, r->faults, r->seconds, r->is_full,
+              r->is_early, r->n_staged, r->is_unsupported,
+              words(r->found_words), words(r->best_words));
 }
 
 bool sound_read_row(const char *line, SoundRow *r) {
-  enum { N_COLUMNS = 19 };
+  enum { N_COLUMNS = 25 };
+  _Static_assert(SOUND_WORDS == 96, "the width of words below");
   return sscanf(line,
                 "%llu %d %d %d %d %d %d %d %d %lld %lld %lld %lld %d %d %lld "
-                "%d %u %lf",
+                "%d %u %lf %d %d %d %d %95s %95s",
                 &r->seed, &r->ranks, &r->has_pins, &r->has_limit,
                 &r->are_unequal, &r->exit_code, &r->n, &r->n_legal,
                 &r->n_fitting, &r->found, &r->best, &r->floor, &r->bound,
                 &r->n_outside, &r->n_outside_fitting, &r->outside, &r->verified,
-                &r->faults, &r->seconds) == N_COLUMNS;
+                &r->faults, &r->seconds, &r->is_full, &r->is_early,
+                &r->n_staged, &r->is_unsupported, r->found_words,
+                r->best_words) == N_COLUMNS;
 }
 
 /* ---- sums ---- */
@@ -74,6 +83,8 @@ typedef struct Totals {
   Ratios won;       /* by those that are faster than the found one */
   int verified[VERIFIED_wrong + 1];
   double seconds, most_seconds;
+  int full, early, unsupported, with_stages; /* of cases with stages */
+  long long staged;                          /* plans that fit */
 } Totals;
 
 static void add_distances(Totals *t, const SoundRow *r) {
@@ -112,6 +123,11 @@ static void add_row(Totals *t, const SoundRow *r) {
   t->fitting += r->n_fitting;
   t->outside += r->n_outside;
   t->outside_fitting += r->n_outside_fitting;
+  t->full += r->is_full;
+  t->early += r->is_early;
+  t->unsupported += r->is_unsupported;
+  t->with_stages += r->n_staged > 0;
+  t->staged += r->n_staged;
   t->seconds += r->seconds;
   if (r->seconds > t->most_seconds) t->most_seconds = r->seconds;
   for (int i = 0; i < N_FAULTS; i++) t->faults[i] += r->faults >> i & 1;
@@ -157,6 +173,30 @@ static void print_outside(Text *out, const Totals *t) {
   print_ratios(out, "  the found plan slower", &t->won);
 }
 
+/* Says what is faster by far, since it is what the search does not see. */
+static void print_slow(Text *out, const SoundRows *rows) {
+  const double limit = limits[ARRAY_LENGTH(limits) - 1];
+  for (int i = 0; i < rows->n; i++) {
+    const SoundRow *r = &rows->data[i];
+    if (r->exit_code != 0 || r->best == 0 || r->found == 0) continue;
+    double above = (double)r->found / (double)r->best - 1;
+    if (above > limit)
+      text_printf(out, "  seed %llu%s: %.1f %% slower: %s, the best is %s\n",
+                  r->seed, r->is_full ? "" : " (drawn)", 100 * above,
+                  r->found_words, r->best_words);
+  }
+}
+
+static void print_stages(Text *out, const Totals *t, const SoundRows *rows) {
+  if (t->with_stages == 0) return;
+  text_printf(out,
+              "stages: %lld plans with stages fit, in %d cases; %d cases are "
+              "compared in full, in %d updates may be early, %d have pins that "
+              "are not supported yet\n",
+              t->staged, t->with_stages, t->full, t->early, t->unsupported);
+  print_slow(out, rows);
+}
+
 void sound_print_table(Text *out, const SoundRows *rows) {
   Totals t = totals_of(rows);
   text_printf(out,
@@ -178,6 +218,7 @@ void sound_print_table(Text *out, const SoundRows *rows) {
               t.n > 0 ? t.seconds / t.n : 0, t.most_seconds);
   print_distances(out, &t);
   print_outside(out, &t);
+  print_stages(out, &t, rows);
   text_printf(out,
               "`dnnc verify`: equal in %d, refused at small sizes in %d, not "
               "equal in %d\n",
@@ -218,6 +259,10 @@ void sound_print_json(Text *out, const SoundRows *rows) {
               ",\"outside\":{\"plans\":%lld,\"fitting\":%lld,\"cases\":%d}",
               t.outside, t.outside_fitting, t.with_outside);
   json_ratios(out, "outside_wins", &t.won);
+  text_printf(out,
+              ",\"stages\":{\"cases\":%d,\"plans\":%lld,\"full\":%d,"
+              "\"early\":%d,\"unsupported\":%d}",
+              t.with_stages, t.staged, t.full, t.early, t.unsupported);
   text_printf(out,
               ",\"verified\":{\"equal\":%d,\"refused\":%d,\"wrong\":%d}}\n",
               t.verified[VERIFIED_equal], t.verified[VERIFIED_refused],

@@ -17,7 +17,7 @@ static SoundSpace small_space(Arena *arena) {
                       .ranks = 2,
                       .batch = 4,
                       .n_meshes = 1,
-                      .meshes = {{1, {2}}},
+                      .meshes = {{.n_axes = 1, .sizes = {2}}},
                       .n_zeros = 2,
                       .zeros = {0, 1},
                       .n_microbatches = 2,
@@ -57,7 +57,7 @@ Test(sound, counts_by_hand) {
   /* A second mesh of two axes.  Dims: 16 in two orders, of which 9 are in one
    * order.  Operator: no line, and 3 x 3. */
   space.n_meshes = 2;
-  space.meshes[1] = (SoundMesh){2, {2, 1}};
+  space.meshes[1] = (SoundMesh){.n_axes = 2, .sizes = {2, 1}};
   cr_expect_eq(sound_count(&space), 8 * (5 * 4 + (32 - 9) * 10));
   cr_expect_eq(walk(&space), 8 * (5 * 4 + (32 - 9) * 10));
 }
@@ -82,14 +82,76 @@ Test(sound, pins_take_away_what_they_fix) {
 
 Test(sound, texts) {
   SoundSpace space = small_space(module_create()->arena);
-  space.meshes[0] = (SoundMesh){2, {4, 2}};
+  space.meshes[0] = (SoundMesh){.n_axes = 2, .sizes = {4, 2}};
   /* ZeRO 1, 2 micro-batches, remat, the other order; B over b, F over both; the
    * operator F over a, B over b: 1 + 2 + 1 x 3. */
-  SoundPlan plan = {0, {1, 1, 1, 1, 2, 3, 1 + 2 + 1 * 3}};
+  SoundPlan plan = {0, {0, 0, 1, 1, 1, 1, 2, 3, 1 + 2 + 1 * 3}};
   cr_expect_str_eq(sound_text(&space, &plan),
                    "mesh { a = 4; b = 2 }\nplan {\n  microbatches = 2\n"
                    "  zero = 1\n  shard F over (a, b)\n  shard B over b\n"
                    "  shard mlp!dot: B over b, F over a\n  remat mlp\n}\n");
+}
+
+/* ---- stages ---- */
+
+/* Adds three borders, three schedules, two groups of equal ranks, and two of
+ * 1 and 2. */
+static SoundSpace staged_space(Arena *arena) {
+  static const SoundGroups equal = {2, true, {2, 2}, {{2}, {2}}};
+  static const SoundGroups other = {2, false, {1, 2}, {{0}, {2}}};
+  SoundSpace space = small_space(arena);
+  space.n_borders = 3;
+  space.borders[0] = (SoundBorder){"x", "\"y\", \"z\", \"loss\""};
+  space.borders[1] = (SoundBorder){"y", "\"z\", \"loss\""};
+  space.borders[2] = (SoundBorder){"z", "\"loss\""};
+  space.n_schedules = 3;
+  space.schedules[0] =
+      (SoundSchedule){pipeline_schedule_find("1f1b"), 1, "1f1b"};
+  space.schedules[1] = (SoundSchedule){pipeline_schedule_find("zbv"), 2, "zbv"};
+  space.schedules[2] = (SoundSchedule){pipeline_schedule_find("bfs"), 3, "bfs"};
+  space.n_meshes = 3;
+  space.meshes[1] = (SoundMesh){1, {2}, &equal};
+  space.meshes[2] = (SoundMesh){1, {2}, &other};
+  return space;
+}
+
+Test(sound, counts_stages_by_hand) {
+  SoundSpace space = staged_space(module_create()->arena);
+  /* Without stages 160.  With: 1f1b has 3 cuts, zbv has all three borders, and
+   * bfs would need five. */
+  cr_expect_eq(sound_n_schedules(&space, &space.meshes[1]), 2);
+  cr_expect_eq(sound_count(&space), 160 * (1 + 4 + 4));
+  cr_expect_eq(walk(&space), 160 * (1 + 4 + 4));
+  cr_expect(sound_pin_schedule(&space, 2) == false || space.n_meshes == 1);
+  cr_expect_eq(sound_count(&space), 160);
+}
+
+Test(sound, pins_of_stages) {
+  SoundSpace space = staged_space(module_create()->arena);
+  cr_expect(sound_pin_schedule(&space, 1));
+  sound_pin_mesh(&space, 1);
+  cr_expect_eq(sound_count(&space), 160);
+  sound_pin_cuts(&space, 0);
+  cr_expect_eq(walk(&space), 160);
+  cr_expect_str_eq(space.pinned, "  schedule = zbv\n  cut after \"x\"\n"
+                                 "  cut after \"y\"\n  cut after \"z\"\n");
+}
+
+Test(sound, texts_of_stages) {
+  SoundSpace space = staged_space(module_create()->arena);
+  SoundPlan plan = {1, {0, 2}};
+  cr_expect_str_eq(sound_text(&space, &plan),
+                   "mesh { pipe = 2; a = 2 }\nplan {\n  schedule = 1f1b\n"
+                   "  cut after \"z\"\n  shard B over none\n}\n");
+  cr_expect_str_eq(sound_words(space.arena, sound_text(&space, &plan)),
+                   "pipe=2,a=2,1f1b,-");
+  plan = (SoundPlan){2, {1, 0, 0, 1}};
+  cr_expect_str_eq(sound_text(&space, &plan),
+                   "plan {\n  schedule = zbv\n  stage 0: \"x\" on 0\n"
+                   "  stage 1: \"y\" on 1..2 as (a = 2)\n"
+                   "  stage 2: \"z\" on 1..2 as (a = 2)\n"
+                   "  stage 3: \"loss\" on 0\n  microbatches = 2\n"
+                   "  shard B over none\n}\n");
 }
 
 /* ---- lies ---- */
@@ -159,6 +221,29 @@ Test(sound, lies_about_bounds) {
   claim = honest_claim();
   claim.step = 95;
   expect_fault(&claim, &evidence, FAULT_below_bound, -1);
+}
+
+/* A plan that breaks a restriction may be faster than the bound, not than the
+ * floor. */
+Test(sound, bounds_have_restrictions) {
+  SoundFinding findings[N_FAULTS];
+  SoundEvidence evidence = honest_evidence();
+  SoundClaim claim = honest_claim();
+  unsigned breaks[ARRAY_LENGTH(honest_prices)] = {0};
+  evidence.breaks = breaks;
+  breaks[1] = sound_restrictions("plan {\n}\ncertificate {\n  restrictions = "
+                                 "\"one_stage, all_ranks\"\n}\n");
+  cr_assert_neq(breaks[1], 0);
+  claim.bound = 101;
+  claim.gap = 0.09;
+  expect_fault(&claim, &evidence, FAULT_below_bound, 1);
+  claim.restrictions = breaks[1];
+  cr_expect_eq(sound_compare(&claim, &evidence, findings), 0);
+  breaks[1] =
+      sound_restrictions("certificate {\n  restrictions = \"no_one_stage\"\n");
+  cr_expect_eq(breaks[1], 0);
+  claim.floor = 91;
+  expect_fault(&claim, &evidence, FAULT_below_floor, 0);
 }
 
 Test(sound, lies_about_the_plan) {
@@ -248,7 +333,8 @@ Test(sound, a_bound_above_the_best_of_a_case) {
     if (best < 0) continue;
     n_cases++;
     SoundClaim claim = {.step = prices[best].step, .has_bound = true};
-    SoundEvidence e = {prices, n, prices[best], prices[best]};
+    SoundEvidence e = {
+        .prices = prices, .n = n, .found = prices[best], .again = prices[best]};
     claim.bound = claim.step;
     cr_expect_eq(sound_compare(&claim, &e, findings), 0);
     claim.bound++;
