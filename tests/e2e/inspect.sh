@@ -266,6 +266,44 @@ END
 "$dnnc" diff "$plans/pipe_gpt.plan" "$plans/data.plan" --model "$systems/gpt.dnn" --cluster two.cluster >out ||
   fail "diff of stages and none"
 grep -q '^   stage 1 on rank 1: compute .* bubble .* memory ' out || { cat out; fail "no line of a stage"; }
+grep -q '^by stage, on the critical path ' out && grep -q '^  stage 1  *0\.[0-9]* ms  *0\.000 ms  *-0' out && grep -q '^  no stages  *0\.000 ms  *[0-9]*\.[0-9]* ms  *+' out ||
+  { cat out; fail "no table by stage"; }
+# By term, by phase and by stage the differences add up to that of the step, to the picosecond: of two plans with stages,
+# of one with and one without, of several stages on a rank, of other numbers of ranks.
+for pair in pipe_gpt:pipe_gpt_gpipe pipe_gpt:data tensor:pipe_gpt_interleaved_data pipe_gpt_zbh2:pipe_gpt_four \
+  pipe_gpt_zbv:pipe_gpt_list pipe_gpt_naive:place_gpt pipe_gpt_zbh1_zero2:pipe_gpt_bfs_zero3; do
+  diff_of gpt ${pair%:*} ${pair#*:} L=4 B=16 --json >there.json 2>message &&
+    diff_of gpt ${pair#*:} ${pair%:*} L=4 B=16 --json >back.json 2>message || { cat message; fail "diff $pair"; }
+  python3 - <<'END' || { cut -c1-3000 there.json; fail "the sums of diff $pair"; }
+import json
+there, back = (json.load(open(f)) for f in ("there.json", "back.json"))
+assert there["diff_ps"] == there["b"]["step_ps"] - there["a"]["step_ps"] == -back["diff_ps"] != 0
+for out in (there, back):
+    for table in "terms", "phases", "stages", "paths":
+        for key, of in (("a_ps", out["a"]["step_ps"]), ("b_ps", out["b"]["step_ps"]), ("diff_ps", out["diff_ps"])):
+            assert sum(row[key] for row in out[table]) == of, (table, key)
+    for row in out["stages"]:
+        for key in "a_ps", "b_ps", "diff_ps":
+            assert sum(phase[key] for phase in row["phases"]) == row[key], row
+    for side in "ab":
+        numbers = {s for c in out[side].get("classes", [{"stages": [None]}]) for s in c["stages"]}
+        assert {row["stage"] for row in out["stages"] if row[f"{side}_ps"] > 0} <= numbers, (side, numbers)
+swapped = [(row["stage"], row["b_ps"], row["a_ps"]) for row in back["stages"]]
+assert [(row["stage"], row["a_ps"], row["b_ps"]) for row in there["stages"]] == swapped
+END
+done
+# Under 'naive' with one micro-batch nothing overlaps: the critical path has all passes of all stages.
+diff_of gpt pipe_gpt_naive pipe_gpt L=4 --json >diff.json || fail "diff of naive"
+python3 - <<'END' || { cut -c1-4000 diff.json; fail "the critical path of a naive schedule"; }
+import json
+diff = json.load(open("diff.json"))
+slowest = {row["phase"]: row["a_ps"] for row in diff["phases"]}
+rows = [{phase["phase"]: phase["a_ps"] for phase in row["phases"]} for row in diff["stages"]]
+assert len(rows) == 3 and all(min(row[k] for k in ("forward", "dgrad", "wgrad", "messages")) > 0 for row in rows), rows
+same = [row for row in rows if all(row[k] == slowest[k] for k in ("forward", "dgrad", "wgrad"))]
+assert len(same) == 1, (rows, slowest)
+assert sum(row["messages"] for row in rows) < slowest["messages"]
+END
 echo "inspect: differences"
 
 # ---- unlike devices: a timeline for each group, of which the slowest takes the step ----

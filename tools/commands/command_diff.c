@@ -9,15 +9,20 @@
  *       step      80.0 ms      52.5 ms    -27.5 ms
  *
  * Each table adds up to the difference of the two steps, to the picosecond, or
- * of the two arenas.
+ * of the two arenas.  Where a plan has stages there is a table by stage, too:
+ * of the critical path.
  */
+#include "tools/show/critical_path.h"
 #include "tools/show/inspect.h"
 #include "tools/show/show_stages.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_PATHS = 20 };
+enum { MOST_PATHS = 20, MOST_CLASSES = 16 };
+
+/* The number of the row of a plan without stages. */
+enum { NO_STAGES = -1 };
 
 /* One line of a table: of the first plan and of the second. */
 typedef struct DiffRow {
@@ -58,6 +63,84 @@ static DiffRows diff_terms(const Diff *d) {
   }
   return rows;
 }
+
+static void add_phase(const Diff *d, DiffRows *rows, const char *name, Ps a,
+                      Ps b) {
+  if (a || b) vec_push(d->arena, &rows->data, (DiffRow){name, a, b, 0, 0});
+}
+
+static DiffRows phase_rows(const Diff *d, const PhaseTimes *a,
+                           const PhaseTimes *b) {
+  DiffRows rows = {0};
+  for (int i = 0; i < N_PHASES; i++)
+    add_phase(d, &rows, phase_name((uint8_t)i), a->kernels[i], b->kernels[i]);
+  add_phase(d, &rows, "transfers", a->transfers, b->transfers);
+  add_phase(d, &rows, "messages", a->messages, b->messages);
+  return rows;
+}
+
+/* The phases of the slowest class of each plan. */
+static DiffRows diff_phases(const Diff *d) {
+  PhaseTimes a = phase_times(d->a, d->a->price.slowest);
+  PhaseTimes b = phase_times(d->b, d->b->price.slowest);
+  return phase_rows(d, &a, &b);
+}
+
+/* ---- by stage ---- */
+
+/* A stage of either plan, with its part of the critical path. */
+typedef struct StageDiff {
+  int number; /* or NO_STAGES */
+  PhaseTimes a, b;
+} StageDiff;
+typedef VEC(StageDiff) StageDiffs;
+
+static int stages_of(const Priced *p) {
+  return p->step->edges.n > 0 ? p->c->plan->stages.n : 0;
+}
+
+static const PhaseTimes *path_of(const Diff *d, const Priced *p) {
+  int n = stages_of(p) > 0 ? stages_of(p) : 1;
+  PhaseTimes *times = ARENA_ARRAY(d->arena, PhaseTimes, n);
+  critical_path(p, n, times);
+  return times;
+}
+
+/* Returns none where neither plan has stages. */
+static StageDiffs diff_stages(const Diff *d) {
+  StageDiffs out = {0};
+  int n_a = stages_of(d->a), n_b = stages_of(d->b);
+  int n = n_a > n_b ? n_a : n_b;
+  if (n == 0) return out;
+  const PhaseTimes *a = path_of(d, d->a), *b = path_of(d, d->b);
+  for (int i = 0; i < n; i++) {
+    StageDiff row = {.number = i};
+    if (i < n_a) row.a = a[i];
+    if (i < n_b) row.b = b[i];
+    vec_push(d->arena, &out, row);
+  }
+  StageDiff alone = {.number = NO_STAGES};
+  if (n_a == 0) alone.a = a[0];
+  if (n_b == 0) alone.b = b[0];
+  if (n_a == 0 || n_b == 0) vec_push(d->arena, &out, alone);
+  return out;
+}
+
+static DiffRows stage_sums(const Diff *d, const StageDiffs *stages) {
+  DiffRows rows = {0};
+  for (int i = 0; i < stages->n; i++) {
+    const StageDiff *row = &stages->data[i];
+    const char *name = row->number == NO_STAGES
+                           ? "no stages"
+                           : arena_printf(d->arena, "stage %d", row->number);
+    vec_push(d->arena, &rows.data,
+             (DiffRow){name, phase_times_sum(&row->a), phase_times_sum(&row->b),
+                       0, 0});
+  }
+  return rows;
+}
+
+/* ---- by kind and path ---- */
 
 /* Names of kinds come from tables, so that equal ones have one address. */
 static DiffRows diff_kinds(const Diff *d) {
@@ -177,8 +260,10 @@ static void print_side(Text *out, const char *name, const char *plan,
               text_quantity(out->arena, (double)p->peak, "B"),
               p->peak <= p->memory ? "fits" : "does not fit");
   priced_print_profile(out, p);
-  for (int i = 0; p->step->edges.n > 0 && i < p->price.n_classes; i++)
-    print_class(out, p, i);
+  int n = p->step->edges.n > 0 ? p->price.n_classes : 0;
+  for (int i = 0; i < n && i < MOST_CLASSES; i++) print_class(out, p, i);
+  if (n > MOST_CLASSES)
+    text_printf(out, "   and %d more classes of ranks\n", n - MOST_CLASSES);
 }
 
 static void print_diff(Text *out, const Diff *d) {
@@ -187,9 +272,16 @@ static void print_diff(Text *out, const Diff *d) {
   print_side(out, "a", d->plan_a, d->a);
   print_side(out, "b", d->plan_b, d->b);
   DiffRows terms = diff_terms(d), kinds = diff_kinds(d);
-  DiffRows paths = diff_paths(d, true);
+  DiffRows paths = diff_paths(d, true), phases = diff_phases(d);
+  StageDiffs stages = diff_stages(d);
+  DiffRows sums = stage_sums(d, &stages);
   sort_rows(&paths);
   print_table(out, "by term", &terms, N_COST_PARTS, "step", print_time_row);
+  print_table(out, "by phase, and waits", &phases, phases.data.n, "step",
+              print_time_row);
+  if (stages.n > 0)
+    print_table(out, "by stage, on the critical path", &sums, MOST_PATHS,
+                "step", print_time_row);
   print_table(out, "memory at the peak", &kinds, kinds.data.n, "arena",
               print_bytes_row);
   print_table(out, "by path", &paths, MOST_PATHS, "step", print_time_row);
@@ -216,15 +308,37 @@ static void print_rows_json(Text *out, const char *key, const DiffRows *rows,
   text_add(out, "]");
 }
 
+static void print_stages_json(Text *out, const Diff *d,
+                              const StageDiffs *stages) {
+  text_add(out, ",\"stages\":[");
+  for (int i = 0; i < stages->n; i++) {
+    const StageDiff *row = &stages->data[i];
+    Ps a = phase_times_sum(&row->a), b = phase_times_sum(&row->b);
+    text_printf(out, "%s\n{\"stage\":", i ? "," : "");
+    if (row->number == NO_STAGES)
+      text_add(out, "null");
+    else
+      text_printf(out, "%d", row->number);
+    text_printf(out, ",\"a_ps\":%lld,\"b_ps\":%lld,\"diff_ps\":%lld",
+                (long long)a, (long long)b, (long long)(b - a));
+    DiffRows phases = phase_rows(d, &row->a, &row->b);
+    print_rows_json(out, "phases", &phases, "phase", "ps", false);
+    text_add(out, "}");
+  }
+  text_add(out, "]");
+}
+
 static void print_classes_json(Text *out, const Priced *p) {
   text_add(out, ",\"classes\":[");
   for (int i = 0; i < p->price.n_classes; i++) {
     const PriceClass *class = &p->price.classes[i];
     text_printf(out,
-                "%s{\"first_rank\":%lld,\"ranks\":%d,\"compute_ps\":%lld,"
-                "\"wait_ps\":%lld,\"peak_bytes\":%lld,\"bubble\":",
+                "%s{\"first_rank\":%lld,\"ranks\":%d,\"step_ps\":%lld,"
+                "\"compute_ps\":%lld,\"wait_ps\":%lld,\"peak_bytes\":%lld,"
+                "\"bubble\":",
                 i ? "," : "", (long long)class->first_rank, class->ranks,
-                (long long)class->compute, (long long)class->exposed,
+                (long long)class->step, (long long)class->compute,
+                (long long)class->exposed,
                 (long long)priced_program(p, i)->peak);
     text_add_real(out, priced_bubble(class));
     text_add(out, ",");
@@ -250,7 +364,8 @@ static void print_side_json(Text *out, const char *name, const char *plan,
 
 static void print_diff_json(Text *out, const Diff *d) {
   DiffRows terms = diff_terms(d), kinds = diff_kinds(d);
-  DiffRows paths = diff_paths(d, false);
+  DiffRows paths = diff_paths(d, false), phases = diff_phases(d);
+  StageDiffs stages = diff_stages(d);
   text_add(out, "{");
   print_side_json(out, "a", d->plan_a, d->a);
   print_side_json(out, "b", d->plan_b, d->b);
@@ -258,6 +373,8 @@ static void print_diff_json(Text *out, const Diff *d) {
               (long long)(d->b->price.step - d->a->price.step),
               (long long)(d->b->peak - d->a->peak));
   print_rows_json(out, "terms", &terms, "term", "ps", false);
+  print_rows_json(out, "phases", &phases, "phase", "ps", false);
+  if (stages.n > 0) print_stages_json(out, d, &stages);
   print_rows_json(out, "memory", &kinds, "kind", "bytes", false);
   print_rows_json(out, "paths", &paths, "path", "ps", true);
   text_add(out, "}\n");
