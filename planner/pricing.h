@@ -32,6 +32,8 @@ typedef struct Pricing {
   int n_priced, most;
   bool prices_whole; /* not with fewer blocks */
   const char *units; /* words about the plans that place unit by unit */
+  int n_staged;      /* as in SearchResult */
+  const StagedChoice *staged;
 } Pricing;
 
 Pricing pricing_create(const SearchInput *input);

@@ -49,8 +49,9 @@ typedef struct SearchInput {
   const Cluster *cluster;
   int64_t ranks; /* the first ones of the cluster, all of which have work */
   int most_candidates;
-  int search;   /* row of searches.def */
-  bool is_lean; /* for the fewest bytes, as in lean.c */
+  int search;        /* row of searches.def */
+  bool is_lean;      /* for the fewest bytes, as in lean.c */
+  bool lists_stages; /* `staged` of the result is filled in */
   const SearchHost *host;
   /* For a search over every operator, or NULL and 0: the final training graph
    * of one rank, the machines, the paths that lines can name, and the bytes
@@ -75,6 +76,17 @@ typedef struct MeshPlan {
   FoundPlan plan;
 } MeshPlan;
 
+/* The best plan of a number of groups of ranks with stages and a schedule: of
+ * those that were priced and fit, else the one with the least estimate. */
+typedef struct StagedChoice {
+  int groups, stages;   /* 1 group: without stages, and without what follows */
+  const char *schedule; /* as plans spell it */
+  int64_t microbatches;
+  const char *cuts; /* "block[3], block[7]" */
+  FoundPlan plan;
+  bool is_estimate; /* so is the price */
+} StagedChoice;
+
 typedef struct SearchResult {
   bool has_plan; /* that fits */
   bool is_stopped;
@@ -90,6 +102,8 @@ typedef struct SearchResult {
   int n_found, n_meshes;
   const FoundPlan *found;
   const MeshPlan *meshes;
+  int n_staged; /* from a search for stages that lists them, the best first */
+  const StagedChoice *staged;
 } SearchResult;
 
 SearchResult plan_search(const SearchInput *input);

@@ -128,6 +128,8 @@ static SearchResult search_all(const SearchInput *input, SearchWays ways) {
   out.is_stopped = input->host->is_stopped(input->host->user);
   out.space = space_words(&p.space, p.units);
   if (ways == WAY_stages) out.space = with_stages(&p, out.space, no_stages);
+  out.n_staged = p.n_staged;
+  out.staged = p.staged;
   count(&p, &out);
   return out;
 }

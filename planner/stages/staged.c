@@ -151,6 +151,7 @@ const char *price_staged(Pricing *p) {
   if (p->most > p->input->most_candidates) p->most = p->input->most_candidates;
   const StagedPlan *best = price_best(&s, prices);
   stage_climb(&s, best, prices);
+  if (p->input->lists_stages) stage_list(&s);
   p->prices_whole = prices_whole;
   p->most = most;
   return NULL;

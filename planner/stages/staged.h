@@ -55,4 +55,10 @@ bool stage_estimate(StageSearch *search, StagedPlan *plan);
 void stage_climb(StageSearch *search, const StagedPlan *from, int most);
 Candidate stage_candidate(const StageSearch *search, const StagedPlan *plan);
 
+/* ---- stage_list.c ---- */
+
+/* Lists the best plan of each number of groups and schedule, for
+ * SearchResult. */
+void stage_list(StageSearch *search);
+
 #endif

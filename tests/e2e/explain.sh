@@ -71,7 +71,6 @@ grep -q '^\* microbatches = 1 ' words || { cat words; fail "micro-batches"; }
 grep -q "name it with --plan FILE" message || { cat message; fail "no plan"; }
 "$dnnc" explain chargpt.dnn 2>message && fail "no path"
 grep -q "'dnnc explain' needs a model and a path" message || { cat message; fail "no path"; }
-exit 0
 
 # A path of a plan with stages is priced on the ranks of its stage, which the words
 # name; so are messages.  Schedules are alternatives.
@@ -87,3 +86,69 @@ in_stage 'block[1].mlp.dot[0]' ': stage 1 on rank 1; dot f32'
 grep -q '^  dgrad  *0\.[0-9]*[1-9]' words || { cat words; fail "no time in the last stage"; }
 in_stage schedule '^schedule: schedule = 1f1b, 2 stages$'
 grep -q '^  schedule = gpipe ' words && grep -q '^\* schedule = 1f1b ' words || { cat words; fail "no other schedules"; }
+
+# ---- settings of stages ----
+in_stage cuts '^cuts: cut after block\[0\]$'
+in_stage bubble '^bubble: the slowest ranks wait [0-9.]* % of a step for other stages$'
+in_stage stages '^stages: 2 stages on 2 groups of ranks$'
+priced() { # KEY PLAN: what `simulate` says of a plan
+  "$dnnc" simulate "$staged" --plan "$2" --cluster pipedream-a.cluster --json >simulated.json 2>message ||
+    { cat message; fail "simulate $2"; }
+  field "$1" simulated.json
+}
+of_stages() { # SUBJECT LINES
+  "$dnnc" explain "$staged" "$1" --plan cut.plan --cluster pipedream-a.cluster --effort 30 --lines "$2" --json \
+    >explained.json 2>message || { cat message; fail "explain $1"; }
+}
+printf 'mesh { pipe = 2 }\nplan {\n  schedule = 1f1b\n  microbatches = 4\n  cut after block[0]\n}\n' >cut.plan
+of_stages cuts 0
+# Each other cut is priced as `simulate` prices the plan with it, and so are plans of the search; an estimate is called
+# one.  What ranks do and wait for is a step.
+cat >stages.py <<'END'
+import json, subprocess, sys
+dnnc, model, kind = sys.argv[1:4]
+report = json.load(open("explained.json"))
+def step_of(text):
+    open("other.plan", "w").write(text)
+    out = subprocess.run([dnnc, "simulate", model, "--plan", "other.plan", "--cluster", "pipedream-a.cluster", "--json"],
+                         capture_output=True, text=True)
+    return json.loads(out.stdout)["step_s"]
+assert abs(report["step_s"] - step_of(open("cut.plan").read())) < 1e-12
+for row in report["classes"]:
+    parts = row["kernels_s"] + row["transfers_s"] + row["warm_up_s"] + row["steady_s"] + row["drain_s"]
+    assert abs(parts - row["step_s"]) < 1e-12, row
+    assert abs(row["warm_up_s"] + row["steady_s"] + row["drain_s"] - row["bubble"] * row["step_s"]) < 1e-9, row
+assert [row["stages"] for row in report["classes"]] == [[0], [1]], report["classes"]
+n = 0
+for one in report["alternatives"]:
+    if kind == "cuts":
+        new, old = one["pin"].split(", not ")
+        assert old == "block[0]", one
+        step = step_of(open("cut.plan").read().replace("cut after block[0]", new))
+        assert abs(step - one["changed_step_s"]) < 1e-12, (one, step)
+        assert abs(one["changed_loss_s"] - (step - report["step_s"])) < 1e-12, one
+        n += 1
+    elif "step_s" in one:
+        assert one["priced_by"] in ("simulator", "estimate"), one
+        assert abs(one["loss_s"] - (one["step_s"] - report["step_s"])) < 1e-12, one
+        if one["priced_by"] == "simulator":
+            assert abs(step_of(one["plan"]) - one["step_s"]) < 1e-12, one
+            n += 1
+print(f"{kind}: {n} of {len(report['alternatives'])} alternatives were priced")
+if kind == "stages":
+    assert [one["pin"] for one in report["alternatives"]].count("no stages") == 1, report["alternatives"]
+    assert any(one["pin"] == "2 groups of ranks" for one in report["alternatives"]), report["alternatives"]
+assert n >= 2 and (kind != "schedule" or sum("step_s" in one for one in report["alternatives"]) > 8), n
+END
+python3 stages.py "$dnnc" "$staged" cuts || { cut -c1-3000 explained.json; fail "cuts"; }
+of_stages stages 2
+python3 stages.py "$dnnc" "$staged" stages || { cut -c1-3000 explained.json; fail "numbers of stages"; }
+of_stages schedule 3
+python3 stages.py "$dnnc" "$staged" schedule || { cut -c1-3000 explained.json; fail "schedules"; }
+# Other cuts are not listed where lines name what stages have.
+printf 'plan {\n  schedule = 1f1b\n  microbatches = 4\n  stage 0: wte, wpe, block[0] on 0\n  stage 1: block[1], norm on 1\n}\n' >cut.plan
+"$dnnc" explain "$staged" cuts --plan cut.plan --cluster pipedream-a.cluster >words 2>message || { cat message; fail "lines 'stage'"; }
+grep -q "^other cuts of a plan with lines 'stage' or 'place' are not supported yet" words || { cat words; fail "lines 'stage'"; }
+"$dnnc" explain "$staged" bubble --plan "$root/benchmarks/plans/tensor.plan" --cluster pipedream-a.cluster >words || fail "no stages"
+grep -qx 'bubble: there is one stage' words || { cat words; fail "one stage"; }
+exit 0

@@ -369,6 +369,7 @@ SearchInput planning_input(Planning *planning, SearchHost *host) {
                        .ranks = ranks_of(planning),
                        .most_candidates = planning_most_candidates(planning),
                        .search = planning->search,
+                       .lists_stages = planning->lists_stages,
                        .host = host};
 }
 

@@ -24,6 +24,7 @@ typedef struct Planning {
   PriceRequest request;
   int n_blocks;       /* of the longest run of equal ones */
   int search;         /* row of searches.def */
+  bool lists_stages;  /* as in SearchInput */
   PricedPlans priced; /* by the search */
   /* Annotations of the model that candidates leave out. */
   const Span *without;

@@ -275,6 +275,8 @@ void explain_add_alternatives(Explanation *e) {
       add_meshes(e);
     else if (strcmp(subject->text, "remat") == 0)
       add_repeats(e);
+    else if (strcmp(subject->text, "cuts") == 0)
+      explain_add_cuts(e);
     else
       add_values(e);
     break;

@@ -8,6 +8,8 @@
 #define TOOLS_EXPLAIN_EXPLAIN_H
 
 #include "tools/explain/searches.h"
+#include "tools/show/critical_path.h"
+#include "tools/show/stage_calls.h"
 
 typedef enum SubjectKind {
   SUBJECT_setting,
@@ -32,15 +34,17 @@ typedef struct Subject {
 /* Another decision, as a pin. */
 typedef struct Alternative {
   const char *text;    /* "zero = 1", "shard x[0]: B over data" */
-  const char *pins;    /* a plan file with this pin alone */
-  const char *changed; /* the plan with this one line changed */
+  const char *pins;    /* a plan file with this pin alone; or empty */
+  const char *changed; /* the plan with this one line changed; or NULL */
   bool is_equal;       /* the plan costs the same with it */
   bool is_legal;
   const char *why; /* the first mistake, if it is not legal or not found */
   Ps step;         /* with this line changed alone */
   Bytes peak;
   bool is_searched, has_found;
-  FoundPlan found; /* by a search with this pin */
+  bool is_estimate; /* the price of `found` is an estimate of the search */
+  FoundPlan found;  /* by a search with this pin */
+  int cut;          /* of `cuts`: the stage that it ends */
 } Alternative;
 
 /* Transfers of one kind at the subject. */
@@ -70,6 +74,7 @@ typedef struct Explanation {
   Bytes at_peak, persistent;
   VEC(TransferTerm) transfers;
   VEC(Alternative) alternatives;
+  const char *why_none; /* why there are no alternatives; or NULL */
 } Explanation;
 
 /* ---- subject.c ---- */
@@ -86,6 +91,18 @@ const char *explain_decision(const Explanation *e);
 /* Adds the alternatives, without prices. */
 void explain_add_alternatives(Explanation *e);
 
+/* ---- stage_decisions.c: `stages`, `cuts`, `schedule` and `bubble` ---- */
+
+/* Returns whether the plan has stages. */
+bool explain_has_stages(const Explanation *e);
+/* Returns whether the subject is a setting of stages. */
+bool explain_is_of_stages(const Explanation *e);
+void explain_add_stage_decision(Text *out, const Explanation *e);
+void explain_add_cuts(Explanation *e);
+/* Searches once for plans with stages, and prices the best `n` of the
+ * alternatives that it finds. */
+void explain_search_stages(Explanation *e, int n);
+
 /* ---- terms.c ---- */
 
 void explain_add_terms(Explanation *e);
@@ -100,5 +117,13 @@ void explain_price(Explanation *e);
 
 void explain_print(Text *out, const Explanation *e);
 void explain_print_json(Text *out, const Explanation *e);
+
+/* ---- stage_text.c ---- */
+
+/* Prints the bubble of each class of ranks; the next one `,"classes":[...]`. */
+void explain_print_classes(Text *out, const Explanation *e);
+void explain_print_classes_json(Text *out, const Explanation *e);
+/* Prints the alternatives to a setting of stages, and how they were found. */
+void explain_print_stages(Text *out, const Explanation *e);
 
 #endif

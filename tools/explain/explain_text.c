@@ -127,6 +127,11 @@ void explain_print(Text *out, const Explanation *e) {
   print_head(out, e);
   print_phases(out, e);
   print_transfers(out, e);
+  if (explain_is_of_stages(e)) {
+    if (explain_has_stages(e)) explain_print_classes(out, e);
+    explain_print_stages(out, e);
+    return;
+  }
   if (e->alternatives.n == 0) {
     text_add(out, "\nno line is an alternative here\n");
     return;
@@ -178,10 +183,11 @@ static void print_alternative_json(Text *out, const Explanation *e,
                                    const Alternative *one) {
   text_add(out, "{\"pin\":");
   text_add_json(out, one->text);
-  add_string(out, "pins", one->pins);
+  if (*one->pins) add_string(out, "pins", one->pins);
   text_printf(out, ",\"equal\":%s", one->is_equal ? "true" : "false");
   if (one->is_legal) {
     add_seconds(out, "changed_step_s", one->step);
+    add_seconds(out, "changed_loss_s", one->step - e->priced->price.step);
     text_printf(out, ",\"changed_peak_bytes\":%lld", (long long)one->peak);
   }
   if (one->why) add_string(out, "why", one->why);
@@ -189,6 +195,7 @@ static void print_alternative_json(Text *out, const Explanation *e,
   if (one->has_found) {
     add_seconds(out, "step_s", one->found.price.step);
     add_seconds(out, "loss_s", loss_of(e, one));
+    add_string(out, "priced_by", one->is_estimate ? "estimate" : "simulator");
     text_printf(out, ",\"peak_bytes\":%lld", (long long)one->found.price.peak);
     add_string(out, "words", one->found.words);
     add_string(out, "plan", one->found.text);
@@ -208,6 +215,7 @@ void explain_print_json(Text *out, const Explanation *e) {
               (long long)e->priced->peak, (long long)e->at_peak,
               (long long)e->persistent, (long long)e->ranks, e->effort);
   print_terms_json(out, e);
+  if (explain_has_stages(e)) explain_print_classes_json(out, e);
   text_add(out, ",\"alternatives\":[");
   for (int i = 0; i < e->alternatives.n; i++) {
     if (i > 0) text_add(out, ",\n");

@@ -64,6 +64,7 @@ static void price_changes(Explanation *e) {
   ChangeTrials trials = {e, ARENA_ARRAY(arena, int, most + 1)};
   TrialPlan *plans = ARENA_ARRAY(arena, TrialPlan, most + 1);
   for (int i = 0; i < most; i++) {
+    if (!e->alternatives.data[i].changed) continue;
     const Pins *pins = read_changed(e, &e->alternatives.data[i]);
     if (!pins) continue;
     plans[n].pins = pins;
@@ -128,6 +129,12 @@ void explain_price(Explanation *e) {
   Alternative *list = e->alternatives.data;
   tool_hold_signals();
   price_changes(e);
+  if (explain_is_of_stages(e)) {
+    explain_search_stages(e, n);
+    list = e->alternatives.data;
+    all = e->alternatives.n;
+    n = 0;
+  }
   if (all > 1) qsort(list, (size_t)all, sizeof *list, compare_changes);
   if (n > all) n = all;
   for (int i = 0; i < n && !tool_is_stopped(); i++) {

@@ -105,7 +105,8 @@ static bool report_path(const Explanation *e, const char *path) {
                  e->planning.loaded.model->name, path);
   diag_help(d, "a path is that of a value, parameter, operator or layer; a "
                "dim and zero, microbatches, attention, bucket, prefetch, "
-               "reduce, schedule, remat and mesh are explained too");
+               "reduce, schedule, stages, cuts, bubble, remat and mesh are "
+               "explained too");
   diag_suggest(d, path, names, n);
   tool_report(tool);
   return false;
@@ -268,6 +269,8 @@ const char *explain_decision(const Explanation *e) {
       add_mesh(&out, plan_mesh(plan));
     else if (strcmp(subject->text, "remat") == 0)
       add_remats(&out, plan);
+    else if (explain_is_of_stages(e) && strcmp(subject->text, "schedule") != 0)
+      explain_add_stage_decision(&out, e);
     else
       add_setting(&out, e);
     break;

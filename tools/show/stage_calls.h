@@ -1,0 +1,51 @@
+/*
+ * stage_calls.h -- declares what a class of ranks does in a step, call by call
+ * of its timeline, and the bubble before, between and after.
+ *
+ *     F0 F1 ...... B0 F2 B1 F3 .. B2 .. B3 update
+ *     |  warm-up   |   steady state |  drain    |
+ */
+#ifndef TOOLS_SHOW_STAGE_CALLS_H
+#define TOOLS_SHOW_STAGE_CALLS_H
+
+#include "driver/driver_price.h"
+
+/* A call of a segment, from its first launch to the end of its last one. */
+typedef struct StageCall {
+  const ProgramStage *stage;
+  TokenKind kind;
+  int microbatch; /* -1: it runs once a step */
+  Ps begin, end;
+} StageCall;
+typedef VEC(StageCall) StageCalls;
+
+/* Returns the calls of a class in their order; there are spans. */
+StageCalls stage_calls(Arena *arena, const Priced *p, int class);
+
+/* What is drawn of a class: a call, a wait for messages, or several that are
+ * too short to be drawn. */
+typedef struct CallBar {
+  Ps begin, end;
+  int n;
+  /* What follows is of the longest of them. */
+  Ps longest;
+  bool is_wait;
+  TokenKind kind;
+  int stage, microbatch; /* -1: none */
+} CallBar;
+typedef VEC(CallBar) CallBars;
+
+/* Joins neighbours that are shorter than a column. */
+CallBars call_bars(Arena *arena, const Priced *p, int class, Ps column);
+/* Returns "F", or "wait". */
+const char *call_bar_name(const CallBar *bar);
+
+/* Waits for other stages: before the first backward pass, after the last
+ * forward pass, and between. */
+typedef struct BubbleTimes {
+  Ps warm_up, steady, drain;
+} BubbleTimes;
+
+BubbleTimes bubble_times(Arena *arena, const Priced *p, int class);
+
+#endif
