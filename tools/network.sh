@@ -7,6 +7,8 @@
 #   tools/network.sh steps [MBIT [CASE ...]]          see benchmarks/compare_ranks.py
 #   tools/network.sh paced FOLDER [MBIT [MODEL ...]]  see benchmarks/reality.py
 #   tools/network.sh stages FOLDER [MBIT]             see benchmarks/reality.py
+#   tools/network.sh staged FOLDER FILE [MBIT [MODEL ...]]    see benchmarks/staged_reality.py
+#   tools/network.sh kinds FOLDER MBIT [MODEL ...]    see benchmarks/stage_kinds.py
 #   tools/network.sh found FOLDER MBIT MODEL          see benchmarks/bench_tune.py
 # $DNNC is the compiler (build/dnnc), $ROUNDS how often both sides run (5).
 # $JOB_SECONDS is what a rank of a measured job has (50, below 100 Mbit/s 110).
@@ -20,12 +22,12 @@ dnnc=$(readlink -f "${DNNC:-build/dnnc}") rounds=${ROUNDS:-5} ranks=4 burst=256k
 # a packet, which has 64 kB where the kernel joins segments.  Paced runs compare a
 # link with its model, so they send jumbo frames one by one.
 frames=
-if [ "${1:-}" = found ] || [ "${1:-}" = stages ]; then
+case ${1:-} in
+found | kinds | stages | paced | staged)
   burst=16kb frames="mtu 9000 gso_max_size 9000 gso_max_segs 1"
-fi
-if [ "${1:-}" = paced ]; then
-  ranks=8 burst=16kb frames="mtu 9000 gso_max_size 9000 gso_max_segs 1"
-fi
+  ;;
+esac
+case ${1:-} in paced | staged) ranks=8 ;; esac
 work=$(mktemp -d)
 made=0
 
@@ -164,6 +166,21 @@ stages() {
   python3 benchmarks/reality.py stages "$dnnc" "$1" "${2:-200}"
 }
 
+# Pipelines; kernels are those of curves, links those of formulas.
+staged() {
+  local folder=$1 predictions=$2 rate=${3:-200}
+  shift $(($# < 3 ? $# : 3))
+  shape "$rate"
+  python3 benchmarks/staged_reality.py staged "$dnnc" "$folder" \
+    "$predictions" "$rate" "$@"
+}
+
+# Stages or none, four ranks.
+kinds() {
+  shape "$2"
+  python3 benchmarks/stage_kinds.py "$dnnc" "$@"
+}
+
 # The plan that a search finds for links of this rate, and the plans of reality/.
 found() {
   local folder=$1 rate=$2 model=$3
@@ -175,6 +192,6 @@ found() {
 command=${1:-}
 shift || true
 case $command in
-collectives | steps | paced | stages | found) $command "$@" ;;
+collectives | steps | paced | stages | staged | kinds | found) $command "$@" ;;
 *) sed -n '2,/^set/p' "$0" | sed '$d' && exit 1 ;;
 esac
