@@ -202,7 +202,8 @@ const char *candidate_text(const Space *space, const Candidate *c) {
   Arena *arena = space->input->arena;
   Text out = text_create(arena);
   text_add(&out, "mesh {\n");
-  if (c->groups > 0) text_printf(&out, "  pipe = %d\n", c->groups);
+  if (c->groups > 0 && !c->stages)
+    text_printf(&out, "  pipe = %d\n", c->groups);
   for (int a = 0; a < c->n_axes; a++)
     text_printf(&out, "  %s = %lld\n", axis_name(space, c, a),
                 (long long)c->sizes[a]);
@@ -229,7 +230,10 @@ const char *candidate_text(const Space *space, const Candidate *c) {
 
 const char *candidate_words(const Space *space, const Candidate *c) {
   Text out = text_create(space->input->arena);
-  if (c->groups > 0) text_printf(&out, "pipe %d", c->groups);
+  if (c->stages)
+    text_add(&out, c->stages);
+  else if (c->groups > 0)
+    text_printf(&out, "pipe %d", c->groups);
   for (int a = 0; a < c->n_axes; a++)
     text_printf(&out, "%s%s %lld", a || c->groups > 0 ? " x " : "",
                 axis_name(space, c, a), (long long)c->sizes[a]);

@@ -29,6 +29,8 @@ typedef struct Candidate {
    * The schedule as plans spell it, and lines `cut after`. */
   int groups;
   const char *schedule, *cuts;
+  const char *stages; /* words about stages of their own meshes; or NULL.  The
+                         cuts are lines `stage` then. */
 } Candidate;
 
 /* Returns the candidate with one axis for neighbours that shard the same dims,

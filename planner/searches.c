@@ -96,12 +96,16 @@ static const char *with_stages(const Pricing *p, const char *space,
                                const char *no_stages) {
   if (no_stages)
     return arena_printf(p->arena, "%s; no stages (%s)", space, no_stages);
+  bool is_alike = p->input->slice->n_groups == 1;
   return arena_printf(
       p->arena,
-      "%s; stages with equal meshes on 2 to 64 groups of ranks, cut where one "
-      "value alone goes on, under all schedules, of which those with the least "
+      "%s; %sstages of their own numbers of ranks, up to 8 that divide each "
+      "micro-batch among these, each on one kind of device, cut where one "
+      "value "
+      "alone goes on, under all schedules, of which those with the least "
       "estimates were priced",
-      space);
+      space,
+      is_alike ? "stages with equal meshes on 2 to 64 groups of ranks; " : "");
 }
 
 typedef enum SearchWays {

@@ -170,6 +170,10 @@ static void add(StageCost *sum, const StageCost *more, int sign) {
   sum->saved += sign * more->saved;
 }
 
+void stage_cost_add(StageCost *sum, const StageCost *more) {
+  add(sum, more, 1);
+}
+
 StageCost stage_cost(const StageCosts *costs, int first, int end) {
   StageCost out = costs->to[end];
   add(&out, &costs->to[first], -1);

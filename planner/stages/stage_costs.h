@@ -56,6 +56,7 @@ Ps stage_far_message(const StageCosts *costs, int groups, Bytes bytes);
 /* Returns the time of a message behind a piece between two groups of ranks,
  * which are neighbours. */
 Ps stage_message(const StageCosts *costs, int piece, int from, int to);
+void stage_cost_add(StageCost *sum, const StageCost *more);
 /* Returns the cost of pieces `first` to before `end`. */
 StageCost stage_cost(const StageCosts *costs, int first, int end);
 

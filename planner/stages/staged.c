@@ -2,7 +2,7 @@
  * staged.c -- prices the plans with stages that are estimated to be fastest,
  * each form of them first.
  */
-#include "planner/stages/staged.h"
+#include "planner/stages/stage_ranks.h"
 
 /* ---- whether to look ---- */
 
@@ -12,7 +12,6 @@ static const char *why_not(const Pricing *p) {
   if (!input->kernels || !input->paths) return "there is no graph of kernels";
   if (input->ranks < 2) return "there is one rank";
   if (pins && pins_have_mesh(pins)) return "the mesh is written";
-  if (input->slice->n_groups > 1) return "the machines are of several kinds";
   if (pins && pins->microbatches.is_set && pins->microbatches.value < 2)
     return "there is one micro-batch";
   return NULL;
@@ -143,7 +142,8 @@ const char *price_staged(Pricing *p) {
   const char *reason = begin(&s);
   if (reason) return reason;
   s.best = has_one ? p->best->price.step : INT64_MAX / 4;
-  stage_walk(&s);
+  bool is_alike = p->input->slice->n_groups == 1;
+  if (is_alike) stage_walk(&s);
   bool prices_whole = p->prices_whole;
   int most = p->most, prices = prices_of(p);
   p->prices_whole = true;
@@ -151,6 +151,9 @@ const char *price_staged(Pricing *p) {
   if (p->most > p->input->most_candidates) p->most = p->input->most_candidates;
   const StagedPlan *best = price_best(&s, prices);
   stage_climb(&s, best, prices);
+  p->most += prices / 2 + 1;
+  if (p->most > p->input->most_candidates) p->most = p->input->most_candidates;
+  price_ranked(&s, prices / 2 + 1);
   if (p->input->lists_stages) stage_list(&s);
   p->prices_whole = prices_whole;
   p->most = most;

@@ -1,0 +1,267 @@
+/*
+ * rank_options.c -- lists ranges of ranks, and what stages on them cost.
+ */
+#include "planner/stages/rank_options.h"
+
+/* ---- numbers of ranks ---- */
+
+enum { FEW_RANKS = 16 };
+
+/* All of few ranks; else those that divide a group, or leave such a number of
+ * it. */
+static bool is_taken(int64_t n_group, int64_t n) {
+  return n_group <= FEW_RANKS || n_group % n == 0 ||
+         (n < n_group && n_group % (n_group - n) == 0);
+}
+
+/* Of many ranks a number that divides the group is at its multiples. */
+static bool may_stand(int64_t n_group, int64_t n, int64_t at) {
+  return n_group <= FEW_RANKS || n_group % n != 0 || at % n == 0;
+}
+
+/* ---- shapes ---- */
+
+static bool is_alike(const ClusterSlice *a, const ClusterSlice *b) {
+  const SliceGroup *x = &a->groups[0], *y = &b->groups[0];
+  if (a->n != b->n || x->group != y->group || x->n_levels != y->n_levels)
+    return false;
+  for (int l = 0; l < x->n_levels; l++)
+    if (x->levels[l].least != y->levels[l].least ||
+        x->levels[l].most != y->levels[l].most)
+      return false;
+  return true;
+}
+
+/* The model of the search is that of its first group. */
+static const CostModel *model_of(const StageSearch *s, const SliceGroup *of) {
+  const SearchInput *input = s->p->input;
+  CostModel *model = arena_copy(s->arena, input->model, sizeof *model);
+  if (of->group != input->slice->groups[0].group) {
+    cost_model_of(of->group->device, model);
+    cost_share_machine(model, of->group, of->n);
+  }
+  model->group = (int)(of->group - input->cluster->groups);
+  return model;
+}
+
+static Bytes memory_of(const StageSearch *s, const SliceGroup *of) {
+  const SearchInput *input = s->p->input;
+  const Pins *pins = input->pins;
+  Bytes memory = input->memory;
+  if (of->group == input->slice->groups[0].group) return memory;
+  memory = device_usable_memory(of->group->device);
+  if (pins && pins->memory_bytes.is_set && pins->memory_bytes.value < memory)
+    memory = pins->memory_bytes.value;
+  return memory;
+}
+
+static const Mesh *mesh_of(Arena *arena, int ranks) {
+  Mesh *mesh = ARENA_NEW(arena, Mesh);
+  if (ranks > 1)
+    mesh->axes[mesh->n_axes++] = (MeshAxis){.name = "data", .size = ranks};
+  return mesh;
+}
+
+static void add_range(const StageSearch *s, const SliceGroup *group,
+                      const CostModel *model, int64_t first, int64_t n,
+                      RankShapes *out) {
+  const SearchInput *input = s->p->input;
+  ClusterSlice slice =
+      cluster_slice(s->arena, input->cluster, input->slice->first + first, n);
+  int at = 0;
+  while (at < out->n && !is_alike(out->data[at].slice, &slice)) at++;
+  if (at == out->n)
+    vec_push(
+        s->arena, out,
+        ((RankShape){.ranks = (int)n,
+                     .slice = arena_copy(s->arena, &slice, sizeof slice),
+                     .model = model,
+                     .mesh = mesh_of(s->arena, (int)n),
+                     .memory = memory_of(s, group),
+                     .may_begin = ARENA_ARRAY(s->arena, bool, input->ranks + 1),
+                     .turned = ARENA_ARRAY(s->arena, bool, input->ranks + 1)}));
+  out->data[at].may_begin[first] = true;
+  out->data[at].turned[input->ranks - first - n] = true;
+}
+
+void rank_shapes_list(const StageSearch *s, RankShapes *out) {
+  const SearchInput *input = s->p->input;
+  int64_t batch = input->pins ? input->pins->batch : 1;
+  for (int g = 0; g < input->slice->n_groups; g++) {
+    const SliceGroup *group = &input->slice->groups[g];
+    const CostModel *model = model_of(s, group);
+    for (int64_t n = 1; n <= group->n && n < input->ranks; n++) {
+      if (batch % n != 0 || !is_taken(group->n, n)) continue;
+      for (int64_t at = 0; at + n <= group->n; at++)
+        if (may_stand(group->n, n, at))
+          add_range(s, group, model, group->first + at, n, out);
+    }
+  }
+}
+
+/* ---- borders ---- */
+
+/* The elements of the value that a border's text means: of its last node. */
+static int64_t border_elements(const StageSearch *s, const char *text) {
+  const PlanPaths *paths = s->p->input->paths;
+  PathList found = {0};
+  int64_t last = 0;
+  if (!plan_paths_find_text(paths, text, &found)) return 0;
+  for (int i = 0; i < found.n; i++) {
+    const PlanNodes *nodes = plan_paths_nodes_of(paths, found.data[i]);
+    for (int k = 0; k < nodes->n; k++)
+      if (nodes->data[k].node->op != OP_input &&
+          nodes->data[k].node->n_results > 0)
+        last = type_elements(nodes->data[k].node->types[0]);
+  }
+  return last;
+}
+
+/* By piece of the chain: the elements that units send behind it. */
+static const int64_t *sent_elements(const StageSearch *s) {
+  int64_t *out = ARENA_ARRAY(s->arena, int64_t, s->chain.n);
+  for (int e = 0; e < s->units->edges.n; e++) {
+    const UnitEdge *edge = &s->units->edges.data[e];
+    const UnitPieces *from = &s->chain.units[edge->from],
+                     *to = &s->chain.units[edge->to];
+    int64_t n = type_elements(edge->type);
+    for (int i = 0; i < from->n && !edge->is_backward; i++)
+      if (unit_edge_leaves(from, to, i) && n > out[from->pieces[i]])
+        out[from->pieces[i]] = n;
+  }
+  return out;
+}
+
+RankBorders rank_borders(const StageSearch *s) {
+  enum { MOST = 48 };
+  const int64_t *sent = sent_elements(s);
+  int *pieces = ARENA_ARRAY(s->arena, int, s->chain.n), n = 0;
+  for (int i = 0; i + 1 < s->chain.n; i++)
+    if (sent[i] >= border_elements(s, s->chain.ends[i])) pieces[n++] = i + 1;
+  while (n >= MOST) {
+    int half = n / 2;
+    for (int i = 0; i < half; i++) pieces[i] = pieces[2 * i + 1];
+    n = half;
+  }
+  pieces[n++] = s->chain.n;
+  return (RankBorders){n, pieces};
+}
+
+/* The costs of the pieces between borders. */
+static void join_pieces(Arena *arena, const RankBorders *borders,
+                        StageCosts *costs) {
+  StageCost *to = ARENA_ARRAY(arena, StageCost, borders->n + 1);
+  Bytes *sent = ARENA_ARRAY(arena, Bytes, borders->n);
+  for (int i = 0; i < borders->n; i++) {
+    to[i + 1] = costs->to[borders->pieces[i]];
+    sent[i] = costs->sent[borders->pieces[i] - 1];
+  }
+  costs->n = borders->n;
+  costs->to = to;
+  costs->sent = sent;
+}
+
+/* ---- costs ---- */
+
+/* Each unit shards the batch, if it has one. */
+static const Assignment *share_batch(const StageSearch *s, Loads *loads) {
+  const Units *units = s->units;
+  Assignment *out = ARENA_ARRAY(s->arena, Assignment, units->units.n + 1);
+  for (int u = 0; u < units->units.n; u++) {
+    for (int a = 0; a < MOST_MESH_AXES; a++) out[u].loop[a] = NO_LOOP;
+    const PlanUnit *unit = units->units.data[u];
+    for (int d = 0; d < unit->n_dims; d++) {
+      Assignment assignment = out[u];
+      assignment.loop[0] = (int8_t)d;
+      if (!(unit->batch >> d & 1) || !loads_allow(loads, u, assignment))
+        continue;
+      out[u] = assignment;
+      break;
+    }
+  }
+  return out;
+}
+
+static const StageCosts *costs_of(const StageSearch *s, const RankShape *shape,
+                                  const RankBorders *borders,
+                                  const RankSetting *setting) {
+  LoadRequest request = {.units = s->units,
+                         .mesh = shape->mesh,
+                         .slice = shape->slice,
+                         .model = shape->model,
+                         .microbatches = setting->microbatches};
+  SpaceRequest of = {.arena = s->arena,
+                     .units = s->units,
+                     .slice = shape->slice,
+                     .model = shape->model,
+                     .ranks = shape->ranks,
+                     .pins = s->p->input->pins};
+  Proposal proposal = {.place = {.mesh = shape->mesh},
+                       .microbatches = setting->microbatches,
+                       .batch_axes = (1 << shape->mesh->n_axes) - 1,
+                       .zero = setting->zero,
+                       .recomputes = setting->recomputes,
+                       .assignments =
+                           share_batch(s, loads_create(s->arena, &request))};
+  StageCosts *costs = ARENA_NEW(s->arena, StageCosts);
+  *costs = stage_costs_of(
+      s->arena, &(StageCostsRequest){&s->chain, &of, shape->slice}, &proposal);
+  join_pieces(s->arena, borders, costs);
+  return costs;
+}
+
+void rank_options_list(const StageSearch *s, const RankShapes *shapes,
+                       const RankBorders *borders, const RankSetting *setting,
+                       RankOptions *out) {
+  const Pins *pins = s->p->input->pins;
+  int64_t batch = pins ? pins->batch : 1;
+  for (int i = 0; i < shapes->n; i++) {
+    const RankShape *shape = &shapes->data[i];
+    if (batch % ((int64_t)setting->microbatches * shape->ranks) != 0) continue;
+    vec_push(s->arena, out,
+             ((RankOption){.ranks = shape->ranks,
+                           .costs = costs_of(s, shape, borders, setting),
+                           .may_begin = setting->is_turned ? shape->turned
+                                                           : shape->may_begin,
+                           .memory = shape->memory}));
+  }
+}
+
+/* ---- messages ---- */
+
+static Ps message_time(const RankLinks *links, const RankRanges *r,
+                       Bytes bytes) {
+  const StageSearch *s = links->s;
+  const SearchInput *input = s->p->input;
+  const ClusterSlice *slice = input->slice;
+  bool is_up = r->from < r->to;
+  int64_t low = is_up ? r->from : r->to;
+  int64_t high = is_up ? r->to + r->n_to - 1 : r->from + r->n_from - 1;
+  RankRange beside = r->n_from <= r->n_to ? (RankRange){r->from, r->n_from}
+                                          : (RankRange){r->to, r->n_to};
+  GroupLevel *levels =
+      ARENA_ARRAY(s->arena, GroupLevel, cost_links(slice->cluster));
+  int n = cost_message_levels(slice, low, high, beside, levels);
+  SimTransfer t = cost_transfer(s->arena, input->model, slice->cluster,
+                                OP_permute, bytes, 2, levels, n);
+  Ps busy = 0;
+  for (int l = 0; l < t.n_loads; l++)
+    if (t.loads[l].busy > busy) busy = t.loads[l].busy;
+  return t.latency + busy;
+}
+
+const MessageRate *rank_message_rate(RankLinks *links, const RankRanges *r) {
+  enum { FEW = 1 << 20, MANY = 1 << 24 };
+  int64_t n = links->s->p->input->ranks + 1;
+  const void *key =
+      (const void *)(intptr_t)(((r->from * n + r->n_from) * n + r->to) * n +
+                               r->n_to + 1);
+  MessageRate *rate = map_get(links->known, key);
+  if (rate) return rate;
+  Ps few = message_time(links, r, FEW);
+  double per_byte = (double)(message_time(links, r, MANY) - few) / (MANY - FEW);
+  rate = ARENA_NEW(links->s->arena, MessageRate);
+  *rate = (MessageRate){few - (Ps)(per_byte * FEW), per_byte};
+  map_put(links->known, key, rate);
+  return rate;
+}

@@ -1,0 +1,420 @@
+/*
+ * stage_ranks.c -- walks over the settings of plans whose stages have their own
+ * numbers of ranks, and prices the fastest ones.
+ *
+ * The ranks of a stage share the batch.  Stages are on ranges of ranks, in the
+ * order of the model or against it.
+ */
+#include "planner/stages/stage_ranks.h"
+
+#include "planner/stages/rank_options.h"
+#include "planner/stages/stage_paths.h"
+
+enum {
+  MOST_RANKED = 8, /* stages */
+  MOST_WORSE = 2   /* numbers of micro-batches in a row */
+};
+#define NONE (INT64_MAX / 4)
+
+typedef struct RankedPlan {
+  StagedPlan plan; /* each stage is a piece of its costs */
+  RankSetting setting;
+  const RankedStage *stages;
+  const int *ranks; /* by stage */
+} RankedPlan;
+
+typedef struct RankSearch {
+  StageSearch *s;
+  RankShapes shapes;
+  RankBorders borders;
+  RankLinks links;
+  VEC(RankedPlan) plans;
+} RankSearch;
+
+/* The options of a setting, and stages on them. */
+typedef struct RankWalk {
+  RankSearch *search;
+  RankSetting setting;
+  RankOptions options;
+  RankCutsRequest request;
+} RankWalk;
+
+/* ---- messages ---- */
+
+/* The ranges of two stages, of which the second begins behind the first. */
+static RankRanges ranges_of(const RankWalk *w, int from, int first, int to) {
+  int n_from = w->options.data[from].ranks, n_to = w->options.data[to].ranks;
+  int64_t ranks = w->request.n_ranks;
+  RankRanges r = {first, n_from, first + n_from, n_to};
+  if (!w->setting.is_turned) return r;
+  r.from = ranks - r.from - n_from;
+  r.to = ranks - r.to - n_to;
+  return r;
+}
+
+/* A rank of the smaller range has the larger shards. */
+static Bytes sent_bytes(const RankWalk *w, int piece, int from, int to) {
+  const RankOption *a = &w->options.data[from], *b = &w->options.data[to];
+  return (a->ranks <= b->ranks ? a : b)->costs->sent[piece];
+}
+
+static Ps message(void *user, int piece, int from, int first, int to) {
+  RankWalk *w = user;
+  RankRanges ranges = ranges_of(w, from, first, to);
+  const MessageRate *rate = rank_message_rate(&w->search->links, &ranges);
+  return rate->latency +
+         (Ps)(rate->per_byte * (double)sent_bytes(w, piece, from, to));
+}
+
+/* ---- costs of stages ---- */
+
+/* Bytes as if each rank had the memory of the search. */
+static Bytes scaled(Bytes bytes, Bytes memory, Bytes of) {
+  return memory == of ? bytes
+                      : (Bytes)((double)bytes * (double)of / (double)memory);
+}
+
+static StageCost cost_of_stage(const RankWalk *w, const RankedStage *stage,
+                               int first) {
+  const RankOption *option = &w->options.data[stage->option];
+  StageCost cost = stage_cost(option->costs, first, stage->end);
+  Bytes of = w->search->s->p->input->memory;
+  cost.state =
+      scaled(cost.state + option->costs->transient, option->memory, of);
+  cost.gradient = scaled(cost.gradient, option->memory, of);
+  cost.saved = scaled(cost.saved, option->memory, of);
+  return cost;
+}
+
+/* The stage of a piece of the chain. */
+static int stage_of_piece(const RankWalk *w, const RankedStage *stages,
+                          int piece) {
+  int s = 0;
+  while (w->search->borders.pieces[stages[s].end - 1] <= piece) s++;
+  return s;
+}
+
+/* Parameters of several stages, as the first one of them shards these. */
+static void add_shared(Arena *arena, const RankWalk *w,
+                       const RankedStage *stages, StageCosts *out) {
+  int n = w->options.data[0].costs->n_shared;
+  SharedCost *shared = ARENA_ARRAY(arena, SharedCost, n + 1);
+  for (int i = 0; i < n; i++) {
+    const SharedCost *any = &w->options.data[0].costs->shared[i];
+    int first = stage_of_piece(w, stages, any->first),
+        last = stage_of_piece(w, stages, any->last);
+    const StageCosts *costs = w->options.data[stages[first].option].costs;
+    if (first != last)
+      shared[out->n_shared++] =
+          (SharedCost){first, last, costs->shared[i].bytes};
+  }
+  out->shared = shared;
+}
+
+static const StageCosts *stage_sums(Arena *arena, const RankWalk *w, int n,
+                                    const RankedStage *stages) {
+  StageCosts *out = ARENA_NEW(arena, StageCosts);
+  StageCost *to = ARENA_ARRAY(arena, StageCost, n + 1);
+  Bytes *sent = ARENA_ARRAY(arena, Bytes, n);
+  MessageRate *rates = ARENA_ARRAY(arena, MessageRate, n);
+  for (int s = 0; s < n; s++) {
+    StageCost cost =
+        cost_of_stage(w, &stages[s], s > 0 ? stages[s - 1].end : 0);
+    to[s + 1] = to[s];
+    stage_cost_add(&to[s + 1], &cost);
+    if (s + 1 == n) break;
+    RankRanges ranges = ranges_of(w, stages[s].option, stages[s].first_rank,
+                                  stages[s + 1].option);
+    sent[s] = sent_bytes(w, stages[s].end - 1, stages[s].option,
+                         stages[s + 1].option);
+    rates[s] = *rank_message_rate(&w->search->links, &ranges);
+  }
+  *out = (StageCosts){.n = n, .to = to, .sent = sent, .rates = rates};
+  add_shared(arena, w, stages, out);
+  return out;
+}
+
+/* ---- plans ---- */
+
+static const int *ranks_of(Arena *arena, const RankWalk *w, int n,
+                           const RankedStage *stages) {
+  int *ranks = ARENA_ARRAY(arena, int, n);
+  for (int s = 0; s < n; s++)
+    ranks[s] = w->options.data[stages[s].option].ranks;
+  return ranks;
+}
+
+/* Stages of equal numbers of ranks are those of the other search, where these
+ * are of one kind. */
+static bool is_equal(const RankWalk *w, int n, const RankedStage *stages) {
+  for (int s = 1; s < n; s++)
+    if (w->options.data[stages[s].option].ranks !=
+        w->options.data[stages[0].option].ranks)
+      return false;
+  return w->search->s->p->input->slice->n_groups == 1;
+}
+
+/* Each stage with one group of ranks: schedules of several stages on each are
+ * not looked at.  Returns the least estimate. */
+static Ps add_plans(RankWalk *w, int n, const RankedStage *found) {
+  StageSearch *s = w->search->s;
+  int *ends = ARENA_ARRAY(s->arena, int, n);
+  Ps least = NONE;
+  if (is_equal(w, n, found)) return NONE;
+  for (int i = 0; i < n; i++) ends[i] = i + 1;
+  const RankedStage *stages =
+      arena_copy(s->arena, found, sizeof *found * (size_t)n);
+  RankedPlan ranked = {.setting = w->setting,
+                       .stages = stages,
+                       .ranks = ranks_of(s->arena, w, n, stages)};
+  ranked.plan = (StagedPlan){.costs = stage_sums(s->arena, w, n, stages),
+                             .shape = {NULL, n, n, w->setting.microbatches},
+                             .chunks = 1,
+                             .ends = ends};
+  for (int i = 0; i < pipeline_schedule_count(); i++) {
+    const PipelineSchedule *schedule = pipeline_schedule(i);
+    ranked.plan.shape.schedule = schedule;
+    if (!schedule->is_compiled || schedule->placement != PLACEMENT_single ||
+        schedule->args != PIPELINE_ARGS_none ||
+        !stage_estimate(s, &ranked.plan))
+      continue;
+    if (ranked.plan.step < s->best) s->best = ranked.plan.step;
+    if (ranked.plan.step < least) least = ranked.plan.step;
+    vec_push(s->arena, &w->search->plans, ranked);
+  }
+  return least;
+}
+
+/* ---- settings ---- */
+
+/* All ranks compute without a break, each piece where it takes least. */
+static Ps least_time(const RankWalk *w) {
+  double all = 0;
+  for (int piece = 0; piece < w->request.n_pieces; piece++) {
+    double least = -1;
+    for (int o = 0; o < w->options.n; o++) {
+      StageCost cost = stage_cost(w->options.data[o].costs, piece, piece + 1);
+      double time =
+          (double)(cost.forward + cost.input_grad + cost.weight_grad) *
+          w->options.data[o].ranks;
+      if (least < 0 || time < least) least = time;
+    }
+    all += least;
+  }
+  return (Ps)(all / w->request.n_ranks * w->setting.microbatches);
+}
+
+/* The frames of 1f1b by stage from the last one on, which do not depend on how
+ * many stages there are before. */
+static const int *frames_of_1f1b(Arena *arena, int microbatches) {
+  int *frames = ARENA_ARRAY(arena, int, MOST_RANKED);
+  for (int k = 0; k < MOST_RANKED; k++)
+    frames[k] = k + 1 < microbatches ? k + 1 : microbatches;
+  return frames;
+}
+
+/* The slowest stage as fast as can be; then the least sum of all where that one
+ * is a little slower: with few micro-batches these wait for the first stages.
+ */
+static void find_plans(RankWalk *w, Arena *arena) {
+  enum { LITTLE = 50, MORE = 5 };
+  StageSearch *s = w->search->s;
+  RankCuts *cuts = rank_cuts_create(arena, &w->request);
+  RankCuts *sums = rank_cuts_create(arena, &w->request);
+  RankedStage stages[MOST_RANKED];
+  for (int n = 2; n <= w->request.most_stages; n++) {
+    Ps worth = s->best / 8 * 9 / w->setting.microbatches;
+    Ps slowest = rank_cuts_find(cuts, n, 0, stages);
+    if (slowest > worth) continue;
+    Ps step = add_plans(w, n, stages);
+    if (step > s->best / 4 * 5) continue;
+    for (int part = LITTLE; part >= MORE; part /= LITTLE / MORE) {
+      rank_cuts_find(sums, n, slowest + slowest / part, stages);
+      add_plans(w, n, stages);
+    }
+  }
+}
+
+static void walk_setting(RankSearch *search, const RankSetting *setting) {
+  StageSearch *s = search->s;
+  Arena *own = arena_beside(s->arena);
+  RankWalk w = {.search = search, .setting = *setting};
+  rank_options_list(s, &search->shapes, &search->borders, setting, &w.options);
+  int ranks = (int)s->p->input->ranks;
+  int pieces = search->borders.n, most = pieces < ranks ? pieces : ranks;
+  w.request =
+      (RankCutsRequest){.n_pieces = pieces,
+                        .n_ranks = ranks,
+                        .most_stages = most < MOST_RANKED ? most : MOST_RANKED,
+                        .microbatches = setting->microbatches,
+                        .n_options = w.options.n,
+                        .options = w.options.data,
+                        .frames = frames_of_1f1b(own, setting->microbatches),
+                        .message = message,
+                        .user = &w};
+  if (w.options.n > 0 && least_time(&w) <= s->best / 8 * 9) find_plans(&w, own);
+  arena_destroy(own);
+}
+
+/* The least estimate of the plans from one on. */
+static Ps least_step(const RankSearch *search, int first) {
+  Ps least = NONE;
+  for (int i = first; i < search->plans.n; i++)
+    if (search->plans.data[i].plan.step < least)
+      least = search->plans.data[i].plan.step;
+  return least;
+}
+
+/* Blocks are computed again where nothing fits else. */
+static void walk_microbatches(RankSearch *search, int microbatches) {
+  const SearchInput *input = search->s->p->input;
+  const Pins *pins = input->pins;
+  bool may_recompute = search->s->p->space.n_remats > 0;
+  RankSetting setting = {
+      .microbatches = microbatches,
+      .zero = pins && pins->zero.is_set ? (int)pins->zero.value : 0};
+  int first = search->plans.n;
+  for (int r = 0; r <= may_recompute && search->plans.n == first; r++)
+    for (int turned = 0; turned <= (input->slice->n_groups > 1); turned++) {
+      setting.recomputes = r;
+      setting.is_turned = turned;
+      walk_setting(search, &setting);
+    }
+}
+
+static void walk(RankSearch *search) {
+  const SearchInput *input = search->s->p->input;
+  const Pins *pins = input->pins;
+  int64_t batch = pins ? pins->batch : 1, most = 1;
+  if (pins && pins->microbatches.is_set) {
+    walk_microbatches(search, (int)pins->microbatches.value);
+    return;
+  }
+  while (batch % (2 * most) == 0) most *= 2;
+  Ps best = NONE;
+  for (int64_t m = most, n_worse = 0; m >= 2 && n_worse < MOST_WORSE; m /= 2) {
+    int first = search->plans.n;
+    if (input->host->is_stopped(input->host->user)) return;
+    walk_microbatches(search, (int)m);
+    Ps found = least_step(search, first);
+    n_worse = found < best || best == NONE ? 0 : n_worse + 1;
+    if (found < best) best = found;
+  }
+}
+
+/* ---- candidates ---- */
+
+static int64_t first_rank(const RankSearch *search, const RankedPlan *plan,
+                          int stage) {
+  int first = plan->stages[stage].first_rank;
+  return plan->setting.is_turned
+             ? search->s->p->input->ranks - first - plan->ranks[stage]
+             : first;
+}
+
+/* Lines `stage`; NULL: no paths name the stages. */
+static const char *stage_lines(const RankSearch *search,
+                               const RankedPlan *plan) {
+  StageSearch *s = search->s;
+  int n = plan->plan.shape.stages;
+  int *ends = ARENA_ARRAY(s->arena, int, n);
+  for (int i = 0; i < n; i++)
+    ends[i] = search->borders.pieces[plan->stages[i].end - 1];
+  const char **paths =
+      stage_paths(s->arena, s->p->input->paths, &s->chain, ends, n);
+  Text out = text_create(s->arena);
+  for (int i = 0; i < n && paths; i++) {
+    long long first = (long long)first_rank(search, plan, i);
+    int ranks = plan->ranks[i];
+    if (ranks == 1)
+      text_printf(&out, "  stage %d: %s on %lld\n", i, paths[i], first);
+    else
+      text_printf(&out, "  stage %d: %s on %lld..%lld as (data = %d)\n", i,
+                  paths[i], first, first + ranks - 1, ranks);
+  }
+  return paths ? text_string(&out) : NULL;
+}
+
+static const char *stage_words(const RankSearch *search,
+                               const RankedPlan *plan) {
+  Text out = text_create(search->s->arena);
+  text_add(&out, "stages of ");
+  for (int i = 0; i < plan->plan.shape.stages; i++)
+    text_printf(&out, "%s%d", i > 0 ? "-" : "", plan->ranks[i]);
+  text_add(&out, " ranks");
+  return text_string(&out);
+}
+
+static bool candidate_of(const RankSearch *search, const RankedPlan *plan,
+                         Candidate *out) {
+  *out = (Candidate){.groups = plan->plan.shape.groups,
+                     .schedule = plan->plan.shape.schedule->name,
+                     .cuts = stage_lines(search, plan),
+                     .stages = stage_words(search, plan),
+                     .zero = plan->setting.zero,
+                     .microbatches = plan->plan.shape.microbatches,
+                     .remats = plan->setting.recomputes
+                                   ? (1u << search->s->p->space.n_remats) - 1
+                                   : 0};
+  return out->cuts != NULL;
+}
+
+/* ---- prices ---- */
+
+typedef struct RankJudge {
+  const RankSearch *search;
+  bool *is_taken;                /* by plan */
+  double error[MOST_RANKED + 1]; /* by stages: price over estimate */
+} RankJudge;
+
+static bool is_priced(const RankJudge *j, const StagedPlan *plan) {
+  for (int i = 0; i < j->search->plans.n; i++)
+    if (j->is_taken[i] && j->search->plans.data[i].plan.step == plan->step &&
+        j->search->plans.data[i].plan.peak == plan->peak)
+      return true;
+  return false;
+}
+
+static int next_plan(const RankJudge *j, double *out_step) {
+  int best = -1;
+  for (int i = 0; i < j->search->plans.n; i++) {
+    const StagedPlan *plan = &j->search->plans.data[i].plan;
+    double error = j->error[plan->shape.stages];
+    double step = (double)plan->step * (error > 0 ? error : 1);
+    if ((best >= 0 && step >= *out_step) || j->is_taken[i] ||
+        is_priced(j, plan))
+      continue;
+    best = i;
+    *out_step = step;
+  }
+  return best;
+}
+
+static void price_best(RankSearch *search, int most) {
+  StageSearch *s = search->s;
+  Pricing *p = s->p;
+  RankJudge j = {.search = search,
+                 .is_taken = ARENA_ARRAY(s->arena, bool, search->plans.n + 1)};
+  for (int n = 0; n < most && !pricing_is_over(p); n++) {
+    double step = 0;
+    int at = next_plan(&j, &step);
+    bool has_one = p->best && price_missing(&p->best->price) == 0;
+    if (at < 0 || (has_one && step > 1.05 * (double)p->best->price.step)) return;
+    const RankedPlan *plan = &search->plans.data[at];
+    Candidate c;
+    j.is_taken[at] = true;
+    if (!candidate_of(search, plan, &c)) continue;
+    const Scored *scored = pricing_one(p, &c);
+    if (scored && scored->price.is_legal)
+      j.error[plan->plan.shape.stages] =
+          (double)scored->price.step / (double)plan->plan.step;
+  }
+}
+
+void price_ranked(StageSearch *s, int most) {
+  RankSearch search = {.s = s, .links = {s, map_create(s->arena)}};
+  rank_shapes_list(s, &search.shapes);
+  search.borders = rank_borders(s);
+  walk(&search);
+  price_best(&search, most);
+}
