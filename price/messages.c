@@ -92,10 +92,17 @@ static int count_starts(const MessagePairs *m, int number) {
              : sending + count_classes(m, LINK_in, number);
 }
 
+/* A class of which no rank has a piece is in no transfer. */
 static int leave_out_unused(MessagePairs *m, int n) {
   int used = 0;
   for (int number = 0; number < n; number++) {
-    if (count_classes(m, LINK_out, number) == 0) continue;
+    if (count_classes(m, LINK_out, number) == 0 ||
+        count_classes(m, LINK_in, number) == 0) {
+      for (int d = 0; d < N_LINK_DIRECTIONS; d++)
+        replace(m->joined[d], m->sides[d]->slice->n_groups, number,
+                NO_TRANSFER);
+      continue;
+    }
     for (int d = 0; d < N_LINK_DIRECTIONS; d++)
       replace(m->joined[d], m->sides[d]->slice->n_groups, number, used);
     used++;
@@ -252,7 +259,7 @@ messages_add(Arena *arena, const ClusterSlice *slice, const SharedLinks *links,
     vec_push(arena, transfers, transfer_of(&m, number));
   for (int d = 0; d < N_LINK_DIRECTIONS; d++)
     for (int c = 0; c < m.sides[d]->slice->n_groups; c++)
-      m.joined[d][c] += first;
+      if (m.joined[d][c] != NO_TRANSFER) m.joined[d][c] += first;
   return (MessageTransfers){m.joined[LINK_out], m.joined[LINK_in],
                             most_sent(&m)};
 }

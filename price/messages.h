@@ -17,7 +17,10 @@ typedef struct MessageSide {
   int queue;
 } MessageSide;
 
-/* The transfers of a message by class of each side. */
+enum { NO_TRANSFER = -1 };
+
+/* The transfers of a message by class of each side; NO_TRANSFER: no rank of the
+ * class has a piece of it. */
 typedef struct MessageTransfers {
   const int *of_sender, *of_receiver;
   Bytes sent; /* by the rank that sends most */

@@ -229,13 +229,16 @@ static void add_message(Timeline *t, int at, LinkDirection direction) {
   int slot = direction == LINK_in ? call->registers[REGISTER_microbatch] : 0;
   state->numbers[slot] = ++state->n_started;
   state->ids[slot] = t->of->first_call_id + at;
-  for (int c = 0; c < t->of->slice.n_groups && starts; c++)
+  for (int c = 0; c < t->of->slice.n_groups && starts; c++) {
+    int transfer = transfer_of_edge(t, call->edge, direction, c);
+    if (transfer == NO_TRANSFER) continue;
     vec_push(t->of->arena, &t->of->actions[c],
              (SimAction){
                  .kind = SIM_start,
-                 .transfer = transfer_of_edge(t, call->edge, direction, c),
+                 .transfer = transfer,
                  .queue = program_message_queue(t->of, call->peer, direction),
                  .id = state->ids[slot]});
+  }
   t->of->figures.n_transfers++;
   if (direction == LINK_out)
     t->of->figures.sent += t->of->messages[call->edge].sent;
@@ -248,12 +251,15 @@ static void add_message_wait(Timeline *t, int edge, LinkDirection direction,
   if (number == 0) return;
   bool is_next = direction == LINK_in && goes_ahead(t, edge);
   int64_t back = is_next ? 0 : state->n_started - number;
-  for (int c = 0; c < t->of->slice.n_groups; c++)
+  for (int c = 0; c < t->of->slice.n_groups; c++) {
+    int transfer = transfer_of_edge(t, edge, direction, c);
+    if (transfer == NO_TRANSFER) continue;
     vec_push(t->of->arena, &t->of->actions[c],
              (SimAction){.kind = SIM_wait,
-                         .transfer = transfer_of_edge(t, edge, direction, c),
+                         .transfer = transfer,
                          .back = back,
                          .id = state->ids[slot]});
+  }
   state->numbers[slot] = 0;
 }
 

@@ -207,7 +207,6 @@ END
 wrong "not supported yet: a program on devices of several back ends, as 'a100_80g' (cuda) and 'one_core' (cpu) of" \
   "$dnnc" simulate "$root/models/mlp.dnn" --cluster both.cluster
 "$dnnc" simulate "$root/models/mlp.dnn" --cluster both.cluster --ranks 2 >words || fail "one back end"
-echo "simulate: schedules, models, deadlocks and mistakes"
 
 # Several plans: a row each, with the figures of each alone; the mistakes of all of them.
 gpt=$root/benchmarks/systems/gpt.dnn plans=$root/benchmarks/plans cluster=$root/models/h100x256.cluster
@@ -227,3 +226,45 @@ sed 's/tensor/other/' "$plans/tensor.plan" | sed 's/^plan.*{/plan other_net {/' 
   { cat words message; fail "mistakes of several plans"; }
 "$dnnc" simulate "$gpt" --cluster "$cluster" $three --trace t.json 2>message && fail "a trace of three plans"
 grep -q "^dnnc: error: --trace takes one --plan$" message || { cat message; fail "a trace of three plans"; }
+
+# ---- ranks without a piece of a message, on devices of their own ----
+cat >few.dnn <<'EOF'
+dim B = 4, C = 6, H = 3, F = 16384
+layer block(x: [B, C]) {
+  param w1: [C, H] = normal(0.1)
+  param w2: [H, C] = normal(0.1)
+  return x + dot(gelu(dot(x, w1, C)), w2, H)
+}
+layer lin(x: [B, C]) {
+  param w: [C, F] = normal(0.1)
+  return tanh(dot(x, w, C))
+}
+net m(x: [B, C]) -> [B, F] {
+  repeat i in 2 { x = block(x) }
+  return lin(x)
+}
+data d { x: [B, C] = synthetic(); y: [B, F] = synthetic() }
+train { loss = mse(m(d.x), d.y); optimizer = sgd(lr = 0.1); steps = 2 }
+EOF
+cat >few.cluster <<'EOF'
+cluster made {
+  group a { device = v100_16g; level node { count = 4; link = 10Gb/s; latency = 30us } }
+  group b { device = a100_80g; level node { count = 1; link = 1Gb/s; latency = 5us } }
+  level room { link = 100MB/s; latency = 30us }
+}
+EOF
+cat >few.plan <<'EOF'
+plan {
+  schedule = vhalf
+  stage 0: block[0].dot[0] on 0
+  stage 1: block[0].dot[1] on 1
+  stage 2: block[0].add on 2..4 as (a = 3)  # rank 4 has none of 4 samples
+  stage 3: block[1] on 2..4 as (a = 3)
+  stage 4: lin.dot on 1
+  stage 5: lin.tanh, loss on 0
+  shard B over a
+}
+EOF
+"$dnnc" simulate few.dnn --plan few.plan --cluster few.cluster --json >out 2>err && grep -q '"fits":true' out ||
+  { cat err; fail "a rank without a piece"; }
+echo "simulate: schedules, models, deadlocks and mistakes"
