@@ -17,7 +17,7 @@ static const char *why_not(const Pricing *p) {
   return NULL;
 }
 
-static const char *begin(StageSearch *s) {
+const char *stage_begin(StageSearch *s) {
   const SearchInput *input = s->p->input;
   const char *reason = why_not(s->p);
   if (reason) return reason;
@@ -139,7 +139,7 @@ static int prices_of(const Pricing *p) {
 const char *price_staged(Pricing *p) {
   StageSearch s = {.p = p, .arena = p->input->arena};
   bool has_one = p->best && price_missing(&p->best->price) == 0;
-  const char *reason = begin(&s);
+  const char *reason = stage_begin(&s);
   if (reason) return reason;
   s.best = has_one ? p->best->price.step : INT64_MAX / 4;
   bool is_alike = p->input->slice->n_groups == 1;

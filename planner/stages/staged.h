@@ -39,6 +39,9 @@ typedef struct StageSearch {
 /* Prices plans with stages, after those without.  Returns why none is looked
  * for, or NULL. */
 const char *price_staged(Pricing *p);
+/* Finds the units and borders of a search that has its pricing and arena.
+ * Returns why no plan with stages is looked for, or NULL. */
+const char *stage_begin(StageSearch *search);
 
 /* ---- stage_walk.c ---- */
 
