@@ -281,7 +281,7 @@ void sound_stage_lines(Text *out, const SoundSpace *space,
         text_printf(out, "  cut after \"%s\"\n", space->borders[ends[s]].path);
       continue;
     }
-    /* What no line names goes with what reads it. */
+    /* A node that no line names goes with what reads it. */
     if (s + 1 < n)
       text_printf(out, "  stage %d: \"%s\"", s, space->borders[ends[s]].path);
     else
