@@ -41,6 +41,8 @@ static void add_runner(Simulation *s, Snapshot *snapshot,
   add_key(s, snapshot, runner->step - s->runners->step);
   add_key(s, snapshot, runner->at);
   add_key(s, snapshot, runner->is_running ? runner->left : -1);
+  add_key(s, snapshot, runner->is_running ? s->now - runner->since : 0);
+  add_key(s, snapshot, runner->rate);
   if (s->has_gaps) add_key(s, snapshot, simulation_gap(s, runner));
   add_key(s, snapshot, waits_for);
   if (waits_for >= 0)
@@ -75,6 +77,8 @@ static void add_pending(Simulation *s, Snapshot *snapshot) {
     add_key(s, snapshot, under->id);
     add_key(s, snapshot, under->latency_left);
     add_key(s, snapshot, under->left);
+    add_key(s, snapshot, under->has_begun ? s->now - under->since : 0);
+    add_key(s, snapshot, under->rate);
     add_key(s, snapshot, under->n_first);
     add_key(s, snapshot, under->members.n);
     for (int k = 0; k < under->members.n; k++) {
@@ -92,8 +96,11 @@ static Snapshot *take_snapshot(Simulation *s) {
                            : ARENA_NEW(s->arena, Snapshot);
   snapshot->key.n = snapshot->counts.n = snapshot->left.n = 0;
   for (int c = 0; c < s->program->n_classes; c++) {
-    simulation_settle(s, &s->runners[c]);
-    add_runner(s, snapshot, &s->runners[c]);
+    /* A launch with a part of its stream would be rounded otherwise. */
+    Runner *runner = &s->runners[c];
+    if (!runner->is_running || runner->rate == SIM_ONE)
+      simulation_settle(s, runner);
+    add_runner(s, snapshot, runner);
   }
   add_pending(s, snapshot);
   for (int i = 0; i < s->counters.n; i++)
@@ -155,11 +162,17 @@ static void skip_cycles(Simulation *s, const Snapshot *before, int64_t cycles) {
     int64_t *counter = s->counters.data[i];
     *counter += cycles * (*counter - before->counts.data[i]);
   }
+  for (int i = 0; i < s->under_way.n; i++) {
+    s->under_way.data[i]->since += s->now - now;
+    s->under_way.data[i]->begin += s->now - now;
+    s->under_way.data[i]->end =
+        simulation_later(s->under_way.data[i]->end, s->now - now);
+  }
   const int64_t *left = before->left.data;
   for (int c = 0; c < s->program->n_classes; c++) {
     Runner *runner = &s->runners[c];
     runner->moved += s->now - now; /* the gap is as it was */
-    runner->since = s->now;
+    runner->since += s->now - now;
     if (s->ends[c] != INT64_MAX)
       s->ends[c] = simulation_later(s->ends[c], s->now - now);
     for (int i = 0; i < runner->loops.n; i++) {

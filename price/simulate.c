@@ -13,31 +13,22 @@
  * links.  The next event is the first end of a launch, a latency or a transfer.
  * A latency is shorter the less time has passed since the last transfer.
  *
- * A class whose stream no transfer takes a part of is looked at when its launch
- * or wait ends, and left alone in between.
+ * A launch or a transfer is looked at when it ends or its rate changes, and
+ * left alone in between.  So what is rounded does not depend on events
+ * elsewhere, and micro-batches of many classes repeat to the picosecond
+ * (recurrence.c).
  *
- * cost: O(events x transfers under way), and a look at one number of each class
+ * cost: O(events), with a look at one number of each class and transfer, and
+ * O(transfers under way) where rates change
  */
 #include "price/simulator_state.h"
 
 #include <string.h>
 
-__extension__ typedef __int128 Wide;
-
-static void count(Simulation *s, Runner *runner, int total, int term, Ps time) {
-  runner->totals[total * s->program->n_terms + term] += time;
-}
-
-/* To the nearest. */
-static int64_t times_share(int64_t value, int64_t share) {
-  if (share == SIM_ONE) return value;
-  return (int64_t)(((Wide)value * share + SIM_ONE / 2) / SIM_ONE);
-}
-
 /* How long `left` takes at this rate, rounded up. */
 static Ps time_at(Ps left, int64_t rate) {
   if (rate == SIM_ONE) return left;
-  Wide time = ((Wide)left * SIM_ONE + rate - 1) / rate;
+  SimWide time = ((SimWide)left * SIM_ONE + rate - 1) / rate;
   return time < INT64_MAX ? (Ps)time : INT64_MAX - 1;
 }
 
@@ -81,7 +72,7 @@ static Ps sooner_by(const Simulation *s, const Under *under) {
     Ps own = simulation_gap(s, &s->runners[under->members.data[i].class]);
     if (own > gap) gap = own;
   }
-  return (Ps)((Wide)under->transfer->sooner * (SIM_REST - gap) / SIM_REST);
+  return (Ps)((SimWide)under->transfer->sooner * (SIM_REST - gap) / SIM_REST);
 }
 
 static void begin_if_ready(Simulation *s, Under *under) {
@@ -90,6 +81,8 @@ static void begin_if_ready(Simulation *s, Under *under) {
   under->has_begun = true;
   under->begin = s->now;
   if (s->has_gaps) under->latency_left -= sooner_by(s, under);
+  under->since = s->now;
+  under->end = simulation_later(s->now, under->latency_left);
   vec_push(s->arena, &s->under_way, under);
   int kept = 0;
   for (int i = 0; i < s->open.n; i++)
@@ -168,7 +161,7 @@ static void count_demand(Simulation *s) {
         s->demand[load->link] += load->busy > 0 ? SIM_ONE : 0;
       else
         s->demand[load->link] +=
-            (int64_t)((Wide)load->busy * SIM_ONE / under->alone);
+            (int64_t)((SimWide)load->busy * SIM_ONE / under->alone);
     }
   }
 }
@@ -235,8 +228,8 @@ static void begin_launch(Simulation *s, int class, Ps duration) {
   runner->cut = 0;
   runner->begin = runner->since = s->now;
   runner->is_running = duration > 0;
-  if (runner->is_running && runner->rate == SIM_ONE)
-    s->ends[class] = simulation_later(s->now, runner->left);
+  if (runner->is_running)
+    s->ends[class] = simulation_later(s->now, time_at(duration, runner->rate));
   s->have_rates_changed |= runner->has_moving;
 }
 
@@ -271,107 +264,75 @@ static void advance_class(Simulation *s, int class) {
 
 /* ---- events ---- */
 
-/* The classes that share their stream with transfers keep `left` and totals
- * right from event to event, the others where somebody asks. */
-static void leave_streams(Simulation *s) {
-  for (int i = 0; i < s->moving.n; i++) {
-    int class = s->moving.data[i];
-    Runner *runner = &s->runners[class];
-    if (runner->rate == SIM_ONE) simulation_settle(s, runner);
-    runner->rate = SIM_ONE;
-    runner->has_moving = false;
-    if (runner->is_running)
-      s->ends[class] = simulation_later(s->now, runner->left);
-  }
-  s->moving.n = s->slowed.n = 0;
+static void set_stream_rate(Simulation *s, int class, int64_t rate) {
+  Runner *runner = &s->runners[class];
+  if (rate == runner->rate) return;
+  simulation_settle(s, runner);
+  runner->rate = rate;
+  if (runner->is_running)
+    s->ends[class] = simulation_later(s->now, time_at(runner->left, rate));
+}
+
+static void set_transfer_rate(const Simulation *s, Under *under, int64_t rate) {
+  if (rate == under->rate) return;
+  Ps done = simulation_share(s->now - under->since, under->rate);
+  under->left = done > under->left ? 0 : under->left - done;
+  under->since = s->now;
+  under->rate = rate;
+  under->end = simulation_later(s->now, time_at(under->left, rate));
 }
 
 static void take_stream(Simulation *s, int class, int64_t takes) {
   Runner *runner = &s->runners[class];
   if (!runner->has_moving) {
     runner->has_moving = true;
-    vec_push(s->arena, &s->moving, class);
-    simulation_settle(s, runner);
+    runner->free = SIM_ONE;
+    vec_push(s->arena, &s->moving[0], class);
   }
-  runner->rate -= takes;
+  runner->free -= takes;
 }
 
 /* Transfers take a part of the streams of their classes, of which at least a
  * sixteenth is left. */
 static void find_rates(Simulation *s) {
-  leave_streams(s);
+  Classes before = s->moving[0];
+  s->moving[0] = s->moving[1];
+  s->moving[1] = before;
+  s->moving[0].n = 0;
+  for (int i = 0; i < before.n; i++)
+    s->runners[before.data[i]].has_moving = false;
   for (int i = 0; i < s->under_way.n; i++) {
     Under *under = s->under_way.data[i];
     if (under->latency_left > 0) continue;
-    under->rate = transfer_rate(s, under);
+    set_transfer_rate(s, under, transfer_rate(s, under));
     for (int k = 0; k < under->members.n; k++)
       take_stream(s, under->members.data[k].class, under->transfer->takes);
   }
-  for (int i = 0; i < s->moving.n; i++) {
-    int class = s->moving.data[i];
-    Runner *runner = &s->runners[class];
-    if (runner->rate < SIM_ONE / 16) runner->rate = SIM_ONE / 16;
-    if (runner->rate == SIM_ONE) continue;
-    vec_push(s->arena, &s->slowed, class);
-    s->ends[class] = INT64_MAX;
+  for (int i = 0; i < before.n; i++)
+    if (!s->runners[before.data[i]].has_moving)
+      set_stream_rate(s, before.data[i], SIM_ONE);
+  for (int i = 0; i < s->moving[0].n; i++) {
+    int64_t rate = s->runners[s->moving[0].data[i]].free;
+    set_stream_rate(s, s->moving[0].data[i],
+                    rate < SIM_ONE / 16 ? SIM_ONE / 16 : rate);
   }
   s->have_rates_changed = false;
 }
 
 static Ps next_event(const Simulation *s) {
-  Ps end = INT64_MAX, least;
+  Ps end = INT64_MAX;
   for (int c = 0; c < s->program->n_classes; c++)
     if (s->ends[c] < end) end = s->ends[c];
-  least = end == INT64_MAX ? end : end - s->now;
-  for (int i = 0; i < s->slowed.n; i++) {
-    const Runner *runner = &s->runners[s->slowed.data[i]];
-    if (!runner->is_running) continue;
-    Ps time = time_at(runner->left, runner->rate);
-    if (time < least) least = time;
-  }
+  for (int i = 0; i < s->under_way.n; i++)
+    if (s->under_way.data[i]->end < end) end = s->under_way.data[i]->end;
+  return end == INT64_MAX ? end : end - s->now;
+}
+
+static void note_moved(Simulation *s) {
   for (int i = 0; i < s->under_way.n; i++) {
     const Under *under = s->under_way.data[i];
-    Ps time = under->latency_left > 0 ? under->latency_left
-                                      : time_at(under->left, under->rate);
-    if (time < least) least = time;
-  }
-  return least;
-}
-
-static void pass_time_of_class(Simulation *s, int class, Ps time) {
-  Runner *runner = &s->runners[class];
-  if (runner->is_running) {
-    const SimAction *action = &runner->class->actions[runner->at - 1];
-    Ps done = times_share(time, runner->rate);
-    if (done > runner->left) done = runner->left;
-    runner->left -= done;
-    count(s, runner, TOTAL_compute, action->term, done);
-    count(s, runner, TOTAL_taken, action->term, time - done);
-    if (runner->left == 0) s->ends[class] = s->now + time;
-  } else if (runner->waits_for >= 0) {
-    int term = s->program->transfers[runner->waits_for].term;
-    count(s, runner, TOTAL_exposed, term, time);
-  }
-  runner->since = s->now + time;
-}
-
-/* The rates hold for this time; what a rounded share leaves of a launch ends
- * with the next event. */
-static void pass_time(Simulation *s, Ps time) {
-  for (int i = 0; i < s->slowed.n; i++)
-    pass_time_of_class(s, s->slowed.data[i], time);
-  s->now += time;
-  for (int i = 0; i < s->under_way.n; i++) {
-    Under *under = s->under_way.data[i];
-    for (int k = 0; s->has_gaps && k < under->members.n; k++)
+    for (int k = 0; k < under->members.n; k++)
       s->runners[under->members.data[k].class].moved = s->now;
-    if (under->latency_left > 0) {
-      under->latency_left -= time;
-      s->have_rates_changed |= under->latency_left == 0;
-      continue;
-    }
-    Ps done = times_share(time, under->rate);
-    under->left = done > under->left ? 0 : under->left - done;
   }
 }
 
@@ -385,8 +346,11 @@ static void cut_what_is_left(Simulation *s) {
     runner->left = 0;
     s->ends[c] = s->now;
   }
-  for (int i = 0; i < s->under_way.n; i++)
-    s->under_way.data[i]->latency_left = s->under_way.data[i]->left = 0;
+  for (int i = 0; i < s->under_way.n; i++) {
+    Under *under = s->under_way.data[i];
+    under->latency_left = under->left = 0;
+    under->end = s->now;
+  }
 }
 
 static void end_launch(Simulation *s, int class) {
@@ -424,6 +388,15 @@ static void end_wait(Simulation *s, int class) {
                         .begin = runner->begin});
 }
 
+/* Its latency or its bytes are through. */
+static bool is_at_end(Simulation *s, Under *under) {
+  if (under->latency_left == 0 || under->left == 0) return true;
+  under->latency_left = 0;
+  under->since = s->now;
+  s->have_rates_changed = true;
+  return false;
+}
+
 static void end_what_is_done(Simulation *s) {
   for (int c = 0; c < s->program->n_classes; c++)
     if (s->ends[c] <= s->now) end_launch(s, c);
@@ -431,7 +404,7 @@ static void end_what_is_done(Simulation *s) {
   s->ended.n = 0;
   for (int i = 0; i < n; i++) {
     Under *under = s->under_way.data[i];
-    if (under->latency_left == 0 && under->left == 0)
+    if (under->end <= s->now && is_at_end(s, under))
       vec_push(s->arena, &s->ended, under);
     else
       s->under_way.data[kept++] = under;
@@ -444,7 +417,8 @@ static void end_what_is_done(Simulation *s) {
 
 static void pass_event(Simulation *s, Ps time) {
   bool is_cut = time > s->longest - s->now;
-  pass_time(s, is_cut ? s->longest - s->now : time);
+  s->now += is_cut ? s->longest - s->now : time;
+  if (s->has_gaps) note_moved(s);
   if (is_cut) cut_what_is_left(s);
   end_what_is_done(s);
 }

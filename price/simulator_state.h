@@ -22,8 +22,10 @@ struct Under {
   int id, n_first; /* number, and in how many queues it is the first */
   int number;      /* number in the key of a snapshot */
   bool has_begun;
-  Ps begin, latency_left, left; /* parts of the time that it takes alone */
-  int64_t rate; /* its share of its own rate up to the next event */
+  /* `since`: up to here what is left of the time that it takes alone is right.
+   * `end`: end of the latency, then of the transfer. */
+  Ps begin, latency_left, left, since, end;
+  int64_t rate; /* its share of its own rate; 0: none yet */
   Ps alone;     /* time of its largest load */
   VEC(Member) members;
 };
@@ -59,7 +61,8 @@ typedef struct Runner {
   Ps left, begin;
   Ps since;        /* up to here `left` and the totals are right */
   Ps cut;          /* part of that launch that is behind the longest step */
-  int64_t rate;    /* share of the stream that it has up to the next event */
+  int64_t rate;    /* share of the stream that launches have */
+  int64_t free;    /* that share, while transfers are added up */
   bool has_moving; /* one of its transfers moves bytes */
   Ps moved;        /* time at which it last had a transfer under way */
   bool is_running;
@@ -78,6 +81,8 @@ typedef struct Runner {
 
 enum { TOTAL_compute, TOTAL_exposed, TOTAL_taken, N_TOTALS };
 
+typedef VEC(int) Classes;
+
 typedef struct Simulation {
   Arena *arena;
   const SimProgram *program;
@@ -85,12 +90,9 @@ typedef struct Simulation {
   int n_steps, n_running; /* classes that are not at their end */
   Ps now, longest;        /* time at which the longest steps end */
   Runner *runners;
-  /* By class: the end of a launch that has all of its stream, or of one that
-   * ends now, else INT64_MAX. */
-  Ps *ends;
+  Ps *ends;          /* by class: end of its launch, else INT64_MAX */
   uint8_t *is_ready; /* by class: it may go on now */
-  VEC(int) moving;   /* classes whose transfers move bytes */
-  VEC(int) slowed;   /* those of them that share their stream */
+  Classes moving[2]; /* whose transfers move bytes: now, before rates changed */
   bool have_rates_changed;
   int64_t *n_ended;  /* [n_transfers] */
   VEC(Under *) open; /* come to, not begun */
@@ -128,8 +130,16 @@ static inline Ps simulation_longest(const Simulation *s) {
   return (least + 1) * SIM_LONGEST;
 }
 
-/* Brings what a class has left and its totals up to now.  Nothing has taken a
- * part of its stream since then. */
+__extension__ typedef __int128 SimWide;
+
+/* Returns a share of a time, to the nearest. */
+static inline Ps simulation_share(Ps time, int64_t share) {
+  if (share == SIM_ONE) return time;
+  return (Ps)(((SimWide)time * share + SIM_ONE / 2) / SIM_ONE);
+}
+
+/* Brings what a class has left and its totals up to now.  Its rate has been the
+ * same since then. */
 static inline void simulation_settle(const Simulation *s, Runner *runner) {
   Ps time = s->now - runner->since;
   int n_terms = s->program->n_terms;
@@ -137,8 +147,11 @@ static inline void simulation_settle(const Simulation *s, Runner *runner) {
   if (time == 0) return;
   if (runner->is_running) {
     const SimAction *action = &runner->class->actions[runner->at - 1];
-    runner->left -= time;
-    runner->totals[TOTAL_compute * n_terms + action->term] += time;
+    Ps done = simulation_share(time, runner->rate);
+    if (done > runner->left) done = runner->left;
+    runner->left -= done;
+    runner->totals[TOTAL_compute * n_terms + action->term] += done;
+    runner->totals[TOTAL_taken * n_terms + action->term] += time - done;
   } else if (runner->waits_for >= 0) {
     int term = s->program->transfers[runner->waits_for].term;
     runner->totals[TOTAL_exposed * n_terms + term] += time;

@@ -565,6 +565,63 @@ Test(simulate, long_loops_repeat) {
   cr_expect_eq(result.step, 35000000003, "%lld", (long long)result.step);
 }
 
+/* Classes in a row: each receives from the one before, sums gradients beside a
+ * launch over a link that its message needs, too, and sends on. */
+static int chain_list(int class, int n, SimAction *actions) {
+  enum { SECOND = 1000000007 };
+  int k = 0, sum = n + class;
+  actions[k++] = (SimAction){.kind = SIM_loop, .trips = 100000000};
+  if (class > 0) {
+    actions[k++] = (SimAction){.kind = SIM_start, .transfer = class - 1};
+    actions[k++] = (SimAction){.kind = SIM_wait, .transfer = class - 1};
+  }
+  actions[k++] = (SimAction){.kind = SIM_start, .transfer = sum, .queue = 1};
+  actions[k++] = (SimAction){.duration = SECOND + 77777 * (class % 3)};
+  if (class + 1 < n)
+    actions[k++] =
+        (SimAction){.kind = SIM_start, .transfer = class, .queue = 2};
+  for (int i = 1; i < 8; i++)
+    actions[k++] =
+        (SimAction){.duration = SECOND / (10 + i) + 1234567 / i * class};
+  actions[k++] = (SimAction){.kind = SIM_wait, .transfer = sum};
+  if (class + 1 < n)
+    actions[k++] = (SimAction){.kind = SIM_wait, .transfer = class};
+  actions[k++] = (SimAction){.kind = SIM_end};
+  return k;
+}
+
+/* Launches that others slow and transfers that share links are rounded, but not
+ * by what goes on elsewhere: else no state would recur. */
+Test(simulate, loops_of_many_classes_repeat) {
+  enum { N = 24 };
+  Module *module = module_create();
+  static SimAction actions[N][24];
+  SimClass classes[N];
+  SimTransfer transfers[2 * N];
+  SimLoad loads[2 * N][2];
+  for (int c = 0; c < N; c++) {
+    classes[c] = (SimClass){chain_list(c, N, actions[c]), 3, actions[c]};
+    loads[c][0] = (SimLoad){c, 100000019};
+    loads[c][1] = (SimLoad){(c + 1) % N, 70000001};
+    loads[N + c][0] = (SimLoad){c, 700000013};
+    transfers[c] = (SimTransfer){1001, 0, 2, loads[c], 2, SIM_ONE / 11, 0, 0};
+    transfers[N + c] =
+        (SimTransfer){1003, 0, 1, loads[N + c], 1, SIM_ONE / 7, 0, 0};
+  }
+  SimProgram program = {.n_classes = N,
+                        .n_transfers = 2 * N,
+                        .n_links = N,
+                        .n_terms = 1,
+                        .classes = classes,
+                        .transfers = transfers};
+  SimResult result = simulate(module->arena, &program, 1, NULL, NULL);
+  cr_expect(!result.is_stuck);
+  for (int c = 0; c < N; c++)
+    cr_expect_eq(*result.classes[c].compute + *result.classes[c].exposed +
+                     *result.classes[c].taken,
+                 *result.classes[c].step_ends);
+}
+
 enum { LOOP_QUEUES = 2, LOOP_KINDS = 4 };
 
 /* One list in which what is started is waited for some time later, in the loop
