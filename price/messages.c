@@ -80,14 +80,13 @@ static int count_classes(const MessagePairs *m, LinkDirection direction,
   return n;
 }
 
-bool message_goes_ahead(const CostModel *model, const ProgramEdge *edge) {
-  enum { MOST_BYTES = 512 << 10 }; /* longer ones were not measured */
-  return model->transport == TRANSPORT_mpi && edge->bytes <= MOST_BYTES;
+bool message_goes_ahead(const CostModel *model) {
+  return model->transport == TRANSPORT_mpi;
 }
 
 static int count_starts(const MessagePairs *m, int number) {
   int sending = count_classes(m, LINK_out, number);
-  return message_goes_ahead(m->sides[LINK_out]->models, m->edge)
+  return message_goes_ahead(m->sides[LINK_out]->models)
              ? sending
              : sending + count_classes(m, LINK_in, number);
 }

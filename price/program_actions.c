@@ -218,14 +218,14 @@ static int transfer_of_edge(const Timeline *t, int edge,
 /* MPI has copied a message that goes ahead when its sender goes on, so the
  * sender may write the value again; the receiver does not start it, and waits
  * for the next one. */
-static bool goes_ahead(const Timeline *t, int edge) {
-  return message_goes_ahead(t->of->models, &t->of->entry->edges.data[edge]);
+static bool goes_ahead(const Timeline *t) {
+  return message_goes_ahead(t->of->models);
 }
 
 static void add_message(Timeline *t, int at, LinkDirection direction) {
   const ProgramCall *call = &t->of->entry->timeline.data[at];
   EdgeState *state = &t->edges[direction][call->edge];
-  bool starts = direction == LINK_out || !goes_ahead(t, call->edge);
+  bool starts = direction == LINK_out || !goes_ahead(t);
   int slot = direction == LINK_in ? call->registers[REGISTER_microbatch] : 0;
   state->numbers[slot] = ++state->n_started;
   state->ids[slot] = t->of->first_call_id + at;
@@ -249,7 +249,7 @@ static void add_message_wait(Timeline *t, int edge, LinkDirection direction,
   EdgeState *state = &t->edges[direction][edge];
   int64_t number = state->numbers[slot];
   if (number == 0) return;
-  bool is_next = direction == LINK_in && goes_ahead(t, edge);
+  bool is_next = direction == LINK_in && goes_ahead(t);
   int64_t back = is_next ? 0 : state->n_started - number;
   for (int c = 0; c < t->of->slice.n_groups; c++) {
     int transfer = transfer_of_edge(t, edge, direction, c);
@@ -282,7 +282,7 @@ static void add_waits_of_call(Timeline *t, const ProgramCall *call) {
     const ProgramEdge *edge = &entry->edges.data[e];
     if (segment_reads_edge(stage, segment, edge))
       add_message_wait(t, e, LINK_in, edge->is_of_step ? 0 : microbatch);
-    if (segment_writes_edge(stage, segment, edge) && !goes_ahead(t, e))
+    if (segment_writes_edge(stage, segment, edge) && !goes_ahead(t))
       add_message_wait(t, e, LINK_out, 0);
   }
 }
