@@ -206,5 +206,9 @@ void critical_path(const Priced *p, int n_stages, PhaseTimes *out) {
   w.classes = ARENA_ARRAY(arena, ClassWalk, p->price.n_classes);
   for (int c = 0; c < p->price.n_classes; c++)
     w.classes[c] = class_walk(arena, p, c);
-  while (w.left > 0) walk_span(&w);
+  while (w.left > 0) {
+    Ps before = w.left;
+    walk_span(&w);
+    ASSERT(w.left < before);
+  }
 }
