@@ -19,6 +19,7 @@
 #include <string.h>
 
 #include "planner/eliminate.h"
+#include "planner/stages/stage_bound.h"
 #include "planner/unit_tables.h"
 #include "planner/unroll.h"
 
@@ -63,6 +64,10 @@ static Bytes bytes_of(const Load *load, const BoundSetting *s) {
          (s->microbatches > 1 ? zero->least_gradient : 0);
 }
 
+static int groups_of(const BoundSetting *s) {
+  return s->groups > 1 ? s->groups : 1;
+}
+
 static double interference(const Bounding *b) {
   return (double)b->r->model->rates.interference / (double)SIM_ONE;
 }
@@ -92,9 +97,10 @@ static double backward_stream(const Aim *aim, const Load *load, int unit) {
 }
 
 /* With ZeRO 3 each micro-batch gathers a parameter for its forward pass; what
- * is gathered again may be kept instead. */
+ * is gathered again may be kept instead.  A stage may keep what it gathers
+ * first. */
 static int64_t sure_gathers(const BoundSetting *s) {
-  return s->zero == 3 ? s->microbatches : 1;
+  return s->zero == 3 && s->groups < 2 ? s->microbatches : 1;
 }
 
 static double weighted(const Aim *aim, const Load *load, int unit) {
@@ -248,15 +254,18 @@ static BoundAnswer answer(void *user, const BoundQuestion *question) {
   Arena *arena = arena_beside(b->arena);
   int *values = ARENA_ARRAY(arena, int, b->all->n + 1);
   int64_t sum = least_in(arena, &aim, values);
-  BoundAnswer out = {.is_known = true, .bytes = bytes_of_values(&aim, values)};
-  out.time = (Ps)(((double)sum / BOUND_ONE) -
+  int groups = groups_of(question->setting);
+  BoundAnswer out = {.is_known = true,
+                     .bytes = bytes_of_values(&aim, values) / groups};
+  out.time = (Ps)(((double)sum / BOUND_ONE / groups) -
                   aim.weights.per_byte * (double)b->r->memory);
   note_answer(&aim, values, out.time);
   arena_destroy(arena);
   return out;
 }
 
-/* The mean of the assignment, with no price of memory, and its bytes. */
+/* The mean of the assignment, with no price of memory, and its bytes; both on
+ * average over groups. */
 static double mean_of(const Aim *aim, const uint16_t *values,
                       double *out_bytes) {
   const Unrolled *all = aim->b->all;
@@ -276,7 +285,8 @@ static double mean_of(const Aim *aim, const uint16_t *values,
              values[all->edges[i].to];
     sum += (double)edge_cost(aim, edge, &aim->tables->edge[edge]->loads[at]);
   }
-  return sum / BOUND_ONE;
+  *out_bytes /= groups_of(aim->s);
+  return sum / BOUND_ONE / groups_of(aim->s);
 }
 
 /* The least mean is no higher than that of any assignment: prices of memory are
@@ -311,7 +321,7 @@ static Bytes least_bytes(void *user, const BoundQuestion *question) {
     }
     sum += least;
   }
-  return sum;
+  return sum / groups_of(question->setting);
 }
 
 static const void *open_tables(void *user, const BoundSetting *setting,
@@ -321,7 +331,9 @@ static const void *open_tables(void *user, const BoundSetting *setting,
   TableRequest request = {.loads = {r->units, setting->mesh, r->slice, r->model,
                                     setting->microbatches},
                           .batch_axes = setting->batch_axes};
-  const UnitTables *tables = unit_tables(b->arena, &request);
+  const UnitTables *tables = setting->groups > 1
+                                 ? stage_bound_tables(b->arena, r, setting)
+                                 : unit_tables(b->arena, &request);
   if (tables && tables->is_partial)
     *out_reason = "a unit has too many assignments";
   return tables;

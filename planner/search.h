@@ -90,6 +90,7 @@ typedef struct StagedChoice {
 typedef struct SearchResult {
   bool has_plan; /* that fits */
   bool is_stopped;
+  bool has_stages;      /* plans with stages were looked for, too */
   FoundPlan best;       /* without one that fits: the one that misses least */
   CandidatePrice plain; /* of data parallelism, if that is legal */
   const char *plain_text;

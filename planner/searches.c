@@ -127,6 +127,7 @@ static SearchResult search_all(const SearchInput *input, SearchWays ways) {
     descend_from(&p, &starts);
   }
   const char *no_stages = ways == WAY_stages ? price_staged(&p) : NULL;
+  out.has_stages = ways == WAY_stages && !no_stages;
   judge(&p, &out);
   if (starts.n > 0) judge_plain(&p, &starts.data[0], &out);
   out.is_stopped = input->host->is_stopped(input->host->user);

@@ -30,6 +30,8 @@ typedef struct Kinds {
   const int *first_unit, *first_edge; /* by kind: one that has it */
 } Kinds;
 
-const Kinds *kinds_of(Arena *arena, const Units *units);
+/* `crosses`: by edge, in which those of one kind do not differ either; or
+ * NULL. */
+const Kinds *kinds_of(Arena *arena, const Units *units, const bool *crosses);
 
 #endif

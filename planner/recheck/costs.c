@@ -20,6 +20,7 @@
 struct Costs {
   Arena *arena;
   const BoundRequest *r;
+  const ClusterSlice *ranks;
   const Mesh *mesh;
   int64_t microbatches;
   Resharding *chains; /* of the mesh */
@@ -42,11 +43,13 @@ void costs_destroy(Costs *c) {
   arena_destroy(c->scratch);
 }
 
-void costs_set(Costs *c, const Mesh *mesh, int64_t microbatches) {
+void costs_set(Costs *c, const ClusterSlice *ranks, const Mesh *mesh,
+               int64_t microbatches) {
   c->microbatches = microbatches;
   c->gradients = map_create(c->arena);
-  if (c->mesh == mesh) return;
+  if (c->mesh == mesh && c->ranks == ranks) return;
   c->mesh = mesh;
+  c->ranks = ranks;
   c->chains = reshard_create_plain(c->arena, mesh);
   c->messages = map_create(c->arena);
 }
@@ -311,15 +314,16 @@ static const Message *message(Costs *c, Op op, AxisSet axes, Bytes sent) {
   Message *out = map_get(c->messages, key_of(hash));
   if (out) return out;
   out = ARENA_NEW(c->arena, Message);
-  SimTransfer t = price_message(c->arena, c->r->model, c->r->slice, c->mesh, op,
-                                axes, sent);
+  map_put(c->messages, key_of(hash), out);
+  if (!c->ranks) return out;
+  SimTransfer t =
+      price_message(c->arena, c->r->model, c->ranks, c->mesh, op, axes, sent);
   for (int i = 0; i < t.n_loads; i++) {
     double busy = (double)t.loads[i].busy;
     if (busy > out->busiest) out->busiest = busy;
     if (t.loads[i].link < N_LOAD_LINKS) out->links.of[t.loads[i].link] = busy;
   }
   out->wait = (double)(t.latency - t.sooner) + out->busiest;
-  map_put(c->messages, key_of(hash), out);
   return out;
 }
 

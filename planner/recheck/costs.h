@@ -54,8 +54,10 @@ typedef struct EdgeCost {
 typedef struct Costs Costs;
 Costs *costs_create(Arena *arena, const BoundRequest *request);
 void costs_destroy(Costs *costs);
-/* From then on, costs are those of a mesh and of so many micro-batches. */
-void costs_set(Costs *costs, const Mesh *mesh, int64_t microbatches);
+/* From then on, costs are those of a mesh on some ranks and of so many
+ * micro-batches.  `ranks`: NULL if nothing sent counts. */
+void costs_set(Costs *costs, const ClusterSlice *ranks, const Mesh *mesh,
+               int64_t microbatches);
 
 /* Returns whether the shards of all dims are legal, and pad little. */
 bool costs_allow(const Costs *costs, const PlanUnit *unit,

@@ -138,7 +138,7 @@ static void note(int kind, int at, int *of, int *first, int *n) {
   if (kind == *n) first[(*n)++] = at;
 }
 
-const Kinds *kinds_of(Arena *arena, const Units *units) {
+const Kinds *kinds_of(Arena *arena, const Units *units, const bool *crosses) {
   int n_units = units->units.n, n_edges = units->edges.n;
   int *of_unit = ARENA_ARRAY(arena, int, n_units + 1);
   int *of_edge = ARENA_ARRAY(arena, int, n_edges + 1);
@@ -154,6 +154,7 @@ const Kinds *kinds_of(Arena *arena, const Units *units) {
   KindFinder by_edge = {arena, units, map_create(arena), 0};
   for (int i = 0; i < n_edges; i++) {
     Row row = row_of_edge(&by_edge, out, i);
+    add(&by_edge, &row, crosses && crosses[i]);
     note(kind_of(&by_edge, &row), i, of_edge, first_edge, &out->n_edges);
   }
   return out;

@@ -13,6 +13,7 @@
 #include "planner/recheck/copies.h"
 #include "planner/recheck/costs.h"
 #include "planner/recheck/least.h"
+#include "price/units/stage_groups.h"
 
 enum { MOST_VALUES = 4096 };
 #define MOST_ENTRIES ((int64_t)1 << 20)
@@ -67,6 +68,27 @@ static void list_values(Recheck *k, const BoundSetting *s, const PlanUnit *unit,
   }
 }
 
+static bool has_stages(const BoundSetting *s) {
+  return s->groups > 1;
+}
+
+static double groups_of(const BoundSetting *s) {
+  return has_stages(s) ? s->groups : 1;
+}
+
+/* A stage may end inside of a unit, where its sums are.  Other micro-batches
+ * compute while parameters and their gradients are sent.  A schedule may keep
+ * the inputs of a stage alone. */
+static void leave_for_stages(UnitCost *cost) {
+  for (int pass = 0; pass < 2; pass++) {
+    cost->cut[pass] = 0;
+    cost->links[pass] = (Busy){0};
+  }
+  for (int zero = 0; zero < N_ZERO_LEVELS; zero++)
+    cost->zero[zero].gathers = cost->zero[zero].sums = 0;
+  cost->left = 0;
+}
+
 static void fill_units(Recheck *k, const BoundSetting *s, Tables *out) {
   out->units = ARENA_ARRAY(k->arena, ValueTable, k->kinds->n_units + 1);
   for (int i = 0; i < k->kinds->n_units; i++) {
@@ -78,6 +100,8 @@ static void fill_units(Recheck *k, const BoundSetting *s, Tables *out) {
     UnitCost *costs = ARENA_ARRAY(k->arena, UnitCost, table->values.n + 1);
     for (int v = 0; v < table->values.n; v++)
       costs[v] = cost_of_unit(k->costs, unit, table->values.data[v]);
+    for (int v = 0; v < table->values.n && has_stages(s); v++)
+      leave_for_stages(&costs[v]);
     table->costs = costs;
   }
 }
@@ -110,7 +134,8 @@ static Places places_of(Recheck *k, const UnitEdge *edge, const DimMap *dims,
   return out;
 }
 
-static PlaceTable place_table(Recheck *k, const UnitEdge *edge,
+/* `crosses`: it may be a message from one stage to another. */
+static PlaceTable place_table(Recheck *k, const UnitEdge *edge, bool crosses,
                               const Tables *tables) {
   const ValueTable *from = &tables->units[k->kinds->of_unit[edge->from]];
   const ValueTable *to = &tables->units[k->kinds->of_unit[edge->to]];
@@ -121,9 +146,11 @@ static PlaceTable place_table(Recheck *k, const UnitEdge *edge,
       ARENA_ARRAY(k->arena, EdgeCost, out.from.values.n * n_to + 1);
   for (int i = 0; i < out.from.values.n; i++)
     for (int j = 0; j < n_to; j++)
-      costs[i * n_to + j] = cost_of_edge(
-          k->costs, edge, from->values.data[out.from.values.data[i]],
-          to->values.data[out.to.values.data[j]]);
+      costs[i * n_to + j] =
+          crosses ? (EdgeCost){.is_possible = true}
+                  : cost_of_edge(k->costs, edge,
+                                 from->values.data[out.from.values.data[i]],
+                                 to->values.data[out.to.values.data[j]]);
   out.costs = costs;
   return out;
 }
@@ -141,7 +168,10 @@ static const void *open_tables(void *user, const BoundSetting *setting,
                                const char **out_reason) {
   Recheck *k = user;
   Tables *out = ARENA_NEW(k->arena, Tables);
-  costs_set(k->costs, setting->mesh, setting->microbatches);
+  const ClusterSlice *ranks = k->r->slice;
+  if (has_stages(setting))
+    ranks = stage_group_slice(k->arena, ranks, setting->groups);
+  costs_set(k->costs, ranks, setting->mesh, setting->microbatches);
   fill_units(k, setting, out);
   for (int i = 0; i < k->kinds->n_units; i++) {
     if (out->units[i].values.n == 0) return NULL;
@@ -150,9 +180,12 @@ static const void *open_tables(void *user, const BoundSetting *setting,
   }
   if (*out_reason) return NULL;
   out->edges = ARENA_ARRAY(k->arena, PlaceTable, k->kinds->n_edges + 1);
-  for (int i = 0; i < k->kinds->n_edges; i++)
+  for (int i = 0; i < k->kinds->n_edges; i++) {
+    int edge = k->kinds->first_edge[i];
+    bool crosses = has_stages(setting) && k->r->crosses[edge];
     out->edges[i] =
-        place_table(k, &k->r->units->edges.data[k->kinds->first_edge[i]], out);
+        place_table(k, &k->r->units->edges.data[edge], crosses, out);
+  }
   make_order(k, out);
   if (!out->order) *out_reason = "a table would be too large";
   return out;
@@ -199,10 +232,12 @@ static double unit_mean(const Recheck *k, const BoundQuestion *q, int unit,
   /* Transfers take a part of the stream that they run beside. */
   double taken = (double)k->r->model->rates.interference / (double)SIM_ONE;
   /* With ZeRO 3 each micro-batch gathers what level 1 gathers once; what it
-   * gathers again for its backward pass might have been kept. */
+   * gathers again for its backward pass might have been kept, and what a stage
+   * reads first for the whole step. */
   bool in_any = q->setting->zero == 3;
   const StateCost *once = in_any ? &cost->zero[1] : state;
-  double times = in_any ? (double)q->setting->microbatches : 1;
+  double times =
+      in_any && !has_stages(q->setting) ? (double)q->setting->microbatches : 1;
   double gathers = once->gather_links.of[link] * times;
   double sums = state->sum_links.of[link];
   double forward = cost->links[0].of[link], backward = cost->links[1].of[link];
@@ -352,9 +387,10 @@ static int64_t least_of_all(Sum *s, double *out_bytes) {
 
 /* ---- what the walk asks ---- */
 
+/* The mean over groups, each of which may have the bytes of a rank. */
 static Ps time_of(const Sum *s, int64_t sum) {
   double free = s->q->weights.per_byte * (double)s->k->r->memory;
-  return (Ps)((double)sum / BOUND_ONE - free);
+  return (Ps)((double)sum / BOUND_ONE / groups_of(s->q->setting) - free);
 }
 
 static BoundAnswer answer(void *user, const BoundQuestion *question) {
@@ -370,7 +406,7 @@ static BoundAnswer answer(void *user, const BoundQuestion *question) {
   double bytes = 0;
   if (out.time < k->r->step) {
     out.time = time_of(&s, least_of_all(&s, &bytes));
-    out.bytes = (Bytes)bytes;
+    out.bytes = (Bytes)(bytes / groups_of(question->setting));
   }
   arena_destroy(s.arena);
   return out;
@@ -389,14 +425,14 @@ static Bytes least_bytes(void *user, const BoundQuestion *question) {
     }
     sum += least * (double)k->r->units->units.data[u]->times;
   }
-  return (Bytes)sum;
+  return (Bytes)(sum / groups_of(question->setting));
 }
 
 static Bound walk(Arena *arena, const BoundRequest *request) {
   Recheck k = {.arena = arena,
                .r = request,
                .copies = copies_of(arena, request->units),
-               .kinds = kinds_of(arena, request->units)};
+               .kinds = kinds_of(arena, request->units, request->crosses)};
   if (!k.copies)
     return (Bound){.reason = "blocks that are not neighbours share a value"};
   LeastPair *pairs = ARENA_ARRAY(arena, LeastPair, k.copies->n_edges + 1);
@@ -497,7 +533,7 @@ Ps recheck_load(Arena *arena, const BoundRequest *request,
   Recheck k = {.arena = arena, .r = request};
   OwnCosts own;
   k.costs = costs_create(arena, request);
-  costs_set(k.costs, setting->mesh, setting->microbatches);
+  costs_set(k.costs, request->slice, setting->mesh, setting->microbatches);
   Ps out = own_costs(&k, assignments, &own)
                ? (Ps)largest_mean(&k, setting, &own)
                : -1;

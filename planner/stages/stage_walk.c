@@ -9,7 +9,6 @@
 #include "planner/stages/staged.h"
 
 enum {
-  MOST_GROUPS = 64,
   MOST_CHUNKS = 4,
   MOST_STAGES = 64,
   MOST_WORSE = 2 /* numbers of micro-batches in a row */
@@ -176,7 +175,7 @@ void stage_walk(StageSearch *s) {
   const SearchInput *input = s->p->input;
   int n_spaces;
   const SpaceInfo *spaces = spaces_all(&n_spaces);
-  for (int groups = 2; groups <= MOST_GROUPS && groups <= s->chain.n;
+  for (int groups = 2; groups <= MOST_STAGE_GROUPS && groups <= s->chain.n;
        groups++) {
     if (input->ranks % groups != 0) continue;
     PlaceWalk walk = {s, groups};

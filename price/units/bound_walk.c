@@ -30,9 +30,19 @@ void bound_setting_print(Text *out, const BoundSetting *setting) {
   const Mesh *mesh = setting->mesh;
   for (int a = 0; a < mesh->n_axes; a++)
     text_printf(out, "%s%d", a ? " x " : "mesh ", mesh->axes[a].size);
-  text_printf(out, "%sZeRO %d, micro-batches %lld%s", mesh->n_axes ? ", " : "",
-              setting->zero, (long long)setting->microbatches,
+  if (setting->groups > 1)
+    text_printf(out, "%s%d groups of ranks", mesh->n_axes ? " on each of " : "",
+                setting->groups);
+  text_printf(out, "%sZeRO %d, micro-batches %lld%s",
+              mesh->n_axes || setting->groups > 1 ? ", " : "", setting->zero,
+              (long long)setting->microbatches,
               setting->recomputes ? ", blocks computed again" : "");
+}
+
+bool bound_weights_suit(const BoundSetting *setting,
+                        const BoundWeights *weights) {
+  return setting->groups < 2 ||
+         weights->of[BOUND_forward_link] == weights->of[BOUND_backward_link];
 }
 
 /* ---- the best weights of a setting ---- */
@@ -129,7 +139,9 @@ static bool may_pass(const BoundWalk *b, const WalkedSetting *s,
 
 /* Returns false if there is no answer. */
 static bool try_weights(BoundWalk *b, WalkedSetting *s, BoundWeights weights) {
-  if (!note_weights(b, s, &weights) || !may_pass(b, s, &weights)) return true;
+  if (!bound_weights_suit(&s->is, &weights) || !note_weights(b, s, &weights) ||
+      !may_pass(b, s, &weights))
+    return true;
   weights.per_byte = 0;
   BoundAnswer at = ask(b, s, &weights);
   if (!at.is_known || b->reason) return false;
@@ -161,7 +173,8 @@ static bool try_first(BoundWalk *b, WalkedSetting *s) {
 
 /* The best weights of one setting are often good for the next one. */
 static void try_known(BoundWalk *b, WalkedSetting *s) {
-  if (b->r->first) ask(b, s, b->r->first);
+  if (b->r->first && bound_weights_suit(&s->is, b->r->first))
+    ask(b, s, b->r->first);
   if (s->bound < b->r->step) try_weights(b, s, stream_alone());
   if (s->bound < b->r->step && b->last.split >= -1) try_weights(b, s, b->last);
 }
@@ -169,7 +182,7 @@ static void try_known(BoundWalk *b, WalkedSetting *s) {
 static void try_starts(BoundWalk *b, WalkedSetting *s) {
   for (int i = 0; i < ARRAY_LENGTH(starts) && s->bound < b->r->step; i++) {
     int n_links = i < FIRST_WITH_LINK ? 1 : N_LOAD_LINKS;
-    if (i > 0 && b->r->ranks == 1) break;
+    if (i > 0 && s->is.mesh->n_axes == 0) break;
     for (int l = 0; l < n_links && s->bound < b->r->step; l++) {
       BoundWeights w = {.link = l, .split = -1};
       for (int k = 0; k < N_BOUND_WEIGHTS; k++) w.of[k] = starts[i][k];
@@ -212,12 +225,22 @@ static void refine(BoundWalk *b, WalkedSetting *s) {
 
 /* ---- settings ---- */
 
-/* Settings of the same tables. */
+/* One rank has the same state under each level. */
+static unsigned zeros_of(const BoundWalk *b, const BoundSetting *first) {
+  unsigned zeros = b->r->zeros;
+  bool is_alone = first->groups > 1 && first->mesh->n_axes == 0;
+  return is_alone ? zeros & -zeros : zeros;
+}
+
+/* Settings of the same tables.  A schedule of stages may compute again what no
+ * block leaves, also without blocks. */
 static bool add_settings(BoundWalk *b, const BoundSetting *first,
                          const void *tables) {
+  bool may_recompute = b->r->may_recompute || first->groups > 1;
+  unsigned zeros = zeros_of(b, first);
   for (int zero = 0; zero < N_ZERO_LEVELS; zero++)
-    for (int again = 0; again <= b->r->may_recompute; again++) {
-      if (!(b->r->zeros >> zero & 1)) continue;
+    for (int again = 0; again <= may_recompute; again++) {
+      if (!(zeros >> zero & 1)) continue;
       WalkedSetting *s = ARENA_NEW(b->arena, WalkedSetting);
       *s = (WalkedSetting){*first, tables, .bound = -1};
       s->is.zero = zero;
@@ -233,11 +256,12 @@ static bool add_settings(BoundWalk *b, const BoundSetting *first,
   return true;
 }
 
-static bool make_settings(BoundWalk *b, const Mesh *mesh,
+static bool make_settings(BoundWalk *b, int groups, const Mesh *mesh,
                           int64_t microbatches) {
   int last = microbatches > 1 ? (1 << mesh->n_axes) - 1 : 0;
   for (int axes = 0; axes <= last; axes++) {
     BoundSetting first = {.mesh = mesh,
+                          .groups = groups,
                           .microbatches = microbatches,
                           .batch_axes = microbatches > 1 ? axes : ANY_AXES};
     const void *tables = b->e->open(b->e->user, &first, &b->reason);
@@ -247,27 +271,38 @@ static bool make_settings(BoundWalk *b, const Mesh *mesh,
   return true;
 }
 
-static bool walk_microbatches(BoundWalk *b, const Mesh *mesh) {
+/* Stages have several. */
+static bool walk_microbatches(BoundWalk *b, int groups, const Mesh *mesh) {
   const BoundRequest *r = b->r;
-  if (r->microbatches) return make_settings(b, mesh, r->microbatches);
+  int64_t least = groups > 1 ? 2 : 1;
+  if (r->microbatches)
+    return r->microbatches < least ||
+           make_settings(b, groups, mesh, r->microbatches);
   for (int64_t m = 1; m <= r->batch && r->batch % m == 0; m *= 2)
-    if (!make_settings(b, mesh, m)) return false;
+    if (m >= least && !make_settings(b, groups, mesh, m)) return false;
   return true;
 }
 
-static bool walk_meshes(BoundWalk *b) {
-  const BoundRequest *r = b->r;
-  if (r->mesh) return walk_microbatches(b, r->mesh);
-  for (int64_t outer = 1; outer <= r->ranks; outer++) {
-    if (r->ranks % outer != 0 || (outer == 1 && r->ranks > 1)) continue;
+static bool walk_meshes(BoundWalk *b, int groups) {
+  int64_t ranks = b->r->ranks / groups;
+  if (b->r->mesh) return walk_microbatches(b, groups, b->r->mesh);
+  for (int64_t outer = 1; outer <= ranks; outer++) {
+    if (ranks % outer != 0 || (outer == 1 && ranks > 1)) continue;
     Mesh *mesh = ARENA_NEW(b->arena, Mesh);
-    int64_t sizes[] = {outer, r->ranks / outer};
+    int64_t sizes[] = {outer, ranks / outer};
     for (int i = 0; i < 2; i++)
       if (sizes[i] > 1)
         mesh->axes[mesh->n_axes++] = (MeshAxis){.name = i ? "inner" : "outer",
                                                 .size = (int32_t)sizes[i]};
-    if (!walk_microbatches(b, mesh)) return false;
+    if (!walk_microbatches(b, groups, mesh)) return false;
   }
+  return true;
+}
+
+static bool walk_groups(BoundWalk *b) {
+  int least = b->r->least_groups > 1 ? b->r->least_groups : 1;
+  for (int groups = least; groups == 1 || groups <= b->r->most_groups; groups++)
+    if (b->r->ranks % groups == 0 && !walk_meshes(b, groups)) return false;
   return true;
 }
 
@@ -291,7 +326,7 @@ Bound bound_walk(Arena *arena, const BoundRequest *request,
   enum { MOST_EFFORTS = 200 };
   BoundWalk b = {
       .arena = arena, .r = request, .e = evaluator, .last = {.split = -2}};
-  if (!walk_meshes(&b)) return (Bound){.reason = b.reason};
+  if (!walk_groups(&b)) return (Bound){.reason = b.reason};
   WalkedSetting *s = least_setting(&b);
   for (int i = 0; i < MOST_EFFORTS && s && s->effort < ARRAY_LENGTH(efforts) &&
                   s->bound<request->step; i += s->effort> N_CHEAP) {
@@ -300,7 +335,9 @@ Bound bound_walk(Arena *arena, const BoundRequest *request,
     if (b.reason) return (Bound){.reason = b.reason};
     s = least_setting(&b);
   }
-  if (!s) return (Bound){.reason = "no setting has a plan that fits"};
+  if (!s)
+    return (Bound){.reason = "no setting has a plan that fits",
+                   .is_empty = true};
   return (Bound){.time = s->bound < request->step ? s->bound : request->step,
                  .setting = s->is,
                  .weights = s->weights};

@@ -24,7 +24,12 @@ typedef struct BoundRequest {
   unsigned zeros;       /* a bit for each level */
   bool may_recompute;   /* all blocks of repeats */
   Bytes memory;         /* of a rank */
-  Ps step;              /* of a plan of the space; the bound is no higher */
+  /* Numbers of groups of ranks with stages of their own: 0 and 0 are plans
+   * without stages, which 1 has, too.  `crosses`: by edge, from
+   * unit_edges_cross where there may be stages. */
+  int least_groups, most_groups;
+  const bool *crosses;
+  Ps step; /* of a plan of the space; the bound is no higher */
   const BoundWeights *first; /* to be tried early for each setting; or NULL */
   bool (*is_stopped)(void *user); /* or NULL; if so there is no bound */
   void *user;
@@ -32,7 +37,8 @@ typedef struct BoundRequest {
 
 /* Has many plans: each unit may have any assignment. */
 typedef struct BoundSetting {
-  const Mesh *mesh;
+  const Mesh *mesh; /* of one group */
+  int groups;       /* of ranks, which have stages; below 2: no stages */
   int64_t microbatches;
   int batch_axes; /* those that shard the batch of every unit, a bit each; or
                      ANY_AXES: each unit may differ */
@@ -40,11 +46,21 @@ typedef struct BoundSetting {
   bool recomputes; /* all blocks of repeats */
 } BoundSetting;
 
-/* Prints "mesh 2 x 4, ZeRO 1, micro-batches 4". */
+/* Plans of the search have no more. */
+enum { MOST_STAGE_GROUPS = 64 };
+
+/* Prints "mesh 2 x 4 on each of 8 groups of ranks, ZeRO 1, micro-batches 4". */
 void bound_setting_print(Text *out, const BoundSetting *setting);
+
+/* Returns whether a mean with these weights bounds the plans of the setting.
+ * In a plan with stages the forward pass of a micro-batch may send while the
+ * backward pass of another one computes. */
+bool bound_weights_suit(const BoundSetting *setting,
+                        const BoundWeights *weights);
 
 typedef struct Bound {
   const char *reason; /* why there is none; or NULL */
+  bool is_empty;      /* since no plan of the space fits */
   Ps time;
   BoundSetting setting; /* whose plans may be that fast */
   BoundWeights weights;
@@ -61,7 +77,8 @@ typedef struct BoundQuestion {
 typedef struct BoundAnswer {
   bool is_known; /* false: a table would be too large */
   Ps time;       /* below the step of all plans of the setting that fit */
-  Bytes bytes;   /* of the plan whose mean of loads is the least */
+  Bytes bytes;   /* of the plan whose mean of loads is the least; of its groups
+                    on average */
 } BoundAnswer;
 
 typedef struct BoundEvaluator {
@@ -72,7 +89,8 @@ typedef struct BoundEvaluator {
   const void *(*open)(void *user, const BoundSetting *setting,
                       const char **out_reason);
   BoundAnswer (*answer)(void *user, const BoundQuestion *question);
-  /* Returns no more bytes than each plan of the setting has. */
+  /* Returns no more bytes than each plan of the setting has, on average over
+   * its groups. */
   Bytes (*least_bytes)(void *user, const BoundQuestion *question);
   /* Returns false if no price of memory gives these weights a higher answer
    * than `worth`; or NULL. */

@@ -45,12 +45,26 @@ const char *restriction_meaning(Restriction restriction) {
   return restrictions_info[restriction].meaning;
 }
 
-unsigned restrictions_of_all(void) {
+static unsigned always(void) {
   return 0
 #define RESTRICTION(name, is_in_all, meaning)                                  \
   | (unsigned)(is_in_all) << RESTRICTION_##name
 #include "price/units/restrictions.def"
       ;
+}
+
+unsigned restrictions_of_all(bool has_stages) {
+  return always() | (has_stages ? 1u << RESTRICTION_equal_stages |
+                                      1u << RESTRICTION_single_cuts
+                                : 1u << RESTRICTION_one_stage);
+}
+
+bool restrictions_suffice(unsigned restrictions) {
+  unsigned stages = 1u << RESTRICTION_equal_stages;
+  unsigned needed = restrictions_of_all(restrictions & stages);
+  unsigned other = restrictions & stages ? 1u << RESTRICTION_one_stage
+                                         : 1u << RESTRICTION_single_cuts;
+  return (restrictions & needed) == needed && !(restrictions & other);
 }
 
 static bool has_link(const BoundWeights *w) {

@@ -51,8 +51,11 @@ typedef enum Restriction {
 
 const char *restriction_name(Restriction restriction);
 const char *restriction_meaning(Restriction restriction);
-/* Returns a bit for each restriction that every bound has. */
-unsigned restrictions_of_all(void);
+/* Returns a bit for each restriction that every bound has, of plans without
+ * stages or with them. */
+unsigned restrictions_of_all(bool has_stages);
+/* Returns whether a bound holds under these alone. */
+bool restrictions_suffice(unsigned restrictions);
 /* Returns a bit for each name in the text, which are separated by spaces.
  * Returns false if there is another one. */
 bool restrictions_read(const char *text, unsigned *out);

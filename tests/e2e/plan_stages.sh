@@ -27,16 +27,28 @@ plan --search stages -o staged.plan || fail "plan"
 plan --search elimination -o one.plan || fail "plan of one stage"
 grep -q '^  pipe = 4$' staged.plan && [ "$(grep -c '^  cut after ' staged.plan)" = 3 ] || { cat staged.plan; fail "no stages"; }
 grep -q 'stages with equal meshes' staged.plan || fail "space"
-! grep -q '^  bound ' staged.plan || fail "a bound of plans with stages"
-grep -q '^  floor ' staged.plan || fail "no floor"
+grep -q '^  bound ' staged.plan && grep -q '^  floor ' staged.plan || fail "no bound, or no floor"
+grep -q 'restrictions = "equal_stages single_cuts all_ranks' staged.plan || fail "restrictions"
+plan --search stages --json >plan.json && awk -v b="$(field bound_s plan.json)" -v f="$(field floor_s plan.json)" \
+  -v s="$(field step_s plan.json)" 'BEGIN { print "bound " b " s, step " s " s"; exit !(f < b && b <= s) }' || fail "bound"
 awk -v a="$(step staged.plan)" -v b="$(step one.plan)" 'BEGIN { exit !(a > 0 && a < 0.8 * b) }' ||
   fail "$(step staged.plan) s with stages, $(step one.plan) s without"
-plan --search stages --json >plan.json || fail "--json"
 [ "$(field step_s plan.json)" = "$(step staged.plan)" ] || fail "simulate has another step"
 
 # ---- the same bytes, which mean the same plan ----
 plan --search stages -o again.plan && cmp staged.plan again.plan || fail "another plan the second time"
 "$dnnc" verify deep.dnn --plan staged.plan --cluster slow.cluster >out 2>&1 || { cat out; fail "verify"; }
+grep -q '^bound: computed again' out || { cat out; fail "the bound was not computed again"; }
+# A bound raised by 0.1 %, with its gap, is refused; so is one whose restrictions leave out stages.
+verify() { "$dnnc" verify deep.dnn --plan "$1" --cluster slow.cluster --certificate >out 2>&1; }
+raise() {
+  awk -v by="$2" '/^  step /{ s = $3 + 0 } /^  bound /{ b = $3 * by; $0 = sprintf("  bound = %.9fms", b) }
+    /^  gap /{ $0 = sprintf("  gap = %.17g", 1 - b / s) } /^  search_gap /{ next } { print }' "$1"
+}
+raise staged.plan 1 >same.plan && verify same.plan || { cat out; fail "the same bound"; }
+raise staged.plan 1.001 >raised.plan && ! verify raised.plan && grep -q 'the bound is not one' out || { cat out; fail "a raised bound"; }
+sed 's/equal_stages single_cuts/one_stage/' staged.plan >other.plan
+! verify other.plan && grep -q 'has stages' out || { cat out; fail "a bound of plans without stages"; }
 losses() { grep -o '"loss":[^,}]*' "$1"; }
 "$dnnc" run deep.dnn --steps 3 --no-save --json >one.json 2>message || { cat message; fail "run"; }
 "$dnnc" run deep.dnn --plan staged.plan --steps 3 --no-save --json >staged.json 2>message || { cat message; fail "run with stages"; }

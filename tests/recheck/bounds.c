@@ -16,6 +16,7 @@
 #include "driver/trial.h"
 #include "planner/bound.h"
 #include "planner/recheck/recheck.h"
+#include "price/units/stage_groups.h"
 
 typedef struct BoundCase {
   const char *model, *cluster;
@@ -25,6 +26,7 @@ typedef struct BoundCase {
   Bytes memory;         /* 0: that of a rank */
   int64_t microbatches; /* 0: any */
   Ps step;              /* settings that take as long get no more work */
+  int most_groups;      /* of ranks with stages; 0: no stages */
 } BoundCase;
 
 static const BoundCase cases[] = {
@@ -69,7 +71,11 @@ static bool load(Module *module, const BoundCase *of, BoundRequest *out) {
                      .zeros = of->ranks > 1 ? 0xf : 1,
                      .may_recompute = n > 0,
                      .memory = of->memory ? of->memory : trial->priced.memory,
-                     .step = of->step};
+                     .step = of->step,
+                     .least_groups = of->most_groups > 0 ? 2 : 0,
+                     .most_groups = of->most_groups};
+  if (units && of->most_groups > 0)
+    out->crosses = unit_edges_cross(arena, units);
   return units != NULL;
 }
 

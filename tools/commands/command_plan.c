@@ -71,7 +71,7 @@ static const char *bound_restrictions(Arena *arena, unsigned restrictions) {
   Text out = text_create(arena);
   for (Restriction i = 0; i < N_RESTRICTIONS; i++)
     if (restrictions >> i & 1)
-      text_printf(&out, "%s%s", i ? " " : "", restriction_name(i));
+      text_printf(&out, "%s%s", out.n ? " " : "", restriction_name(i));
   return text_string(&out);
 }
 

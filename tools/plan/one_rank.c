@@ -4,6 +4,7 @@
 #include "tools/plan/one_rank.h"
 
 #include "planner/space.h"
+#include "price/units/stage_groups.h"
 
 bool one_rank_compile(Tool *tool, const Compilation *loaded,
                       const PriceRequest *request, int64_t ranks,
@@ -75,7 +76,8 @@ static const char *narrow(Arena *arena, const Pins *pins, unsigned restrictions,
     out->mesh = pinned_mesh(arena, pins, out->ranks);
     if (!out->mesh) return "the written mesh has more than three axes";
   }
-  return NULL;
+  return out->mesh && out->most_groups > 0 ? "the mesh of a stage is written"
+                                           : NULL;
 }
 
 const char *one_rank_bound(Arena *arena, const OneRank *program,
@@ -95,5 +97,9 @@ const char *one_rank_bound(Arena *arena, const OneRank *program,
                         .zeros = program->ranks > 1 ? 0xfu : 1u,
                         .may_recompute = program->repeats.n > 0,
                         .memory = program->memory};
+  if (is_fixed(restrictions, RESTRICTION_equal_stages)) {
+    out->most_groups = MOST_STAGE_GROUPS;
+    out->crosses = unit_edges_cross(arena, units);
+  }
   return pins ? narrow(arena, pins, restrictions, out) : NULL;
 }

@@ -4,6 +4,8 @@
 #include "tools/commands/planning.h"
 #include "tools/plan/one_rank.h"
 
+#include "price/units/stage_groups.h"
+
 void planning_find_space(Planning *planning) {
   const SearchInput *input = &planning->input;
   /* Units point to its repeats. */
@@ -31,16 +33,35 @@ void planning_bound_step(Planning *planning, Ps step, BoundPlans *out) {
       plan_bound_and_plans(planning->tool->arena, &planning->space, out);
 }
 
+/* Bounds plans with stages, too, if the search has looked at them.  The bound
+ * without stages holds for any step. */
+static void add_stages(Planning *planning, Ps step, PlanBound *out) {
+  Arena *arena = planning->tool->arena;
+  BoundRequest space = out->space;
+  space.step = step;
+  space.least_groups = 2;
+  space.most_groups = MOST_STAGE_GROUPS;
+  space.crosses = unit_edges_cross(arena, space.units);
+  Bound bound = plan_bound(arena, &space);
+  if (bound.is_empty) return;
+  if (bound.reason || out->bound.is_empty || bound.time < out->bound.time)
+    out->bound = bound;
+}
+
 PlanBound planning_bound(Planning *planning, const Chosen *chosen) {
   Ps step = chosen->trial.priced.price.step;
   PlanBound out = {.bound = {.reason = planning->no_space}};
-  if (chosen->trial.c.plan && chosen->trial.c.plan->stages.n > 1)
-    out.bound.reason = "the plan has stages, and those are not bounded yet";
+  bool has_stages = planning->result.has_stages;
   if (out.bound.reason) return out;
   /* The search has bounded the step of its own best plan. */
-  if (planning->space.step != step) planning_bound_step(planning, step, NULL);
+  if (planning->space.step < step ||
+      (!has_stages && planning->space.step != step))
+    planning_bound_step(planning, step, NULL);
   out = (PlanBound){
       .bound = planning->bound, .has_space = true, .space = planning->space};
+  if (has_stages && (!out.bound.reason || out.bound.is_empty))
+    add_stages(planning, step, &out);
+  if (out.bound.time > step) out.bound.time = step;
   if (out.bound.reason) return out;
   out.load = plan_load(planning->tool->arena, &chosen->trial, &out.space);
   if (!out.load.reason && out.load.time < out.bound.time)
@@ -51,7 +72,7 @@ PlanBound planning_bound(Planning *planning, const Chosen *chosen) {
 
 unsigned planning_restrictions(const Planning *planning) {
   const Pins *pins = planning->input.pins;
-  unsigned out = restrictions_of_all();
+  unsigned out = restrictions_of_all(planning->result.has_stages);
   if (pins && pins_have_mesh(pins)) out |= 1u << RESTRICTION_pinned_mesh;
   if (pins && pins->zero.is_set) out |= 1u << RESTRICTION_pinned_zero;
   if (pins && pins->microbatches.is_set)

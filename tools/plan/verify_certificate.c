@@ -69,7 +69,6 @@ static const char *read_claim(const Compilation *c, BoundClaim *out,
   const CertificateValue *gap = value_of(c, CERTIFICATE_gap);
   const CertificateValue *weights = value_of(c, CERTIFICATE_weights);
   const CertificateValue *list = value_of(c, CERTIFICATE_restrictions);
-  unsigned all = restrictions_of_all();
   out->bound = value_of(c, CERTIFICATE_bound)->amount;
   out->step = step->amount;
   if (out->bound > out->step) return "the bound is above the step";
@@ -79,9 +78,12 @@ static const char *read_claim(const Compilation *c, BoundClaim *out,
   if (!weights || !bound_weights_read(weights->text, &out->weights))
     return "the weights of the bound do not add up";
   if (!list || !restrictions_read(list->text, out_restrictions) ||
-      (*out_restrictions & all) != all)
+      !restrictions_suffice(*out_restrictions))
     return "the bound holds under all restrictions alone, and one is not "
            "listed";
+  if (c->plan && c->plan->stages.n > 1 &&
+      !(*out_restrictions >> RESTRICTION_equal_stages & 1))
+    return "the plan has stages, and the bound is of plans without";
   return NULL;
 }
 

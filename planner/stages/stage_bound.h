@@ -1,0 +1,16 @@
+/*
+ * stage_bound.h -- declares the tables by which plans with stages are bounded:
+ * those of the whole model on the ranks of one group, without what a group may
+ * not have or may hide.
+ */
+#ifndef PLANNER_STAGES_STAGE_BOUND_H
+#define PLANNER_STAGES_STAGE_BOUND_H
+
+#include "planner/unit_tables.h"
+#include "price/units/bound_walk.h"
+
+/* Returns NULL if some unit cannot be assigned. */
+const UnitTables *stage_bound_tables(Arena *arena, const BoundRequest *request,
+                                     const BoundSetting *setting);
+
+#endif
