@@ -151,8 +151,8 @@ static const int64_t *unit_costs(Arena *arena, const Aim *aim,
   if (costs) return costs;
   costs = ARENA_ARRAY(arena, int64_t, shape->n_values);
   for (int i = 0; i < shape->n_values; i++)
-    costs[i] =
-        (int64_t)(weighted(aim, &shape->loads[i], unit) / (double)u->times);
+    costs[i] = (int64_t)(weighted(aim, &shape->loads[i], unit) /
+                         (double)u->times / groups_of(aim->s));
   map_put(of, shape, costs);
   return costs;
 }
@@ -177,7 +177,7 @@ static int64_t edge_cost(const Aim *aim, int at, const EdgeLoad *load) {
   int of_link = edge->is_backward ? w->of[BOUND_backward_link]
                                   : w->of[BOUND_forward_link];
   return (of_wait * wait + (of_link + w->of[BOUND_all_link]) * link) /
-         edge->times;
+         edge->times / groups_of(aim->s);
 }
 
 static const int64_t *edge_costs(Arena *arena, const Aim *aim,
@@ -257,7 +257,7 @@ static BoundAnswer answer(void *user, const BoundQuestion *question) {
   int groups = groups_of(question->setting);
   BoundAnswer out = {.is_known = true,
                      .bytes = bytes_of_values(&aim, values) / groups};
-  out.time = (Ps)(((double)sum / BOUND_ONE / groups) -
+  out.time = (Ps)(((double)sum / BOUND_ONE) -
                   aim.weights.per_byte * (double)b->r->memory);
   note_answer(&aim, values, out.time);
   arena_destroy(arena);
@@ -275,7 +275,7 @@ static double mean_of(const Aim *aim, const uint16_t *values,
     int unit = all->unit[u];
     double times = (double)aim->b->r->units->units.data[unit]->times;
     const Load *load = &aim->tables->unit[unit]->loads[values[u]];
-    sum += weighted(aim, load, unit) / times;
+    sum += weighted(aim, load, unit) / times / groups_of(aim->s);
     *out_bytes += (double)bytes_of(load, aim->s) / times;
   }
   for (int i = 0; i < all->n_edges; i++) {
@@ -286,7 +286,7 @@ static double mean_of(const Aim *aim, const uint16_t *values,
     sum += (double)edge_cost(aim, edge, &aim->tables->edge[edge]->loads[at]);
   }
   *out_bytes /= groups_of(aim->s);
-  return sum / BOUND_ONE / groups_of(aim->s);
+  return sum / BOUND_ONE;
 }
 
 /* The least mean is no higher than that of any assignment: prices of memory are

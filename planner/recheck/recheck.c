@@ -308,7 +308,8 @@ static const Column *unit_column(Sum *s, int unit) {
   if (out->costs) return out;
   int64_t *costs = ARENA_ARRAY(s->arena, int64_t, table->values.n);
   for (int v = 0; v < table->values.n; v++)
-    costs[v] = rounded(unit_mean(s->k, s->q, unit, &table->costs[v]));
+    costs[v] = rounded(unit_mean(s->k, s->q, unit, &table->costs[v]) /
+                       groups_of(s->q->setting));
   *out = (Column){costs, least_cost(costs, table->values.n)};
   return out;
 }
@@ -330,7 +331,8 @@ static const Column *make_edge_column(Sum *s, int edge) {
   for (int i = 0; i < n; i++)
     costs[i] = table->costs[i].is_possible
                    ? rounded(edge_mean(s->q, &s->k->r->units->edges.data[edge],
-                                       at % 2, &table->costs[i]))
+                                       at % 2, &table->costs[i]) /
+                             groups_of(s->q->setting))
                    : LEAST_MOST;
   *out = (Column){costs, least_cost(costs, n)};
   return out;
@@ -387,10 +389,10 @@ static int64_t least_of_all(Sum *s, double *out_bytes) {
 
 /* ---- what the walk asks ---- */
 
-/* The mean over groups, each of which may have the bytes of a rank. */
+/* Costs are means over groups, each of which may have the bytes of a rank. */
 static Ps time_of(const Sum *s, int64_t sum) {
   double free = s->q->weights.per_byte * (double)s->k->r->memory;
-  return (Ps)((double)sum / BOUND_ONE / groups_of(s->q->setting) - free);
+  return (Ps)((double)sum / BOUND_ONE - free);
 }
 
 static BoundAnswer answer(void *user, const BoundQuestion *question) {

@@ -45,8 +45,10 @@ static const UnitShape *unit_shape(Arena *arena, Map *known,
   Load *loads = ARENA_ARRAY(arena, Load, of->n_values);
   for (int i = 0; i < of->n_values; i++)
     loads[i] = without_sums(of->loads[i], has_links);
+  size_t n_bytes = sizeof *of->values * (size_t)of->n_values;
+  const Assignment *values = arena_copy(arena, of->values, n_bytes);
   out = ARENA_NEW(arena, UnitShape);
-  *out = (UnitShape){of->n_values, of->values, loads};
+  *out = (UnitShape){of->n_values, values, loads};
   map_put(known, of, out);
   return out;
 }
@@ -72,17 +74,9 @@ static const EdgeTable *edge_table(Arena *arena, Map *known,
   return out;
 }
 
-const UnitTables *stage_bound_tables(Arena *arena, const BoundRequest *r,
-                                     const BoundSetting *setting) {
-  const ClusterSlice *slice =
-      stage_group_slice(arena, r->slice, setting->groups);
-  bool has_links = slice != NULL;
-  TableRequest request = {.loads = {r->units, setting->mesh,
-                                    has_links ? slice : r->slice, r->model,
-                                    setting->microbatches},
-                          .batch_axes = setting->batch_axes};
-  const UnitTables *all = unit_tables(arena, &request);
-  if (!all || all->is_partial) return all;
+static void copy_tables(Arena *arena, const BoundRequest *r,
+                        const UnitTables *all, bool has_links,
+                        UnitTables *out) {
   int n_units = r->units->units.n, n_edges = r->units->edges.n;
   const UnitShape **units = ARENA_ARRAY(arena, const UnitShape *, n_units + 1);
   const EdgeTable **edges = ARENA_ARRAY(arena, const EdgeTable *, n_edges + 1);
@@ -97,7 +91,23 @@ const UnitTables *stage_bound_tables(Arena *arena, const BoundRequest *r,
     edges[i] =
         edge_table(arena, tables[crosses], all->edge[i], n, crosses, has_links);
   }
-  UnitTables *out = ARENA_NEW(arena, UnitTables);
   *out = (UnitTables){units, edges, false};
+}
+
+const UnitTables *stage_bound_tables(Arena *arena, const BoundRequest *r,
+                                     const BoundSetting *setting) {
+  const ClusterSlice *slice =
+      stage_group_slice(arena, r->slice, setting->groups);
+  bool has_links = slice != NULL;
+  TableRequest request = {.loads = {r->units, setting->mesh,
+                                    has_links ? slice : r->slice, r->model,
+                                    setting->microbatches},
+                          .batch_axes = setting->batch_axes};
+  Arena *scratch = arena_beside(arena);
+  const UnitTables *all = unit_tables(scratch, &request);
+  UnitTables *out = all ? ARENA_NEW(arena, UnitTables) : NULL;
+  if (all) *out = (UnitTables){.is_partial = all->is_partial};
+  if (all && !all->is_partial) copy_tables(arena, r, all, has_links, out);
+  arena_destroy(scratch);
   return out;
 }
