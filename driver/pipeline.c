@@ -51,11 +51,11 @@ static bool choose_plan(Compilation *c) {
   bool reads = purpose == PURPOSE_predict || purpose == PURPOSE_sample;
   if (c->pins) c->pins = driver_add_options(c, c->pins);
   if (c->pins && !c->options->leaves_open) c->plan = driver_close(c, c->pins);
-  if (c->pins && c->options->leaves_open && pins_have_stages(c->pins))
-    diag(c->module->diags, DIAG_not_supported,
-         c->pins->places.n > 0 ? c->pins->places.data[0].span
-                               : c->pins->stages.data[0].stage.span,
-         "a search with stages");
+  if (c->pins && c->options->leaves_open && c->pins->places.n > 0)
+    diag_help(diag(c->module->diags, DIAG_not_supported,
+                   c->pins->places.data[0].span,
+                   "a search around lines 'place'"),
+              "leave them out, or price the plan with 'dnnc simulate'");
   if (diags_errors(c->module->diags) > 0) return false;
   if (reads && !c->options->plan) c->plan = NULL;
   c->ranks = c->plan ? c->plan->ranks : 1;

@@ -182,7 +182,10 @@ static void add_settings(Text *out, const Space *space, const Candidate *c) {
                                           [ATTENTION_ring] = "ring",
                                           [ATTENTION_ulysses] = "ulysses"};
   const Pins *pins = space->input->pins;
-  if (c->groups > 0) text_printf(out, "  schedule = %s\n", c->schedule);
+  if (c->groups > 0)
+    text_printf(out, "  schedule = %s\n", c->schedule);
+  else if (pins && pins->schedule && !pins->list)
+    text_printf(out, "  schedule = %s\n", pins->schedule);
   if (c->microbatches > 1)
     text_printf(out, "  microbatches = %lld\n", (long long)c->microbatches);
   if (pins && pins->zero_over.n_axes > 0)

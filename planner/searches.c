@@ -92,19 +92,24 @@ static void count(const Pricing *p, SearchResult *out) {
 
 /* ---- searches ---- */
 
+/* `space`: of plans without stages; NULL: none were looked for. */
 static const char *with_stages(const Pricing *p, const char *space,
                                const char *no_stages) {
+  const char *before = space ? arena_printf(p->arena, "%s; ", space) : "";
   if (no_stages)
-    return arena_printf(p->arena, "%s; no stages (%s)", space, no_stages);
+    return arena_printf(p->arena, "%sno stages (%s)", before, no_stages);
+  if (!space)
+    return "stages with equal meshes, cut where one value alone goes on, as "
+           "far as lines about stages allow, of which those with the least "
+           "estimates were priced";
   bool is_alike = p->input->slice->n_groups == 1;
   return arena_printf(
       p->arena,
-      "%s; %sstages of their own numbers of ranks, up to 8 that divide each "
+      "%s%sstages of their own numbers of ranks, up to 8 that divide each "
       "micro-batch among these, each on one kind of device, cut where one "
-      "value "
-      "alone goes on, under all schedules, of which those with the least "
+      "value alone goes on, under all schedules, of which those with the least "
       "estimates were priced",
-      space,
+      before,
       is_alike ? "stages with equal meshes on 2 to 64 groups of ranks; " : "");
 }
 
@@ -114,25 +119,38 @@ typedef enum SearchWays {
   WAY_stages /* after eliminating */
 } SearchWays;
 
+/* Prices plans of one program for all ranks. */
+static void price_one_stage(Pricing *p, SearchWays ways, Candidates *starts) {
+  bool is_too_large = false;
+  descent_starts(p, starts);
+  bool is_found =
+      ways >= WAY_eliminates && price_eliminated(p, starts, &is_too_large);
+  if (is_found || is_too_large) return;
+  pricing_all(p, starts);
+  descend_from(p, starts);
+}
+
+static bool has_plan(const Pricing *p) {
+  return p->best && price_missing(&p->best->price) == 0;
+}
+
+/* Lines about stages ask for these alone; a schedule that one stage has, too,
+ * asks for them where no plan of one stage fits. */
 static SearchResult search_all(const SearchInput *input, SearchWays ways) {
   Pricing p = pricing_create(input);
   SearchResult out = {0};
   Candidates starts = {0};
-  bool is_too_large = false;
-  descent_starts(&p, &starts);
-  bool is_found =
-      ways >= WAY_eliminates && price_eliminated(&p, &starts, &is_too_large);
-  if (!is_found && !is_too_large) {
-    pricing_all(&p, &starts);
-    descend_from(&p, &starts);
-  }
-  const char *no_stages = ways == WAY_stages ? price_staged(&p) : NULL;
-  out.has_stages = ways == WAY_stages && !no_stages;
+  StagePins pins = stage_pins_of(p.arena, input->pins);
+  if (!pins.needs_stages) price_one_stage(&p, ways, &starts);
+  bool takes_stages = ways == WAY_stages || pins.needs_stages ||
+                      (pins.schedule && !has_plan(&p));
+  const char *no_stages = takes_stages ? price_staged(&p) : NULL;
+  out.has_stages = takes_stages && !no_stages;
   judge(&p, &out);
   if (starts.n > 0) judge_plain(&p, &starts.data[0], &out);
   out.is_stopped = input->host->is_stopped(input->host->user);
-  out.space = space_words(&p.space, p.units);
-  if (ways == WAY_stages) out.space = with_stages(&p, out.space, no_stages);
+  if (!pins.needs_stages) out.space = space_words(&p.space, p.units);
+  if (takes_stages) out.space = with_stages(&p, out.space, no_stages);
   out.n_staged = p.n_staged;
   out.staged = p.staged;
   count(&p, &out);

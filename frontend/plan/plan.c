@@ -147,7 +147,6 @@ static Pins *read_pins(PlanReader *plans, Elab *e, const PlanSource *from) {
   reader_add_stage_axes(&r);
   if (diags_errors(e->diags) > 0) return NULL;
   if (pins->is_given || plans->walk->pinned.n > 0) read_lines(plans, &r, from);
-  reader_check_pipe(&r);
   add_tensors(&r);
   return diags_errors(e->diags) > 0 ? NULL : pins;
 }

@@ -60,8 +60,6 @@ void reader_read_stage(PinReader *r, const Pin *pin);
 bool reader_read_stage_path(PinReader *r, const Expr *x, StagePath *out);
 /* Reads `3` or `0..3`; false after a message. */
 bool reader_read_stage_ranks(PinReader *r, const Expr *x, PlanStage *out);
-/* Reports an axis `pipe` where no line gives stages. */
-void reader_check_pipe(PinReader *r);
 
 /* ---- places.c ---- */
 

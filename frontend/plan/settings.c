@@ -244,23 +244,26 @@ void reader_read_setting(PinReader *r, const Pin *pin) {
   static const struct {
     const char *name;
     void (*read)(PinReader *r, const Pin *pin);
-  } rows[] = {{"schedule", plan_read_schedule},
-              {"microbatches", read_microbatches},
-              {"zero", read_zero},
-              {"sync", plan_read_word},
-              {"bucket", read_bucket},
-              {"prefetch", read_prefetch},
-              {"compress", plan_read_word},
-              {"memory", read_memory},
-              {"ranks", read_ranks},
-              {"attention", plan_read_attention},
-              {"reduce", plan_read_reduce}};
+    bool may_be_auto; /* then the line says nothing */
+  } rows[] = {{"schedule", plan_read_schedule, true},
+              {"microbatches", read_microbatches, true},
+              {"zero", read_zero, true},
+              {"sync", plan_read_word, false},
+              {"bucket", read_bucket, true},
+              {"prefetch", read_prefetch, true},
+              {"compress", plan_read_word, false},
+              {"memory", read_memory, false},
+              {"ranks", read_ranks, true},
+              {"attention", plan_read_attention, true},
+              {"reduce", plan_read_reduce, false}};
   const char *names[ARRAY_LENGTH(rows)];
   for (int i = 0; i < ARRAY_LENGTH(rows); i++) {
     names[i] = rows[i].name;
     if (strcmp(rows[i].name, pin->name) != 0) continue;
     if (pin->axes.n > 0 && rows[i].read != read_zero)
       diag(r->e->diags, DIAG_plan_over, pin->axes.spans[0], pin->name);
+    else if (rows[i].may_be_auto && reader_is_word(pin->value, "auto"))
+      return;
     else if (pin == reader_find_set(r, pin->name))
       rows[i].read(r, pin);
     else if (!strcmp(span_text(r->e->arena, pin->value->span),

@@ -10,8 +10,6 @@
 #include "frontend/elaborate/eval.h"
 #include "frontend/plan/read.h"
 
-#include <string.h>
-
 /* Paths of values, operators, parameters and states. */
 bool reader_read_stage_path(PinReader *r, const Expr *x, StagePath *out) {
   PathList found = {0};
@@ -144,15 +142,4 @@ void reader_read_stage(PinReader *r, const Pin *pin) {
     return;
   if (is_good && may_stand(r, &line))
     vec_push(r->e->arena, &r->pins->stages, line);
-}
-
-void reader_check_pipe(PinReader *r) {
-  for (int i = 0; i < r->pins->axes.n; i++) {
-    const PinAxis *axis = &r->pins->axes.data[i];
-    if (strcmp(axis->name, "pipe") == 0 && axis->size != 1 &&
-        !pins_have_stages(r->pins))
-      elab_not_supported(r->e, axis->span,
-                         "choosing stages: write lines 'stage' or 'cut after' "
-                         "beside the axis 'pipe'");
-  }
 }

@@ -125,6 +125,9 @@ typedef struct RankGroups {
 bool axis_is_pipe(Name axis);
 /* Counts the groups; false after a message. */
 bool pins_count_groups(Module *module, const Pins *pins, RankGroups *out);
+/* Returns the last node of a forward graph that the line `cut after` names.
+ * Returns -1 if it names none that is computed. */
+int plan_cut_end(Arena *arena, const Graph *graph, const PlanStage *stage);
 /* Returns whether stages have meshes of their own. */
 bool pins_have_stage_meshes(const Pins *pins);
 /* Gives the plan its stages, whose mesh is known, or the meshes of the lines;

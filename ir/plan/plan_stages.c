@@ -132,6 +132,18 @@ static bool check_pipe(Module *module, const Pins *pins, int64_t groups) {
   return true;
 }
 
+/* A search finds the stages of such an axis. */
+static bool check_no_pipe(Module *module, const Pins *pins) {
+  for (int i = 0; i < pins->axes.n; i++) {
+    const PinAxis *axis = &pins->axes.data[i];
+    if (!axis_is_pipe(axis->name) || axis->size == 1) continue;
+    Diag *d = diag(module->diags, DIAG_pipe_without_stages, axis->span);
+    diag_help(d, "a search finds them: 'dnnc plan --plan FILE'");
+    return false;
+  }
+  return true;
+}
+
 bool pins_count_groups(Module *module, const Pins *pins, RankGroups *out) {
   *out = (RankGroups){.n = 1, .ranks = pins->ranks.value};
   int n = pins->stages.n;
@@ -139,7 +151,7 @@ bool pins_count_groups(Module *module, const Pins *pins, RankGroups *out) {
     return pins_count_places(module, pins, out) &&
            check_total(module, pins, out->ranks, pins->places.data[0].span) &&
            check_pipe(module, pins, out->n);
-  if (n == 0) return true;
+  if (n == 0) return check_no_pipe(module, pins);
   if (pins->stages.data[0].is_cut) {
     out->n = plan_unnamed_groups(module, pins, n + 1);
     return out->n > 0 && check_pipe(module, pins, out->n);
@@ -203,8 +215,7 @@ static bool has_path(const Map *paths, const Graph *graph, int id) {
   return has;
 }
 
-/* The last node of the paths; -1: they mean none that is computed. */
-static int cut_end(Arena *arena, const Graph *graph, const PlanStage *stage) {
+int plan_cut_end(Arena *arena, const Graph *graph, const PlanStage *stage) {
   Map *paths = map_create(arena);
   for (int i = 0; i < stage->paths.n; i++)
     set_stage(paths, &stage->paths.data[i], 0);
@@ -232,8 +243,8 @@ static Map *stages_by_cuts(Module *module, const Graph *graph,
   for (int s = 0; s < plan->stages.n; s++) {
     const PlanStage *stage = &plan->stages.data[s];
     bool is_last = s == plan->stages.n - 1;
-    int end =
-        is_last ? graph->nodes.n - 1 : cut_end(module->arena, graph, stage);
+    int end = is_last ? graph->nodes.n - 1
+                      : plan_cut_end(module->arena, graph, stage);
     const char *text = is_last ? NULL : stage->paths.data[0].text;
     if (end < 0) {
       diag(module->diags, DIAG_plan_not_computed, stage->paths.data[0].span,

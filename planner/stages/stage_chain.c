@@ -114,10 +114,45 @@ static bool is_scalar(const Node *node) {
   return node->n_results > 0 && type_elements(node->types[0]) <= 1;
 }
 
+/* By node: the first node of its path, or itself. */
+static const int *find_firsts(const ChainMaker *m) {
+  int *firsts = ARENA_ARRAY(m->arena, int, m->graph->nodes.n + 1);
+  for (int id = 0; id < m->graph->nodes.n; id++) {
+    Name path = m->graph->nodes.data[id]->path;
+    intptr_t first =
+        path && path[0]
+            ? (intptr_t)map_get(m->first, name_intern(m->names, path))
+            : 0;
+    firsts[id] = first > 0 ? (int)first - 1 : id;
+  }
+  return firsts;
+}
+
+/* A node of a path that begins before a border belongs to the stage before it.
+ * Returns whether such a node, up to `end`, reads a value of the stage behind.
+ */
+static bool goes_back(const ChainMaker *m, const bool *is_trained,
+                      const int *firsts, int border, int end) {
+  for (int id = border + 1; id <= end; id++) {
+    const Node *node = m->graph->nodes.data[id];
+    if (node->op == OP_input || firsts[id] > border) continue;
+    for (int i = 0; i < node->n_inputs; i++) {
+      int from = node->inputs[i].node;
+      bool is_behind = from > border && firsts[from] > border;
+      if (is_behind && is_trained[from] &&
+          m->graph->nodes.data[from]->op != OP_input)
+        return true;
+    }
+  }
+  return false;
+}
+
 /* One value that is trained is read behind a border, scalars beside it. */
 static void find_borders(ChainMaker *m) {
   const bool *is_trained = find_trained(m);
   const int *last_reader = last_readers(m), *last = find_paths(m);
+  const int *firsts = find_firsts(m);
+  int end = -1; /* of the paths that have begun */
   int n = m->graph->nodes.n, n_open = 0;
   int *closing = ARENA_ARRAY(m->arena, int, n + 2);
   for (int id = 0; id + 1 < n; id++) {
@@ -125,8 +160,10 @@ static void find_borders(ChainMaker *m) {
     bool is_open = node->op != OP_input && is_trained[id] &&
                    last_reader[id] > id && !is_scalar(node);
     n_open += is_open - closing[id];
+    if (last[id] > end) end = last[id];
     if (is_open) closing[last_reader[id]]++;
-    if (!is_open || n_open != 1) continue;
+    if (!is_open || n_open != 1 || goes_back(m, is_trained, firsts, id, end))
+      continue;
     const char *text = border_text(m, id, last);
     if (text)
       vec_push(m->arena, &m->borders, ((Border){id, text, is_block(m, text)}));
@@ -287,9 +324,15 @@ StageChain stage_chain_of(Arena *arena, const PlanPaths *paths,
   thin(&m);
   keep_edges(&m, find_pieces(&m));
   const char **ends = ARENA_ARRAY(arena, const char *, m.borders.n + 1);
-  for (int i = 0; i < m.borders.n; i++) ends[i] = m.borders.data[i].text;
-  StageChain out = {
-      .n = m.borders.n + 1, .ends = ends, .units = find_pieces(&m)};
+  int *nodes = ARENA_ARRAY(arena, int, m.borders.n + 1);
+  for (int i = 0; i < m.borders.n; i++) {
+    ends[i] = m.borders.data[i].text;
+    nodes[i] = m.borders.data[i].node;
+  }
+  StageChain out = {.n = m.borders.n + 1,
+                    .ends = ends,
+                    .nodes = nodes,
+                    .units = find_pieces(&m)};
   find_shared(&m, &out);
   return out;
 }

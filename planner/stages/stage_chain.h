@@ -33,6 +33,7 @@ typedef struct SharedParam {
 typedef struct StageChain {
   int n;                   /* pieces; 1 where the model has no border */
   const char *const *ends; /* by piece, but the last: as `cut after` has it */
+  const int *nodes;        /* by piece, but the last: its last forward node */
   const UnitPieces *units; /* by unit */
   VEC(SharedParam) shared;
 } StageChain;

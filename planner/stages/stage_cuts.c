@@ -11,7 +11,8 @@
 typedef struct Cutter {
   const StagePlay *play;
   const StageCosts *costs;
-  Bytes memory; /* of a stage */
+  Bytes memory;      /* of a stage */
+  const int *pinned; /* by end: the last place before it where one has to end */
   int n_stages;
   double *best; /* [stage * (n + 1) + end] */
   int *before;  /* the same: the end of the stage before */
@@ -29,8 +30,10 @@ static bool fits(const Cutter *c, const StageCost *cost, int stage) {
          c->memory;
 }
 
-/* The time of pieces `first` to before `end`; NEVER if they do not fit. */
+/* The time of pieces `first` to before `end`; NEVER if they do not fit, or if a
+ * stage has to end between. */
 static double stage_time(const Cutter *c, int stage, int first, int end) {
+  if (first < c->pinned[end]) return NEVER;
   StageCost cost = stage_cost(c->costs, first, end);
   return fits(c, &cost, stage) ? time_of(c, &cost) : NEVER;
 }
@@ -90,8 +93,15 @@ static double cut(Cutter *c, double slowest) {
   return c->best[(c->n_stages - 1) * (n + 1) + n];
 }
 
+static const int *last_pinned(Arena *arena, const bool *is_pinned, int n) {
+  int *out = ARENA_ARRAY(arena, int, n + 1);
+  for (int end = 1; end <= n && is_pinned; end++)
+    out[end] = end > 1 && is_pinned[end - 2] ? end - 1 : out[end - 1];
+  return out;
+}
+
 bool stage_cuts(Arena *arena, const StagePlay *play, const StageCosts *costs,
-                Bytes memory, int *out_ends) {
+                const bool *is_pinned, Bytes memory, int *out_ends) {
   int n = costs->n, n_stages = play->shape.stages;
   if (n < n_stages) return false;
   Arena *own = arena_beside(arena);
@@ -99,6 +109,7 @@ bool stage_cuts(Arena *arena, const StagePlay *play, const StageCosts *costs,
               .costs = costs,
               .memory =
                   (memory - costs->transient) / (n_stages / play->shape.groups),
+              .pinned = last_pinned(own, is_pinned, n),
               .n_stages = n_stages,
               .best = ARENA_ARRAY(own, double, n_stages *(n + 1)),
               .before = ARENA_ARRAY(own, int, n_stages *(n + 1))};

@@ -399,7 +399,8 @@ static void price_best(RankSearch *search, int most) {
     double step = 0;
     int at = next_plan(&j, &step);
     bool has_one = p->best && price_missing(&p->best->price) == 0;
-    if (at < 0 || (has_one && step > 1.05 * (double)p->best->price.step)) return;
+    if (at < 0 || (has_one && step > 1.05 * (double)p->best->price.step))
+      return;
     const RankedPlan *plan = &search->plans.data[at];
     Candidate c;
     j.is_taken[at] = true;

@@ -38,15 +38,16 @@ static const StagePlay *play_of(StageSearch *s, const StageShape *shape) {
 
 bool stage_estimate(StageSearch *s, StagedPlan *plan) {
   const StagePlay *play = play_of(s, &plan->shape);
-  Bytes memory = s->p->input->memory;
   int *ends = ARENA_ARRAY(s->arena, int, plan->shape.stages);
   if (!play) return false;
-  if (!plan->ends && !stage_cuts(s->arena, play, plan->costs, memory, ends))
+  if (!plan->ends) plan->ends = s->ends.of_stages;
+  if (!plan->ends && !stage_cuts(s->arena, play, plan->costs, s->ends.is_pinned,
+                                 s->memory, ends))
     return false;
   if (!plan->ends) plan->ends = ends;
   plan->step = stage_play_step(s->arena, play, plan->costs, plan->ends);
   plan->peak = stage_play_peak(s->arena, play, plan->costs, plan->ends);
-  return plan->peak <= memory;
+  return plan->peak <= s->memory;
 }
 
 /* ---- proposals ---- */
@@ -57,7 +58,10 @@ static void add_shape(StageSearch *s, const StagedPlan *like,
   plan.chunks = chunks;
   plan.shape.schedule = schedule;
   plan.shape.stages = plan.shape.groups * chunks;
-  if (plan.shape.stages > s->chain.n || plan.shape.stages > MOST_STAGES ||
+  if (plan.shape.stages > s->chain.n ||
+      (plan.shape.stages > MOST_STAGES && !s->pins.needs_stages) ||
+      !stage_pins_allow_schedule(&s->pins, schedule, plan.shape.groups,
+                                 chunks) ||
       !stage_estimate(s, &plan))
     return;
   if (plan.step < s->best) s->best = plan.step;
@@ -88,6 +92,10 @@ static void add_proposal(StageSearch *s, const Proposal *proposal, int groups) {
     bool is_chunked = schedule->args == PIPELINE_ARGS_chunks;
     if (schedule->placement == PLACEMENT_vee) {
       add_shape(s, &plan, schedule, 2);
+      continue;
+    }
+    if (is_chunked && s->pins.schedule == schedule) {
+      add_shape(s, &plan, schedule, s->pins.chunks);
       continue;
     }
     for (int chunks = is_chunked ? 2 : 1;
@@ -126,7 +134,7 @@ static void propose_for(PlaceWalk *w, const SpacePlace *place,
                               .batch_axes = axes,
                               .zeros = zeros_of(s),
                               .may_recompute = s->p->space.n_remats > 0,
-                              .memory = times(s->p->input->memory, w->groups),
+                              .memory = times(s->memory, w->groups),
                               .worth = times(s->best, w->groups)};
     propose(s->arena, &request, &found);
     for (int i = 0; i < found.list.n; i++)
@@ -175,9 +183,10 @@ void stage_walk(StageSearch *s) {
   const SearchInput *input = s->p->input;
   int n_spaces;
   const SpaceInfo *spaces = spaces_all(&n_spaces);
-  for (int groups = 2; groups <= MOST_STAGE_GROUPS && groups <= s->chain.n;
-       groups++) {
-    if (input->ranks % groups != 0) continue;
+  int most = s->pins.groups > MOST_STAGE_GROUPS ? (int)s->pins.groups
+                                                : MOST_STAGE_GROUPS;
+  for (int groups = 2; groups <= most && groups <= s->chain.n; groups++) {
+    if (!stage_pins_allow_groups(&s->pins, input->ranks, groups)) continue;
     PlaceWalk walk = {s, groups};
     ClusterSlice *slice = ARENA_NEW(s->arena, ClusterSlice);
     *slice = cluster_slice(s->arena, input->cluster, input->slice->first,
@@ -187,7 +196,7 @@ void stage_walk(StageSearch *s) {
                            .slice = slice,
                            .model = input->model,
                            .ranks = input->ranks / groups,
-                           .pins = input->pins};
+                           .pins = s->pins.of_stage};
     spaces_visit(spaces, n_spaces, &s->of, visit_place, &walk);
   }
 }

@@ -6,27 +6,34 @@
 
 /* ---- whether to look ---- */
 
-static const char *why_not(const Pricing *p) {
+static const char *why_not(const Pricing *p, bool needs) {
   const SearchInput *input = p->input;
   const Pins *pins = input->pins;
   if (!input->kernels || !input->paths) return "there is no graph of kernels";
   if (input->ranks < 2) return "there is one rank";
-  if (pins && pins_have_mesh(pins)) return "the mesh is written";
-  if (pins && pins->microbatches.is_set && pins->microbatches.value < 2)
+  if (!needs && pins && pins_have_mesh(pins)) return "the mesh is written";
+  if (needs && input->slice->n_groups > 1)
+    return "the machines are of several kinds";
+  if (!needs && pins && pins->microbatches.is_set &&
+      pins->microbatches.value < 2)
     return "there is one micro-batch";
   return NULL;
 }
 
 const char *stage_begin(StageSearch *s) {
   const SearchInput *input = s->p->input;
-  const char *reason = why_not(s->p);
+  s->pins = stage_pins_of(s->arena, input->pins);
+  s->memory = input->memory;
+  const char *reason = why_not(s->p, s->pins.needs_stages);
   if (reason) return reason;
   s->units = units_of(s->arena, input->kernels,
                       input->pins ? input->pins->batch_dim : NULL,
                       &input->repeats, &reason);
   if (!s->units) return reason;
   s->chain = stage_chain_of(s->arena, input->paths, s->units);
-  return s->chain.n < 2 ? "no value alone leaves a part of the model" : NULL;
+  if (s->chain.n < 2) return "no value alone leaves a part of the model";
+  s->ends = stage_ends_of(s->arena, &s->pins, &s->chain);
+  return s->ends.lost ? "a line about stages has no border" : NULL;
 }
 
 /* ---- prices ---- */
@@ -153,7 +160,8 @@ const char *price_staged(Pricing *p) {
   stage_climb(&s, best, prices);
   p->most += prices / 2 + 1;
   if (p->most > p->input->most_candidates) p->most = p->input->most_candidates;
-  price_ranked(&s, prices / 2 + 1);
+  bool is_open = !s.pins.needs_stages && !s.pins.schedule;
+  if (is_open) price_ranked(&s, prices / 2 + 1);
   if (p->input->lists_stages) stage_list(&s);
   p->prices_whole = prices_whole;
   p->most = most;

@@ -13,6 +13,7 @@
 
 #include "planner/pricing.h"
 #include "planner/stages/stage_cuts.h"
+#include "planner/stages/stage_pins.h"
 
 /* A plan with stages, by estimates. */
 typedef struct StagedPlan {
@@ -30,14 +31,17 @@ typedef struct StageSearch {
   Arena *arena;
   const Units *units;
   StageChain chain;
+  StagePins pins;
+  StageEnds ends;
+  Bytes memory;           /* of a rank, as plans are estimated to fit */
   SpaceRequest of;        /* of one number of groups */
   VEC(StagedPlan) plans;  /* that are estimated to fit */
   VEC(StagePlay *) plays; /* that are known */
   Ps best;                /* the least step that is estimated */
 } StageSearch;
 
-/* Prices plans with stages, after those without.  Returns why none is looked
- * for, or NULL. */
+/* Prices plans with stages, after those without, if any.  Returns why none is
+ * looked for, or NULL. */
 const char *price_staged(Pricing *p);
 /* Finds the units and borders of a search that has its pricing and arena.
  * Returns why no plan with stages is looked for, or NULL. */

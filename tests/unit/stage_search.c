@@ -53,7 +53,7 @@ static Ps step_of(const char *schedule, int groups, int chunks,
   StagePlay play = play_of(arena, schedule, groups, chunks, microbatches);
   set_costs(&t, 8, times, 1);
   for (int g = 0; g < groups; g++) t.rates[g].latency = latency;
-  cr_assert(stage_cuts(arena, &play, &t.costs, 1000, ends));
+  cr_assert(stage_cuts(arena, &play, &t.costs, NULL, 1000, ends));
   return stage_play_step(arena, &play, &t.costs, ends);
 }
 
@@ -121,7 +121,7 @@ static void expect_best_cuts(Arena *arena, int seed) {
   Walk walk = {&play, &t.costs, 1 + (Bytes)random_below(key, 21, 12),
                INT64_MAX};
   walk_cuts(&walk, 0, 0, 0);
-  bool is_cut = stage_cuts(arena, &play, &t.costs, walk.memory, ends);
+  bool is_cut = stage_cuts(arena, &play, &t.costs, NULL, walk.memory, ends);
   cr_assert_eq(is_cut, walk.best < INT64_MAX, "seed %d", seed);
   Ps slowest = 0;
   for (int s = 0; is_cut && s < groups; s++) {
@@ -148,7 +148,7 @@ Test(stage_search, stages_are_equal_where_they_can_be) {
   Arena *arena = module_create()->arena;
   StagePlay play = play_of(arena, "1f1b", 3, 1, 4);
   set_costs(&t, 7, times, 1);
-  cr_assert(stage_cuts(arena, &play, &t.costs, 1000, ends));
+  cr_assert(stage_cuts(arena, &play, &t.costs, NULL, 1000, ends));
   cr_expect_eq(ends[0], 1);
   cr_expect_eq(ends[1], 4);
   cr_expect_eq(ends[2], 7);
@@ -162,7 +162,7 @@ Test(stage_search, memory_moves_cuts_forward) {
   Arena *arena = module_create()->arena;
   StagePlay play = play_of(arena, "1f1b", 2, 1, 4);
   set_costs(&t, 6, times, 10);
-  cr_assert(stage_cuts(arena, &play, &t.costs, 40, ends));
+  cr_assert(stage_cuts(arena, &play, &t.costs, NULL, 40, ends));
   cr_expect_eq(ends[0], 2);
-  cr_expect_not(stage_cuts(arena, &play, &t.costs, 30, ends));
+  cr_expect_not(stage_cuts(arena, &play, &t.costs, NULL, 30, ends));
 }

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "ir/model/repeat.h"
+#include "planner/stages/stage_pins.h"
 #include "tools/commands/child.h"
 #include "tools/plan/one_rank.h"
 
@@ -267,15 +268,10 @@ static int longest_run(const Graph *graph) {
 /* Returns the ranks that --ranks, a written mesh or the cluster names. */
 static int64_t ranks_of(const Planning *planning) {
   const Pins *pins = planning->loaded.pins;
-  int64_t ranks = 1;
-  bool is_open = !pins || !pins_have_mesh(pins);
-  for (int a = 0; !is_open && a < pins->axes.n; a++) {
-    if (pins->axes.data[a].size == 0) is_open = true;
-    ranks *= pins->axes.data[a].size;
-  }
   if (planning->tool->options.ranks > 0) return planning->tool->options.ranks;
   if (pins && pins->ranks.value > 0) return pins->ranks.value;
-  return is_open ? cluster_ranks(planning->loaded.cluster) : ranks;
+  int64_t ranks = stage_pins_ranks(planning->tool->arena, pins);
+  return ranks > 0 ? ranks : cluster_ranks(planning->loaded.cluster);
 }
 
 /* Prints a mistake with the names that there are. */
@@ -373,9 +369,25 @@ SearchInput planning_input(Planning *planning, SearchHost *host) {
                        .host = host};
 }
 
+static bool asks_for_stages(const Planning *planning) {
+  return stage_pins_of(planning->tool->arena, planning->loaded.pins)
+      .needs_stages;
+}
+
+/* Returns whether plans may keep the pins about stages. */
+static bool check_stages(Planning *planning) {
+  Module module = planning->tool->module;
+  module.diags = diags_create(planning->tool->arena);
+  if (stage_pins_check(&module, &planning->input)) return true;
+  planning->refusal = module.diags;
+  planning->result = (SearchResult){0};
+  return false;
+}
+
 static SearchResult search_lean(Planning *planning, Bytes limit, int most) {
   SearchHost host;
   SearchInput input = planning_input(planning, &host);
+  if (asks_for_stages(planning)) add_kernels(planning, &input);
   if (input.most_candidates > most) input.most_candidates = most;
   tool_hold_signals();
   SearchResult result = plan_search_lean(&input, limit);
@@ -412,6 +424,7 @@ void planning_search(Planning *planning) {
   planning->input = planning_input(planning, &planning->host);
   tool_hold_signals();
   add_kernels(planning, &planning->input);
+  if (!check_stages(planning)) return;
   planning_find_space(planning);
   if (!planning->no_space) planning->host.bound = list_bound_plans;
   planning->search_seconds = -thread_seconds();

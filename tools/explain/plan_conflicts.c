@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "planner/stages/stage_pins.h"
 #include "tools/explain/searches.h"
 
 /* ---- the searches ---- */
@@ -326,6 +327,12 @@ static bool report_pins(Planning *planning) {
   return diags_errors(module->diags) > n;
 }
 
+/* Then a search adds what the pins lack. */
+static bool is_of_stages(const Planning *planning) {
+  return stage_pins_of(planning->tool->arena, planning->loaded.pins)
+      .needs_stages;
+}
+
 /* The mistakes of the pins, or else of one candidate. */
 static int report_none_legal(Planning *planning) {
   const SearchResult *result = &planning->result;
@@ -338,7 +345,7 @@ static int report_none_legal(Planning *planning) {
   else
     message_print("dnnc: error: none of %d plans is legal for '%s'\n",
                   result->n_priced, planning->tool->options.subject);
-  if (report_pins(planning) || !result->first ||
+  if ((!is_of_stages(planning) && report_pins(planning)) || !result->first ||
       planning_choose(planning, result->first, &diags, &refused))
     return EXIT_user;
   diags_print(diags, &text);
@@ -360,7 +367,16 @@ static int report_none_fits(const Planning *planning) {
   return EXIT_no_plan;
 }
 
+/* Pins that no search can keep. */
+static int report_refusal(const Planning *planning) {
+  Text text = text_create(planning->tool->arena);
+  diags_print(planning->refusal, &text);
+  fputs(text_string(&text), stderr);
+  return EXIT_user;
+}
+
 int plan_report_none(Planning *planning) {
+  if (planning->refusal) return report_refusal(planning);
   int code = planning->result.best.text ? report_none_fits(planning)
                                         : report_none_legal(planning);
   planning->cases = map_create(planning->tool->arena);

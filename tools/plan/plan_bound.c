@@ -1,6 +1,7 @@
 /*
  * plan_bound.c -- bounds the step of what a search looked at.
  */
+#include "planner/stages/stage_pins.h"
 #include "tools/commands/planning.h"
 #include "tools/plan/one_rank.h"
 
@@ -20,6 +21,8 @@ void planning_find_space(Planning *planning) {
   planning->space.step = 0;
   planning->no_space = "no operator is placed by itself";
   if (!input->kernels) return;
+  planning->no_space = "the plan has stages, and those are not bounded yet";
+  if (stage_pins_of(planning->tool->arena, input->pins).needs_stages) return;
   planning->no_space =
       one_rank_bound(planning->tool->arena, program, input->pins,
                      planning_restrictions(planning), &planning->space);
