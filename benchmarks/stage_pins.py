@@ -4,6 +4,7 @@
     stage_pins.py refusals DNNC GOLDEN         compares the messages (DNNC_BLESS=1 writes them)
     stage_pins.py kept DNNC                    what is found has each pin of a list
     stage_pins.py again DNNC                   what is found plans again, as pins, to the same program
+    stage_pins.py conflicts DNNC               without any member of a conflict there is a plan
     stage_pins.py random DNNC [--seed S] [--cases N] [--from K]
                                                N cases from case K on, by seed S
 """
@@ -238,6 +239,51 @@ def again(dnnc, models=(("deep.dnn", "four.cluster", ()),)):
     return bad
 
 
+# ---- conflicts ----
+
+CONFLICTS = [
+    ("--ranks 2", ["mesh { pipe = 2 }"], ["schedule = fthenb", "microbatches = 8", "zero = 0", "memory = 150KB"]),
+    ("--ranks 4", ["mesh { pipe = 2; data = 2 }"], ["schedule = gpipe", "zero = 0", "cut after linear[6]", "memory = 200KB"]),
+    ("--ranks 4", ["mesh { pipe = 4 }"], ["schedule = fthenb", "microbatches = 16", "memory = 80KB"]),
+]
+
+
+def written(mesh, lines):
+    return "\n".join(mesh) + "\nplan {\n" + "".join(f"  {line}\n" for line in lines) + "}\n"
+
+
+def without(words, mesh, lines, text):
+    """Returns the case without this member."""
+    if text.startswith("--"):
+        return [], mesh, lines
+    if text.startswith("mesh"):
+        return words, [], lines
+    assert text in lines, text
+    return words, mesh, [line for line in lines if line != text]
+
+
+def conflicts(dnnc):
+    bad = 0
+    for words, mesh, lines in CONFLICTS:
+        words = words.split()
+        code, messages = run_plan(dnnc, [*words, "--effort", "60"], written(mesh, lines))
+        members = re.search(r"no plan was found that keeps (.*)", messages)
+        if code != 2 or not members or "in frames of" not in messages or "what helps" not in messages:
+            print(f"FAIL: exit {code} of {written(mesh, lines)}{messages}")
+            bad += 1
+            continue
+        members = re.findall(r"'([^']*)'", members.group(1))
+        is_each_enough = "help: without" in messages
+        for member in members if is_each_enough else []:
+            now, its_mesh, its_lines = without(words, mesh, lines, member)
+            code, said = run_plan(dnnc, [*now, "--effort", "200"], written(its_mesh, its_lines))
+            if code:
+                print(f"FAIL: no plan without '{member}' of {members}: {written(mesh, lines)}{messages}{said}")
+                bad += 1
+        print(f"conflict of {', '.join(members)}{'' if is_each_enough else ' and others'}")
+    return bad
+
+
 # ---- random pins ----
 
 SCHEDULES = ["naive", "fthenb", "gpipe", "1f1b", "interleaved", "interleaved(v = 2)", "interleaved(v = 4)", "bfs(v = 2)",
@@ -333,7 +379,7 @@ def random_cases(dnnc, seed, first, n):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["files", "refusals", "kept", "again", "random"])
+    parser.add_argument("what", choices=["files", "refusals", "kept", "again", "conflicts", "random"])
     parser.add_argument("dnnc", nargs="?")
     parser.add_argument("golden", nargs="?")
     parser.add_argument("--seed", type=int, default=1)
@@ -347,6 +393,8 @@ def main():
         return refusals(of.dnnc, of.golden)
     if of.what == "kept":
         return kept(of.dnnc)
+    if of.what == "conflicts":
+        return conflicts(of.dnnc)
     if of.what == "again":
         return again(of.dnnc)
     return random_cases(of.dnnc, of.seed, of.first, of.cases)

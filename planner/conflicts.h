@@ -18,7 +18,9 @@ typedef enum DemandKind {
   DEMAND_attention,
   DEMAND_bucket,
   DEMAND_prefetch,
-  DEMAND_mesh, /* with the lines that name its axes */
+  DEMAND_schedule,
+  DEMAND_stages, /* all lines `stage` */
+  DEMAND_mesh,   /* with the lines that name its axes */
   DEMAND_ranks,
   DEMAND_memory
 } DemandKind;

@@ -59,8 +59,14 @@ static bool has_span(const Spans *spans, Span span) {
   return false;
 }
 
+static bool has_cuts(const Pins *pins) {
+  return pins->stages.n > 0 && pins->stages.data[0].is_cut;
+}
+
 static Spans find_lines(Arena *arena, const Pins *pins) {
   Spans lines = {0};
+  for (int i = 0; i < pins->stages.n && has_cuts(pins); i++)
+    vec_push(arena, &lines, pins->stages.data[i].stage.span);
   for (int i = 0; i < pins->shards.n; i++) {
     Span span = pins->shards.data[i].span;
     if (span.source && !has_span(&lines, span)) vec_push(arena, &lines, span);
@@ -109,6 +115,22 @@ static bool have_axes(const Pins *pins) {
   return pins->zero_over.n_axes > 0;
 }
 
+/* The schedule, and lines `stage`, none of which goes without the others. */
+static void add_stages(const ConflictInput *input, Conflict *out) {
+  const Pins *pins = input->pins;
+  if (pins->schedule)
+    add_demand(out, DEMAND_schedule,
+               arena_printf(input->arena, "schedule = %s", pins->schedule),
+               input->arena, pins->schedule_span);
+  if (pins->stages.n == 0 || has_cuts(pins)) return;
+  Demand *demand = add_demand(
+      out, DEMAND_stages,
+      arena_printf(input->arena, "the %d lines 'stage'", pins->stages.n),
+      input->arena, pins->stages.data[0].stage.span);
+  for (int i = 1; i < pins->stages.n; i++)
+    vec_push(input->arena, &demand->spans, pins->stages.data[i].stage.span);
+}
+
 void demands_of(const ConflictInput *input, Conflict *out) {
   const Pins *pins = input->pins;
   Arena *arena = input->arena;
@@ -126,6 +148,7 @@ void demands_of(const ConflictInput *input, Conflict *out) {
                arena_printf(arena, "attention = %s",
                             plan_attention_name(pins->attention)),
                arena, pins->attention_span);
+  add_stages(input, out);
   add_number(input, out, DEMAND_bucket, pins->bucket_bytes, "--bucket");
   add_number(input, out, DEMAND_prefetch, pins->prefetch_bytes, "--prefetch");
   add_lines(input, out);
@@ -135,6 +158,11 @@ void demands_of(const ConflictInput *input, Conflict *out) {
 
 static void keep_lines(Arena *arena, const Pins *from, const Spans *dropped,
                        bool has_mesh, Pins *out, Spans *annotations) {
+  out->stages.data = NULL;
+  out->stages.n = out->stages.capacity = 0;
+  for (int i = 0; i < from->stages.n; i++)
+    if (!has_span(dropped, from->stages.data[i].stage.span))
+      vec_push(arena, &out->stages, from->stages.data[i]);
   out->shards.data = NULL;
   out->shards.n = out->shards.capacity = 0;
   out->of_paths.data = NULL;
@@ -181,6 +209,11 @@ static void drop(const ConflictInput *input, const Demand *demand, Pins *pins,
     pins->zero_over = (PlanShard){0};
     break;
   case DEMAND_attention: pins->attention = ATTENTION_open; break;
+  case DEMAND_stages: break;
+  case DEMAND_schedule:
+    pins->schedule = NULL;
+    pins->list = NULL;
+    break;
   case DEMAND_bucket:
     pins->bucket_bytes = (PinNumber){0};
     out->has_no_bucket = !is_written;
@@ -204,7 +237,9 @@ ConflictCase demands_without(const ConflictInput *input,
     if (!(dropped >> i & 1)) continue;
     has_mesh &= demand->kind != DEMAND_mesh;
     drop(input, demand, pins, &out);
-    for (int k = 0; demand->kind == DEMAND_lines && k < demand->spans.n; k++)
+    bool is_lines =
+        demand->kind == DEMAND_lines || demand->kind == DEMAND_stages;
+    for (int k = 0; is_lines && k < demand->spans.n; k++)
       vec_push(arena, &spans, demand->spans.data[k]);
   }
   keep_lines(arena, input->pins, &spans, has_mesh, pins, &annotations);

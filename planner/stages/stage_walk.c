@@ -64,7 +64,7 @@ static void add_shape(StageSearch *s, const StagedPlan *like,
                                  chunks) ||
       !stage_estimate(s, &plan))
     return;
-  if (plan.step < s->best) s->best = plan.step;
+  if (plan.step < s->best && !s->p->input->is_lean) s->best = plan.step;
   vec_push(s->arena, &s->plans, plan);
 }
 

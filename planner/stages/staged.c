@@ -143,27 +143,46 @@ static int prices_of(const Pricing *p) {
   return n < FEWEST_PRICES ? FEWEST_PRICES : n > MOST_PRICES ? MOST_PRICES : n;
 }
 
+/* Lets so many more plans be priced. */
+static void allow(Pricing *p, int prices) {
+  int most = p->input->most_candidates, end = p->n_priced + prices;
+  p->most = end < most ? end : most;
+}
+
+/* Groups of ranks whose devices are of one kind have stages of equal meshes. */
+static void price_equal(StageSearch *s, int prices) {
+  if (s->p->input->slice->n_groups > 1) return;
+  stage_walk(s);
+  allow(s->p, 2 * prices);
+  const StagedPlan *best = price_best(s, prices);
+  stage_climb(s, best, prices);
+}
+
+/* Lines about stages are of equal meshes. */
+static void price_fastest(StageSearch *s) {
+  int most = s->p->most, prices = prices_of(s->p);
+  price_equal(s, prices);
+  if (!s->pins.needs_stages && !s->pins.schedule) {
+    allow(s->p, prices / 2 + 1);
+    price_ranked(s, prices / 2 + 1);
+  }
+  s->p->most = most;
+}
+
 const char *price_staged(Pricing *p) {
   StageSearch s = {.p = p, .arena = p->input->arena};
   bool has_one = p->best && price_missing(&p->best->price) == 0;
   const char *reason = stage_begin(&s);
   if (reason) return reason;
   s.best = has_one ? p->best->price.step : INT64_MAX / 4;
-  bool is_alike = p->input->slice->n_groups == 1;
-  if (is_alike) stage_walk(&s);
   bool prices_whole = p->prices_whole;
-  int most = p->most, prices = prices_of(p);
   p->prices_whole = true;
-  p->most = p->n_priced + 2 * prices;
-  if (p->most > p->input->most_candidates) p->most = p->input->most_candidates;
-  const StagedPlan *best = price_best(&s, prices);
-  stage_climb(&s, best, prices);
-  p->most += prices / 2 + 1;
-  if (p->most > p->input->most_candidates) p->most = p->input->most_candidates;
-  bool is_open = !s.pins.needs_stages && !s.pins.schedule;
-  if (is_open) price_ranked(&s, prices / 2 + 1);
+  bool is_alike = p->input->slice->n_groups == 1;
+  if (p->input->is_lean && is_alike)
+    price_staged_lean(&s);
+  else
+    price_fastest(&s);
   if (p->input->lists_stages) stage_list(&s);
   p->prices_whole = prices_whole;
-  p->most = most;
   return NULL;
 }

@@ -55,6 +55,11 @@ void stage_walk(StageSearch *search);
  * if the schedule refuses the shape, or nothing fits. */
 bool stage_estimate(StageSearch *search, StagedPlan *plan);
 
+/* ---- stage_lean.c ---- */
+
+/* Prices the smallest plans, whatever their steps. */
+void price_staged_lean(StageSearch *search);
+
 /* ---- stage_moves.c ---- */
 
 /* Goes from a priced plan to faster ones beside it: other cuts, schedules,

@@ -15,5 +15,8 @@ python3 stage_pins.py kept "$dnnc" || fail "pins that are kept"
 # ---- found plans as pins ----
 python3 stage_pins.py again "$dnnc" || fail "plans as pins"
 
+# ---- conflicts ----
+python3 stage_pins.py conflicts "$dnnc" || fail "conflicts"
+
 # ---- random pins; the command can be continued with --from ----
 python3 stage_pins.py random "$dnnc" --seed 1 --cases 8 || fail "random pins"

@@ -294,7 +294,8 @@ static void print_relaxation_json(Text *out, const Planning *planning,
   text_add(out, "}");
 }
 
-static void print_json(const Planning *planning, const Conflict *conflict) {
+static void print_json(const Planning *planning, const Conflict *conflict,
+                       const Chosen *smallest) {
   const SearchResult *result = &planning->result;
   Text out = text_create(planning->tool->arena);
   text_printf(&out, "{\"plan\":null,\"candidates\":%d", result->n_priced);
@@ -306,6 +307,7 @@ static void print_json(const Planning *planning, const Conflict *conflict) {
         (long long)price->peak, (long long)price->memory,
         (long long)(price->peak - price->memory));
   }
+  if (smallest) print_missing_stages_json(&out, &smallest->trial.priced);
   print_members_json(&out, conflict);
   text_add(&out, ",\"relaxations\":[");
   for (int i = 0; i < conflict->n_relaxations; i++) {
@@ -353,7 +355,16 @@ static int report_none_legal(Planning *planning) {
   return EXIT_user;
 }
 
-static int report_none_fits(const Planning *planning) {
+/* Compiles the smallest plan, if it has stages.  Returns false if not. */
+static bool choose_smallest(Planning *planning, Chosen *out) {
+  Diags *diags;
+  const FoundPlan *best = &planning->result.best;
+  return best->text && strstr(best->text, "  pipe = ") &&
+         planning_choose(planning, best->text, &diags, out) &&
+         out->trial.c.plan && out->trial.c.plan->stages.n > 1;
+}
+
+static int report_none_fits(Planning *planning, const Chosen *smallest) {
   const SearchResult *result = &planning->result;
   const CandidatePrice *price = &result->best.price;
   Arena *arena = planning->tool->arena;
@@ -364,6 +375,11 @@ static int report_none_fits(const Planning *planning) {
       text_quantity(arena, (double)price->memory, "B"),
       text_quantity(arena, (double)(price->peak - price->memory), "B"),
       result->best.words);
+  if (smallest) {
+    Text stages = text_create(arena);
+    print_missing_stages(&stages, &smallest->trial.priced);
+    fputs(text_string(&stages), stderr);
+  }
   return EXIT_no_plan;
 }
 
@@ -377,7 +393,9 @@ static int report_refusal(const Planning *planning) {
 
 int plan_report_none(Planning *planning) {
   if (planning->refusal) return report_refusal(planning);
-  int code = planning->result.best.text ? report_none_fits(planning)
+  Chosen *smallest = ARENA_NEW(planning->tool->arena, Chosen);
+  if (!choose_smallest(planning, smallest)) smallest = NULL;
+  int code = planning->result.best.text ? report_none_fits(planning, smallest)
                                         : report_none_legal(planning);
   planning->cases = map_create(planning->tool->arena);
   ConflictInput input = input_of(planning);
@@ -388,7 +406,7 @@ int plan_report_none(Planning *planning) {
     print_conflict(planning->tool->arena, conflict);
     if (!planning->tool->options.quiet) print_relaxations(planning, conflict);
   }
-  if (planning->tool->options.json) print_json(planning, conflict);
+  if (planning->tool->options.json) print_json(planning, conflict, smallest);
   fflush(stdout);
   tool_end_as_signalled();
   return code;

@@ -31,6 +31,13 @@ Bytes planning_device_memory(const Planning *planning, Bytes memory);
 /* Returns what the device with the least memory leaves a rank. */
 Bytes planning_usable_memory(const Planning *planning);
 
+/* ---- missing_stages.c ---- */
+
+/* Prints the stages that lack the most bytes, a line each, with the parts of
+ * their arenas. */
+void print_missing_stages(Text *out, const Priced *priced);
+void print_missing_stages_json(Text *out, const Priced *priced);
+
 /* ---- plan_conflicts.c ---- */
 
 /* Prints why no plan was found: the missing bytes or the mistakes, pins and
