@@ -430,4 +430,26 @@ sed -i 's/^plan {/&\n  zero = 3/' zero.plan
   --html page.html --json >shown.json || fail "a page of GPT-3"
 python3 "$root/tests/e2e/page_numbers.py" page.html shown.json >numbers || fail "the page of GPT-3"
 [ "$(wc -c <page.html)" -lt 2000000 ] || fail "a page of $(wc -c <page.html) bytes"
+cat >eight.plan <<'END'
+mesh { pipe = 8; data = 16; tensor = 8 }
+plan {
+  schedule = 1f1b
+  microbatches = 96
+  zero = 1
+  shard H, F, V over tensor
+  remat block
+  cut after block[11]; cut after block[23]; cut after block[35]; cut after block[47]
+  cut after block[59]; cut after block[71]; cut after block[83]
+}
+END
+"$dnnc" show eight.plan --model "$root/models/gpt3.dnn" --cluster "$root/models/a100x1024.cluster" --lines 0 \
+  --html page.html --json >shown.json || fail "a page of GPT-3 in stages"
+python3 "$root/tests/e2e/page_numbers.py" page.html shown.json >numbers || fail "the page of GPT-3 in stages"
+[ "$(wc -c <page.html)" -lt 2000000 ] || fail "a page of $(wc -c <page.html) bytes"
+python3 - <<'END' || fail "the calls of GPT-3 in stages"
+import json
+shown = json.load(open("shown.json"))
+assert [sum(bar["calls"] for bar in row if bar["call"] != "wait") >= 2 * 96 for row in shown["calls"]] == [True] * 8
+assert {bar["call"] for bar in shown["calls"][0]} >= {"F", "B", "wait"}
+END
 echo "inspect: pages ($(cat numbers), $(wc -c <page.html) bytes for GPT-3 on 1,024 ranks) and graphs"

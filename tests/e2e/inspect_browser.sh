@@ -25,6 +25,25 @@ look control.html
 grep -q control console.txt || fail "an error on the console is not seen"
 grep -q 127.0.0.1:9/control.png requests.txt || { cat requests.txt; fail "a request is not seen"; }
 
+cat >eight.plan <<'END'
+mesh { pipe = 8; data = 16; tensor = 8 }
+plan {
+  schedule = 1f1b
+  microbatches = 96
+  zero = 1
+  shard H, F, V over tensor
+  remat block
+  cut after block[11]; cut after block[23]; cut after block[35]; cut after block[47]
+  cut after block[59]; cut after block[71]; cut after block[83]
+}
+END
+"$dnnc" show eight.plan --model "$root/models/gpt3.dnn" --cluster "$root/models/a100x1024.cluster" --lines 0 \
+  --html stages.html >words || fail "a page of GPT-3 in stages"
+look stages.html
+[ ! -s console.txt ] || { cat console.txt; fail "the console has messages about stages"; }
+[ ! -s requests.txt ] || { cat requests.txt; fail "the page of stages makes requests"; }
+grep -q '<h2>Calls' dom.html && grep -q '</html>' dom.html || fail "no calls"
+
 cp "$root/benchmarks/plans/gpt3.plan" zero.plan
 sed -i 's/^plan {/&\n  zero = 3/' zero.plan
 "$dnnc" show zero.plan --model "$root/models/gpt3.dnn" --cluster "$root/models/a100x1024.cluster" --lines 0 \

@@ -99,7 +99,11 @@ def main():
         assert len(group) == len(elements), key
         for title, of in zip(group, elements):
             titles += 1
-            if "end_ps" in of:
+            if "calls" in of:
+                name = f"{of.get('stage', '')}{of['call']}{of.get('microbatch', '')}"
+                length = time_text(of["end_ps"] - of["begin_ps"])
+                assert title.startswith(f"{name}, {length} at {time_text(of['begin_ps'])}"), title
+            elif "end_ps" in of:
                 assert title.startswith((of["first"] or "(no path)")), title
                 assert f"\n{of['phase']}, {time_text(of['end_ps'] - of['begin_ps'])}" in title, title
                 for part, ps in of["parts_ps"].items():
@@ -110,7 +114,13 @@ def main():
         assert tag not in ("script", "img", "iframe", "object", "embed"), tag
         assert not any(name in ("src", "srcset") or name.startswith("on") for name in attrs), attrs
         assert tag != "link" or attrs["href"] == "data:,", attrs
-    drawn = sum(len(lane["bars"]) for line in shown["timelines"] for lane in line["lanes"])
+    calls = shown.get("calls", [])
+    for row, of in zip(calls, shown["ranks"]):
+        ends = [(bar["begin_ps"], bar["end_ps"]) for bar in row]
+        assert all(a[1] == b[0] for a, b in zip(ends, ends[1:])), "calls have gaps"
+        assert abs((ends[-1][1] - ends[0][0]) * 1e-12 - shown["step_s"]) < 0.02 * shown["step_s"], of
+    assert len(calls) == (len(shown["ranks"]) if shown.get("edges") else 0), "rows of calls"
+    drawn = sum(len(row) for row in calls) + sum(len(lane["bars"]) for line in shown["timelines"] for lane in line["lanes"])
     assert titles == drawn + len(shown["memory_over_time"]), (titles, drawn)
     print(f"{len(page.data)} numbers, {titles} titles")
 

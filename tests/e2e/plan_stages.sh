@@ -56,6 +56,31 @@ losses() { grep -o '"loss":[^,}]*' "$1"; }
 paste <(losses one.json | cut -d: -f2) <(losses staged.json | cut -d: -f2) |
   awk '{ d = $1 - $2; if (d < 0) d = -d; if (d > 1e-5 * $1) exit 1 }' || { losses one.json; losses staged.json; fail "other losses"; }
 
+# ---- the page: calls of all classes, and the best plan of each number of groups and schedule ----
+if command -v python3 >/dev/null; then
+  plan --search stages --html page.html --json >plan.json || fail "--html"
+  python3 - <<'END' || { cut -c1-3000 plan.json; fail "the table of stages"; }
+import json
+plan = json.load(open("plan.json"))
+json.dump(plan["page"], open("page.json", "w"))
+rows = plan["page"]["search"]["staged"]
+assert rows[0]["step_ps"] == round(plan["step_s"] * 1e12) and rows[0]["priced_by"] == "simulator", rows[0]
+assert [row["step_ps"] for row in rows] == sorted(row["step_ps"] for row in rows)
+kinds = [(row["groups"], row["schedule"]) for row in rows]
+assert len(kinds) == len(set(kinds)) and {2, 4} <= {groups for groups, _ in kinds} and (4, "1f1b") in kinds, kinds
+assert any(row["priced_by"] == "estimate" for row in rows)
+for row in rows:
+    assert row["stages"] == (row["cuts"].count(",") + 2 if row["cuts"] else 1) and row["stages"] % row["groups"] == 0, row
+assert any("4 stages" in mesh["mesh"] for mesh in plan["page"]["search"]["meshes"])
+calls = {bar["call"] for row in plan["page"]["calls"] for bar in row}
+assert len(plan["page"]["calls"]) == 4 and {"F", "I", "W", "UPDATE", "wait"} <= calls, calls
+END
+  python3 "$root/tests/e2e/page_numbers.py" page.html page.json || fail "numbers of the page"
+  for mark in '<h2>Calls</h2>' 'gradients of values' 'waits for messages' 'cuts after'; do
+    grep -q "$mark" page.html || fail "no $mark"
+  done
+fi
+
 # ---- where there are none ----
 plan --search stages --ranks 1 -o alone.plan && grep -q 'no stages (there is one rank)' alone.plan || fail "one rank"
 printf 'mesh { data = 4 }\nplan { }\n' >data.plan

@@ -242,6 +242,7 @@ int command_plan(Tool *tool) {
   if (tool->options.table || machines.n > 1) return plan_table(tool, &machines);
   int code = planning_load(&planning);
   if (code != EXIT_done) return code;
+  planning.lists_stages = tool->options.html != NULL;
   planning_search(&planning);
   const SearchResult *result = &planning.result;
   if (result->is_stopped && result->n_priced == 0) return report_stopped();

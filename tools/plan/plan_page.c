@@ -6,6 +6,8 @@
 
 #include <string.h>
 
+enum { MOST_STAGED = 40 }; /* rows of the table of stages */
+
 /* The command line of `dnnc show` for this plan. */
 static Tool show_of(const Planning *planning, const char *file) {
   Tool out = *planning->tool;
@@ -40,7 +42,11 @@ int plan_page(Planning *planning, const Chosen *chosen, const char *file,
                          .file = file,
                          .n_falls = planning->falls.n,
                          .falls = planning->falls.data,
-                         .meshes = plan_mesh_rows(planning, chosen)};
+                         .meshes = plan_mesh_rows(planning, chosen),
+                         .n_staged = result->n_staged < MOST_STAGED
+                                         ? result->n_staged
+                                         : MOST_STAGED,
+                         .staged = result->staged};
   Tool show = show_of(planning, file);
   Priced priced;
   Inspection inspection;

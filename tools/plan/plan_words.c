@@ -10,5 +10,7 @@ const char *plan_mesh_words(Arena *arena, const Plan *plan) {
     if (!mesh->axes[a].is_sequential)
       text_printf(&out, "%s%s %d", out.n ? " x " : "", mesh->axes[a].name,
                   mesh->axes[a].size);
+  if (plan && plan->stages.n > 1)
+    text_printf(&out, "%s%d stages", out.n ? " x " : "", plan->stages.n);
   return out.n ? text_string(&out) : "one rank";
 }

@@ -160,6 +160,20 @@ static void add_parameters(Arena *arena, Inspection *out) {
       add_parameter(arena, out, rows, &graph->inputs.data[i]);
 }
 
+/* ---- calls ---- */
+
+/* All classes together have so many columns. */
+static void add_calls(Arena *arena, Inspection *out) {
+  enum { COLUMNS = 4800, MOST = 600 };
+  const Priced *p = out->priced;
+  int n = p->step->edges.n > 0 ? p->n_classes : 0;
+  int columns = n > 0 && COLUMNS / n < MOST ? COLUMNS / n : MOST;
+  out->n_calls = n;
+  out->calls = ARENA_ARRAY(arena, CallBars, n + 1);
+  for (int c = 0; c < n; c++)
+    out->calls[c] = call_bars(arena, p, c, p->price.step / (columns + 1));
+}
+
 /* ---- public ---- */
 
 Inspection inspect_memory(Arena *arena, const Priced *p) {
@@ -181,6 +195,7 @@ int inspect(Tool *tool, const Priced *p, Inspection *out) {
   add_names(arena, out);
   add_parameters(arena, out);
   out->timelines = timelines_of(arena, p, &out->n_timelines);
+  add_calls(arena, out);
   out->moments = memory_over_time(arena, p, &out->n_moments);
   out->lines = plan_lines_of(tool, p);
   return EXIT_done;

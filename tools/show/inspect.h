@@ -8,6 +8,7 @@
 
 #include "passes/buffers/memory_peak.h"
 #include "tools/commands/tool_price.h"
+#include "tools/show/stage_calls.h"
 
 /* ---- by_path.c: by path ---- */
 
@@ -159,6 +160,8 @@ typedef struct Inspection {
   VEC(ParameterRow) parameters;
   int n_timelines;
   Timeline *timelines;
+  int n_calls; /* classes of ranks; none without stages */
+  CallBars *calls;
   int n_moments;
   MemoryMoment *moments;
   PlanLines lines;

@@ -224,6 +224,32 @@ static void add_timelines(Text *out, const Inspection *in) {
   text_add(out, "]");
 }
 
+static void add_call(Text *out, const CallBar *bar) {
+  text_printf(out,
+              "{\"begin_ps\":%lld,\"end_ps\":%lld,\"calls\":%d,"
+              "\"call\":\"%s\"",
+              (long long)bar->begin, (long long)bar->end, bar->n,
+              call_bar_name(bar));
+  if (bar->stage >= 0) add_integer(out, "stage", bar->stage);
+  if (bar->microbatch >= 0) add_integer(out, "microbatch", bar->microbatch);
+  text_add(out, "}");
+}
+
+/* The calls of each class, in the order of `ranks`. */
+static void add_calls(Text *out, const Inspection *in) {
+  if (in->n_calls == 0) return;
+  text_add(out, ",\"calls\":[");
+  for (int c = 0; c < in->n_calls; c++) {
+    text_add(out, c ? ",\n[" : "\n[");
+    for (int i = 0; i < in->calls[c].n; i++) {
+      text_add(out, i ? ",\n" : "\n");
+      add_call(out, &in->calls[c].data[i]);
+    }
+    text_add(out, "]");
+  }
+  text_add(out, "]");
+}
+
 static void add_moments(Text *out, const Inspection *in) {
   text_add(out, ",\"memory_over_time\":[");
   for (int i = 0; i < in->n_moments; i++) {
@@ -247,6 +273,7 @@ void inspect_print_json(Text *out, const Inspection *in) {
   add_paths(out, in, true);
   add_paths(out, in, false);
   add_timelines(out, in);
+  add_calls(out, in);
   add_moments(out, in);
   if (in->search) search_report_json(out, in->search);
 }

@@ -153,6 +153,12 @@ void page_print(Text *out, const Inspection *in) {
                   "part of a step in which it waits for other stages.");
     page_stages(out, in);
     text_add(out, "</section>\n");
+    begin_section(out, "Calls",
+                  "A row is a class of ranks, and a bar a call of one of its "
+                  "stages for a micro-batch, or a wait for messages. Bars that "
+                  "are too short to be drawn are joined.");
+    page_calls(out, in);
+    text_add(out, "</section>\n");
   }
   add_timelines(out, in);
   begin_section(out, "Memory of a rank over a step", "");

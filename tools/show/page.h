@@ -48,12 +48,18 @@ void page_terms(Text *out, const Inspection *in);
 void page_kinds(Text *out, const Inspection *in);
 /* Prints the classes of ranks of a plan with stages, and its stages. */
 void page_stages(Text *out, const Inspection *in);
+/* Draws what each class of ranks computes, a row each (page_calls.c). */
+void page_calls(Text *out, const Inspection *in);
 void page_sharding(Text *out, const Inspection *in);
 void page_lines(Text *out, const Inspection *in);
 void page_paths(Text *out, const Inspection *in);
 
 /* ---- page_drawings.c ---- */
 
+/* Draws the ticks of a time axis from 0 on, over and below a drawing of this
+ * height, which is as wide as those of timelines; it is higher by PAGE_AXIS. */
+enum { PAGE_WIDTH = 1100, PAGE_LEFT = 150, PAGE_RIGHT = 10, PAGE_AXIS = 22 };
+void page_time_axis(Text *out, Ps length, int height);
 void page_legend(Text *out, const Inspection *in);
 void page_timeline(Text *out, const Inspection *in, int index);
 void page_memory(Text *out, const Inspection *in);

@@ -12,13 +12,13 @@
 
 /* Pixels of a drawing. */
 enum {
-  WIDTH = 1100,
-  LEFT = 150,
-  RIGHT = 10,
+  WIDTH = PAGE_WIDTH,
+  LEFT = PAGE_LEFT,
+  RIGHT = PAGE_RIGHT,
   STREAM = 40, /* heights of lanes */
   QUEUE = 22,
   GAP = 6,
-  AXIS = 22,
+  AXIS = PAGE_AXIS,
   MEMORY = 220
 };
 
@@ -66,6 +66,10 @@ static void add_time_axis(Text *out, const Scale *scale, int height) {
                 tick_text(out->arena, at, length));
     if (length == 0) break;
   }
+}
+
+void page_time_axis(Text *out, Ps length, int height) {
+  add_time_axis(out, &(Scale){0, length}, height);
 }
 
 /* ---- timelines ---- */

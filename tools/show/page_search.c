@@ -5,10 +5,36 @@
 #include "tools/show/page.h"
 #include "tools/show/search_report.h"
 
+static const char *priced_by(const StagedChoice *of) {
+  return of->is_estimate ? "estimate" : "simulator";
+}
+
 /* Pixels of the drawing. */
 enum { WIDTH = 1100, HEIGHT = 120, EDGE = 6 };
 
 /* ---- the object ---- */
+
+static void staged_json(Text *out, const SearchReport *search) {
+  if (search->n_staged == 0) return;
+  text_add(out, ",\"staged\":[");
+  for (int i = 0; i < search->n_staged; i++) {
+    const StagedChoice *of = &search->staged[i];
+    text_printf(out,
+                "%s{\"groups\":%d,\"stages\":%d,\"microbatches\":%lld,"
+                "\"step_ps\":%lld,\"peak_bytes\":%lld,\"priced_by\":\"%s\","
+                "\"schedule\":",
+                i ? ",\n" : "\n", of->groups, of->stages,
+                (long long)of->microbatches, (long long)of->plan.price.step,
+                (long long)of->plan.price.peak, priced_by(of));
+    text_add_json(out, of->schedule);
+    text_add(out, ",\"cuts\":");
+    text_add_json(out, of->cuts);
+    text_add(out, ",\"words\":");
+    text_add_json(out, of->plan.words);
+    text_add(out, "}");
+  }
+  text_add(out, "]");
+}
 
 void search_report_json(Text *out, const SearchReport *search) {
   text_printf(out,
@@ -25,6 +51,7 @@ void search_report_json(Text *out, const SearchReport *search) {
                 search->falls[i].n_priced, (long long)search->falls[i].step);
   text_add(out, "],\"meshes\":");
   plan_rows_print_json(out, &search->meshes);
+  staged_json(out, search);
   text_add(out, "}");
 }
 
@@ -113,10 +140,43 @@ static void add_meshes(Text *out, const SearchReport *search) {
   page_end_table(out);
 }
 
+static void add_choice(Text *out, int i, const StagedChoice *of) {
+  static const char table[] = "search.staged";
+  text_add(out, "<tr>");
+  page_count_cell(out, page_key(out, table, i, "groups"), of->groups);
+  page_count_cell(out, page_key(out, table, i, "stages"), of->stages);
+  page_name_cell(out, of->schedule);
+  page_count_cell(out, page_key(out, table, i, "microbatches"),
+                  of->microbatches);
+  page_time_cell(out, page_key(out, table, i, "step_ps"), of->plan.price.step);
+  page_bytes_cell(out, page_key(out, table, i, "peak_bytes"),
+                  of->plan.price.peak);
+  text_printf(out, "<td>%s</td>", priced_by(of));
+  page_name_cell(out, of->cuts);
+  page_name_cell(out, of->plan.words);
+  text_add(out, "</tr>\n");
+}
+
+/* The best of each number of groups of ranks and each schedule. */
+static void add_choices(Text *out, const SearchReport *search) {
+  static const char *const heads[] = {
+      ">groups",        ">stages",    "schedule",
+      ">micro-batches", ">a step",    ">memory",
+      "priced by",      "cuts after", "plan"};
+  if (search->n_staged == 0) return;
+  text_add(out, "<h3>The best plan of each number of groups of ranks and each "
+                "schedule</h3>\n");
+  page_begin_table(out, heads, ARRAY_LENGTH(heads));
+  for (int i = 0; i < search->n_staged; i++)
+    add_choice(out, i, &search->staged[i]);
+  page_end_table(out);
+}
+
 void page_search(Text *out, const Inspection *in) {
   const SearchReport *search = in->search;
   add_counts(out, search);
   add_meshes(out, search);
+  add_choices(out, search);
   add_falls(out, search);
   text_add(out, "<h3>The plan and its certificate</h3>\n<pre class=\"m\">");
   page_text(out, search->file);

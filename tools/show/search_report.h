@@ -14,6 +14,8 @@ struct SearchReport {
   int n_falls;
   const StepFall *falls;
   TableRows meshes;
+  int n_staged; /* those with the least steps */
+  const StagedChoice *staged;
 };
 
 /* Prints `,"search":{...}`. */

@@ -22,12 +22,12 @@ typedef VEC(StageCall) StageCalls;
 /* Returns the calls of a class in their order; there are spans. */
 StageCalls stage_calls(Arena *arena, const Priced *p, int class);
 
-/* What is drawn of a class: a call, a wait for messages, or several that are
+/* A part of the drawing of a class: a call, a wait for messages, or several that are
  * too short to be drawn. */
 typedef struct CallBar {
   Ps begin, end;
   int n;
-  /* What follows is of the longest of them. */
+  /* The longest of them has what follows. */
   Ps longest;
   bool is_wait;
   TokenKind kind;

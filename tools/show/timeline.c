@@ -241,10 +241,14 @@ static Ps end_of_classes(const Priced *p) {
   return end;
 }
 
+/* Where there are more classes, the one that is looked at is drawn in full. */
+enum { MOST_TIMELINES = 4 };
+
 Timeline *timelines_of(Arena *arena, const Priced *p, int *out_n) {
   VEC(Timeline) out = {0};
   for (int c = 0; c < p->n_classes; c++) {
     const PriceClass *class = &p->price.classes[c];
+    if (p->n_classes > MOST_TIMELINES && c != p->shown) continue;
     const char *title =
         p->n_classes == 1
             ? arena_printf(arena, "A step of all %d ranks", p->c->ranks)
