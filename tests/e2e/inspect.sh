@@ -452,4 +452,9 @@ shown = json.load(open("shown.json"))
 assert [sum(bar["calls"] for bar in row if bar["call"] != "wait") >= 2 * 96 for row in shown["calls"]] == [True] * 8
 assert {bar["call"] for bar in shown["calls"][0]} >= {"F", "B", "wait"}
 END
+# 1,024 ranks in 100 lines: equal stages and messages are one row.
+"$dnnc" show eight.plan --model "$root/models/gpt3.dnn" >words || fail "show GPT-3 in stages"
+[ "$(wc -l <words)" -le 100 ] && grep -q '^  1..6   128..895 .* block\[12..23\] to block\[72..83\]$' words &&
+  grep -q "^  7..1 -> 6..0 .* each micro-batch " words && grep -q "^  7 -> 0..6 .* once a step " words ||
+  { cat words; fail "the lines of a plan for 1,024 ranks"; }
 echo "inspect: pages ($(cat numbers), $(wc -c <page.html) bytes for GPT-3 on 1,024 ranks) and graphs"

@@ -54,6 +54,24 @@ static void add_parts(Text *out, const ArenaParts *arena) {
                 (long long)parts[i].bytes, parts[i].words);
 }
 
+/* ---- which classes are shown ---- */
+
+/* Where there are more classes, the text has the one that needs most. */
+enum { MOST_CLASSES = 4 };
+
+static int64_t arena_of(const ProgramClass *class) {
+  const EntryPoint *largest = driver_largest_of(&class->program);
+  return largest ? entry_point_arena_bytes(largest) : 0;
+}
+
+static bool is_shown(const Compilation *c, int class, bool is_json) {
+  int largest = 0;
+  for (int k = 1; k < c->classes.n; k++)
+    if (arena_of(&c->classes.data[k]) > arena_of(&c->classes.data[largest]))
+      largest = k;
+  return is_json || c->classes.n <= MOST_CLASSES || class == largest;
+}
+
 /* ---- by entry point ---- */
 
 static void add_entry_json(Text *out, const EntryPoint *entry,
@@ -84,6 +102,7 @@ void show_entry_points(Text *out, const Compilation *c, bool is_json) {
   int n = 0;
   for (int k = 0; k < c->classes.n; k++) {
     const ProgramClass *class = &c->classes.data[k];
+    if (!is_shown(c, k, is_json)) continue;
     if (!is_json && c->classes.n > 1)
       text_printf(out, " from rank %d on\n", class->first_rank);
     for (int i = 0; i < class->program.n_entry_points; i++) {
@@ -186,9 +205,13 @@ static void show_memory_of_stages(Text *out, const Compilation *c,
                                   bool is_json) {
   text_add(out, is_json ? "\"classes\":[" : "");
   for (int k = 0; k < c->classes.n; k++) {
+    if (!is_shown(c, k, is_json)) continue;
     if (is_json && k) text_add(out, ",");
     (is_json ? add_class_json : add_class_tables)(out, c, &c->classes.data[k]);
   }
+  if (!is_json && c->classes.n > MOST_CLASSES)
+    text_printf(out, "\nthe other %d classes of ranks need no more (--json)\n",
+                c->classes.n - 1);
   text_add(out, is_json ? "]," : "\n");
 }
 

@@ -6,7 +6,8 @@
  *          0     0..1         1976          10240  wte, wpe, block[0..5]
  *
  * A block is the path of a parameter up to its first index, or without its last
- * word.  HeldBlocks that follow each other in numbers are one.
+ * word.  HeldBlocks that follow each other in numbers are one.  Stages that are
+ * alike, and messages of equal bytes between neighbours, are one row.
  */
 #include "tools/show/show_stages.h"
 
@@ -118,24 +119,126 @@ const char *stage_blocks(Arena *arena, const StageRow *row) {
   return row->blocks.n ? text_string(&text) : "no parameters";
 }
 
-static const char *edge_stages(Arena *arena, const ProgramEdge *edge) {
-  return arena_printf(arena, "%d -> %d", edge->from, edge->to);
+/* ---- messages ---- */
+
+/* Rows of equal messages are one from so many on. */
+enum { LEAST_FOLDED = 3 };
+
+static const char *stage_range(Arena *arena, int first, int last) {
+  return first == last ? arena_printf(arena, "%d", first)
+                       : arena_printf(arena, "%d..%d", first, last);
+}
+
+static bool is_alike(const ProgramEdge *a, const ProgramEdge *b) {
+  return a->bytes == b->bytes && a->is_of_step == b->is_of_step &&
+         a->pieces.n == b->pieces.n;
+}
+
+/* Each stage of both ends is one on from, or before, that of the message
+ * before; or all have one stage in common. */
+static int find_next(const EntryPoint *entry, const bool *is_printed, int last,
+                     int from, int to) {
+  const ProgramEdge *edge = &entry->edges.data[last];
+  for (int i = 0; i < entry->edges.n; i++) {
+    const ProgramEdge *next = &entry->edges.data[i];
+    if (!is_printed[i] && is_alike(edge, next) &&
+        next->from == edge->from + from && next->to == edge->to + to)
+      return i;
+  }
+  return -1;
+}
+
+/* Messages that are alike, from the first to the last. */
+typedef struct EdgeRun {
+  int n, first, last;
+} EdgeRun;
+
+static EdgeRun follow_run(const EntryPoint *entry, const bool *is_printed,
+                          int first, int from, int to, bool *out_members) {
+  EdgeRun run = {1, first, first};
+  for (int at = first; at >= 0;) {
+    out_members[at] = true;
+    at = find_next(entry, is_printed, at, from, to);
+    if (at >= 0) run = (EdgeRun){run.n + 1, first, at};
+  }
+  return run;
+}
+
+/* The longest run from this message on, which is printed then. */
+static EdgeRun take_run(Arena *arena, const EntryPoint *entry, bool *is_printed,
+                        int first) {
+  static const int ways[][2] = {{1, 1},  {-1, -1}, {0, 1},
+                                {0, -1}, {1, 0},   {-1, 0}};
+  int n = entry->edges.n;
+  EdgeRun best = {1, first, first};
+  bool *taken = ARENA_ARRAY(arena, bool, n);
+  taken[first] = true;
+  for (int i = 0; i < ARRAY_LENGTH(ways); i++) {
+    bool *members = ARENA_ARRAY(arena, bool, n);
+    EdgeRun run =
+        follow_run(entry, is_printed, first, ways[i][0], ways[i][1], members);
+    if (run.n < LEAST_FOLDED || run.n <= best.n) continue;
+    best = run;
+    taken = members;
+  }
+  for (int i = 0; i < n; i++) is_printed[i] |= taken[i];
+  return best;
+}
+
+static void print_run(Text *out, const EntryPoint *entry, EdgeRun run) {
+  const ProgramEdge *edge = &entry->edges.data[run.first];
+  const ProgramEdge *last = &entry->edges.data[run.last];
+  const char *stages = arena_printf(
+      out->arena, "%s -> %s", stage_range(out->arena, edge->from, last->from),
+      stage_range(out->arena, edge->to, last->to));
+  text_printf(out, "  %-10s %12lld  %-16s '%s'", stages, (long long)edge->bytes,
+              edge->is_of_step ? "once a step" : "each micro-batch",
+              edge->path);
+  if (run.n > 1) text_printf(out, " to '%s'", last->path);
+  if (edge->pieces.n > 0)
+    text_printf(out, ", in %d piece%s", edge->pieces.n,
+                edge->pieces.n == 1 ? "" : "s");
+  text_add(out, "\n");
 }
 
 static void print_edges(Text *out, const EntryPoint *entry) {
+  bool *is_printed = ARENA_ARRAY(out->arena, bool, entry->edges.n + 1);
   text_printf(out, "%-12s %12s  %-16s %s\n", "messages", "bytes", "sent",
               "value");
-  for (int i = 0; i < entry->edges.n; i++) {
-    const ProgramEdge *edge = &entry->edges.data[i];
-    text_printf(out, "  %-10s %12lld  %-16s '%s'",
-                edge_stages(out->arena, edge), (long long)edge->bytes,
-                edge->is_of_step ? "once a step" : "each micro-batch",
-                edge->path);
-    if (edge->pieces.n > 0)
-      text_printf(out, ", in %d piece%s", edge->pieces.n,
-                  edge->pieces.n == 1 ? "" : "s");
-    text_add(out, "\n");
+  for (int i = 0; i < entry->edges.n; i++)
+    if (!is_printed[i])
+      print_run(out, entry, take_run(out->arena, entry, is_printed, i));
+}
+
+/* ---- tables ---- */
+
+static int first_rank_of(const StageRow *row) {
+  return row->stage->first_rank;
+}
+
+/* How many stages from one on are alike, on ranks that follow each other. */
+static int alike_stages(const StageRows *rows, int first) {
+  int n = 1;
+  for (; first + n < rows->n; n++) {
+    const StageRow *row = &rows->data[first + n], *before = row - 1;
+    if (row->parameters != before->parameters || row->bytes != before->bytes ||
+        ranks_of(row) != ranks_of(before) ||
+        first_rank_of(row) != first_rank_of(before) + ranks_of(before))
+      break;
   }
+  return n < LEAST_FOLDED ? 1 : n;
+}
+
+static void print_stage_rows(Text *out, const StageRow *row, int n) {
+  const StageRow *last = row + n - 1;
+  text_printf(
+      out, "  %-6s %8s %12lld %14lld  %s%s%s\n",
+      stage_range(out->arena, row->stage->number, last->stage->number),
+      show_ranks(out->arena, first_rank_of(row),
+                 first_rank_of(last) + ranks_of(last) - first_rank_of(row)),
+      (long long)row->parameters, (long long)row->bytes,
+      stage_blocks(out->arena, row), n > 1 ? " to " : "",
+      n > 1 ? stage_blocks(out->arena, last) : "");
 }
 
 void show_stages(Text *out, const Compilation *c) {
@@ -143,12 +246,10 @@ void show_stages(Text *out, const Compilation *c) {
   if (rows.n == 0) return;
   text_printf(out, "%-8s %8s %12s %14s  %s\n", "stages", "ranks", "parameters",
               "bytes", "blocks");
-  for (int i = 0; i < rows.n; i++) {
-    const StageRow *row = &rows.data[i];
-    text_printf(out, "  %-6d %8s %12lld %14lld  %s\n", row->stage->number,
-                show_ranks(out->arena, row->stage->first_rank, ranks_of(row)),
-                (long long)row->parameters, (long long)row->bytes,
-                stage_blocks(out->arena, row));
+  for (int i = 0; i < rows.n;) {
+    int n = alike_stages(&rows, i);
+    print_stage_rows(out, &rows.data[i], n);
+    i += n;
   }
   print_edges(out, rows.data[0].entry);
 }
