@@ -84,6 +84,13 @@ bool message_goes_ahead(const CostModel *model) {
   return model->transport == TRANSPORT_mpi;
 }
 
+bool message_is_copied(const CostModel *model, const ProgramEdge *edge) {
+  enum {
+    MOST_BYTES = 512 << 10
+  }; /* buffers of a socket have 2.5 MB and more */
+  return message_goes_ahead(model) && edge->bytes <= MOST_BYTES;
+}
+
 static int count_starts(const MessagePairs *m, int number) {
   int sending = count_classes(m, LINK_out, number);
   return message_goes_ahead(m->sides[LINK_out]->models)

@@ -29,6 +29,9 @@ typedef struct MessageTransfers {
 /* Returns whether a message is on its way before its receiver comes, so that
  * its sender alone starts it: MPI sends chunks without an answer. */
 bool message_goes_ahead(const CostModel *model);
+/* Returns whether its sender may write the value again at once, because the
+ * socket takes all of it. */
+bool message_is_copied(const CostModel *model, const ProgramEdge *edge);
 /* Adds the transfers of a message of an edge: from each rank of one side to the
  * rank of the other that has its number there, or in pieces.  Classes whose
  * ranks exchange come to one transfer together, but for receivers of a message

@@ -10,12 +10,13 @@
  *
  * Calls of one segment that follow each other are a loop.  A message is started
  * where the timeline says so, by both sides, or by its sender where it goes
- * ahead.  A call waits first for the messages that it reads, and for the last
- * ones of the values that it writes again.
+ * ahead.  A call waits for a message before the instruction that reads it, and
+ * for the last one of a value before the instruction that writes it again.
  */
 #include "price/program_actions.h"
 
 #include "ir/place/mesh_place.h"
+#include "price/edge_waits.h"
 
 /* The run of a collective that a wait is for. */
 typedef struct Started {
@@ -182,14 +183,6 @@ static void add_instruction(Walk *w, int at) {
   }
 }
 
-/* ---- calls ---- */
-
-static void add_segment(Walk *w, const ProgramSegment *segment, int n_calls) {
-  if (n_calls > 1) enter_loop(w, w->list->graph, n_calls);
-  for (int i = segment->begin; i < segment->end; i++) add_instruction(w, i);
-  if (n_calls > 1) leave_loop(w);
-}
-
 /* ---- messages ---- */
 
 /* The messages of an edge, as this program has started them. */
@@ -206,6 +199,7 @@ typedef struct Timeline {
   ProgramActions *of;
   Walk *walks;
   EdgeState *edges[N_LINK_DIRECTIONS]; /* out: sent */
+  const EdgeWaits ***waits; /* [stage][segment]; NULL: not known yet */
 } Timeline;
 
 static int transfer_of_edge(const Timeline *t, int edge,
@@ -215,9 +209,8 @@ static int transfer_of_edge(const Timeline *t, int edge,
                                 : messages->of_receiver)[class];
 }
 
-/* MPI has copied a message that goes ahead when its sender goes on, so the
- * sender may write the value again; the receiver does not start it, and waits
- * for the next one. */
+/* The receiver does not start a message that goes ahead, and waits for the next
+ * one. */
 static bool goes_ahead(const Timeline *t) {
   return message_goes_ahead(t->of->models);
 }
@@ -263,30 +256,6 @@ static void add_message_wait(Timeline *t, int edge, LinkDirection direction,
   state->numbers[slot] = 0;
 }
 
-static bool has_edges(const EntryPoint *entry, const ProgramStage *stage,
-                      const ProgramSegment *segment) {
-  for (int e = 0; e < entry->edges.n; e++)
-    if (segment_reads_edge(stage, segment, &entry->edges.data[e]) ||
-        segment_writes_edge(stage, segment, &entry->edges.data[e]))
-      return true;
-  return false;
-}
-
-/* A value of another micro-batch may be under way to its reader. */
-static void add_waits_of_call(Timeline *t, const ProgramCall *call) {
-  const EntryPoint *entry = t->of->entry;
-  const ProgramStage *stage = &entry->stages.data[call->stage];
-  const ProgramSegment *segment = entry_point_segment(entry, call);
-  int microbatch = call->registers[REGISTER_microbatch];
-  for (int e = 0; e < entry->edges.n; e++) {
-    const ProgramEdge *edge = &entry->edges.data[e];
-    if (segment_reads_edge(stage, segment, edge))
-      add_message_wait(t, e, LINK_in, edge->is_of_step ? 0 : microbatch);
-    if (segment_writes_edge(stage, segment, edge) && !goes_ahead(t))
-      add_message_wait(t, e, LINK_out, 0);
-  }
-}
-
 /* A value that passes between stages of one rank is copied. */
 static void add_pass(Timeline *t, int at) {
   const ProgramCall *call = &t->of->entry->timeline.data[at];
@@ -302,6 +271,56 @@ static void add_pass(Timeline *t, int at) {
               id);
   }
   t->of->figures.n_launches++;
+}
+
+/* ---- calls ---- */
+
+static const EdgeWaits *waits_of(Timeline *t, int stage, int segment) {
+  const EntryPoint *entry = t->of->entry;
+  const ProgramStage *of = &entry->stages.data[stage];
+  const EdgeWaits **known = &t->waits[stage][segment];
+  if (*known) return *known;
+  EdgeWaits waits =
+      edge_waits_of(t->of->arena, entry, of, &of->segments.data[segment]);
+  return *known = arena_copy(t->of->arena, &waits, sizeof waits);
+}
+
+/* A value of another micro-batch may be under way to its reader. */
+static void add_edge_waits(Timeline *t, const EdgeWaits *waits, int *next,
+                           int instruction, int microbatch) {
+  while (*next < waits->n && waits->data[*next].instruction == instruction) {
+    const EdgeWait *wait = &waits->data[(*next)++];
+    const ProgramEdge *edge = &t->of->entry->edges.data[wait->edge];
+    if (wait->direction == LINK_in)
+      add_message_wait(t, wait->edge, LINK_in,
+                       edge->is_of_step ? 0 : microbatch);
+    else if (!message_is_copied(t->of->models, edge))
+      add_message_wait(t, wait->edge, LINK_out, 0);
+  }
+}
+
+static void add_segment(Timeline *t, const ProgramCall *call,
+                        const EdgeWaits *waits) {
+  const ProgramSegment *segment = entry_point_segment(t->of->entry, call);
+  int next = 0, microbatch = call->registers[REGISTER_microbatch];
+  for (int at = segment->begin; at <= segment->end; at++) {
+    add_edge_waits(t, waits, &next, at, microbatch);
+    if (at < segment->end) add_instruction(&t->walks[call->stage], at);
+  }
+}
+
+/* Returns how many calls were added: without messages, those of one segment
+ * that follow each other are a loop. */
+static int add_segments(Timeline *t, int at) {
+  const EntryPoint *entry = t->of->entry;
+  const ProgramCall *call = &entry->timeline.data[at];
+  const EdgeWaits *waits = waits_of(t, call->stage, call->segment);
+  Walk *walk = &t->walks[call->stage];
+  int n = waits->n > 0 ? 1 : entry_point_repeats(entry, at);
+  if (n > 1) enter_loop(walk, walk->list->graph, n);
+  add_segment(t, call, waits);
+  if (n > 1) leave_loop(walk);
+  return n;
 }
 
 /* ---- the timeline ---- */
@@ -344,6 +363,10 @@ static Walk *begin_walks(ProgramActions *p) {
 static Timeline begin_timeline(ProgramActions *p) {
   Timeline t = {.of = p, .walks = begin_walks(p)};
   int n = microbatches_of(p->entry), n_edges = p->entry->edges.n;
+  t.waits = ARENA_ARRAY(p->arena, const EdgeWaits **, p->entry->stages.n);
+  for (int s = 0; s < p->entry->stages.n; s++)
+    t.waits[s] = ARENA_ARRAY(p->arena, const EdgeWaits *,
+                             p->entry->stages.data[s].segments.n);
   for (int d = 0; d < N_LINK_DIRECTIONS; d++) {
     t.edges[d] = ARENA_ARRAY(p->arena, EdgeState, n_edges);
     for (int e = 0; e < n_edges; e++) {
@@ -364,12 +387,7 @@ static int add_calls(Timeline *t, int at) {
   case CALL_pass: add_pass(t, at); return 1;
   case CALL_segment: break;
   }
-  const ProgramSegment *segment = entry_point_segment(entry, call);
-  const ProgramStage *stage = &entry->stages.data[call->stage];
-  int n = has_edges(entry, stage, segment) ? 1 : entry_point_repeats(entry, at);
-  add_waits_of_call(t, call);
-  add_segment(&t->walks[call->stage], segment, n);
-  return n;
+  return add_segments(t, at);
 }
 
 static void note_begin(ProgramActions *p, int call) {
