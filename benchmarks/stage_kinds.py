@@ -6,7 +6,7 @@ For four ranks behind links of MBIT Mbit/s, with kernels that staged_reality.py
 has measured into FOLDER, `dnnc plan --search stages` finds a plan.  The best of
 the other kind is that of a search without stages and data parallelism, or the
 best of written pipelines (1f1b and zbh1, equal stages and PipeDream's replicas
-before the linear layers, 2 to 16 micro-batches); the simulator chooses.  Both
+before the linear layers, 2 to 8 micro-batches); the simulator chooses.  Both
 run in turn, each rank in a namespace of its own, where it sleeps instead of
 computing.  Exit status 1: the kind that was found is more than 5 % slower.
 """
@@ -47,7 +47,7 @@ def written_pipelines(model):
               for stages in replicas]
     return [plan_text(mesh, schedule, m, lines)
             for (mesh, lines), schedule, m in itertools.product(
-                forms, ("1f1b", "zbh1"), (2, 4, 8, 16))]
+                forms, ("1f1b", "zbh1"), (2, 4, 8))]
 
 
 def write(path, text):

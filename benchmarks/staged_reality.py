@@ -3,7 +3,7 @@
     python3 benchmarks/staged_reality.py tune DNNC FOLDER
     python3 benchmarks/staged_reality.py predict DNNC FOLDER MBIT ... > FILE.csv
     tools/network.sh staged FOLDER FILE.csv MBIT [MODEL ...]
-    python3 benchmarks/staged_reality.py report FOLDER
+    python3 benchmarks/staged_reality.py report FOLDER FILE.csv
 
 `tune` measures kernels of this machine for four models, without a plan with
 stages.  `predict` prices the plans `staged` of reality/pairs.txt, all of them,
@@ -12,9 +12,9 @@ before one runs.  The models are wider than those of `tune`, so that a step take
 rate, which TCP leaves.  `staged` runs them: each rank has a
 namespace and sleeps instead of computing, as long as was predicted.  It refuses
 to run if the predictions are no longer those of FILE.csv.  `report` prints
-errors, order and the best plans, and fails where a bar is missed: mean error 8 %,
-largest 25 %, 90 % of the pairs in order that are more than 5 % apart, the best
-prediction at most 5 % behind the best step.
+errors of the predictions of FILE.csv, order and the best plans, and fails where a
+bar is missed: mean error 8 %, largest 25 %, 90 % of the pairs in order that are
+more than 5 % apart, the best prediction at most 5 % behind the best step.
 """
 import csv
 import json
@@ -151,14 +151,18 @@ def errors(rows):
     return [abs(row["predicted_s"] / row["measured_s"] - 1) for row in rows]
 
 
-def report(folder):
+def report(folder, predictions):
     right = total = 0
     off, is_best = [], True
+    predicted = {(row["model"], row["plan"], row["mbit"]):
+                 float(row["predicted_ms"]) * 1e-3
+                 for row in csv.DictReader(open(predictions))}
     for name in sorted(os.listdir(folder)):
         if not re.match(r"\w+\.staged\d+\.json$", name):
             continue
         rows = json.load(open(os.path.join(folder, name)))
         for row in rows:
+            row["predicted_s"] = predicted[row["model"], row["plan"], row["mbit"]]
             reality.print_row(row)
         pairs = in_order(rows)
         right, total = right + pairs[0], total + pairs[1]
@@ -180,8 +184,8 @@ def report(folder):
 def main():
     command, *words = sys.argv[1:] or [""]
     actions = {"tune": tune, "staged": staged}
-    if command == "report" and len(words) == 1:
-        return report(words[0])
+    if command == "report" and len(words) == 2:
+        return report(*words)
     if len(words) < 2 or command not in ("predict", *actions):
         sys.exit(__doc__)
     dnnc, folder = os.path.abspath(words[0]), os.path.abspath(words[1])
