@@ -22,7 +22,7 @@ static void assign_buffers(const StageChain *chain, EntryPoint *entry) {
   arena_destroy(ctx.scratch);
 }
 
-/* Of the update, the wait for the norm of the stage before. */
+/* Returns the wait of the update for the norm of the stage before. */
 static EdgeWait wait_for_norm(const StageChain *chain,
                               const EntryPoint *entry) {
   const ProgramStage *stage = &entry->stages.data[0];
