@@ -66,6 +66,22 @@ class Orders:
         found["command"] = f"dnnc {shlex.join(words)}"
         return found
 
+    def search(self, where, ranks, model, name):
+        """Writes the plan that `--search stages` finds; whether there is one."""
+        words = ["plan", *shlex.split(f"{self.models}/{model}"), "--cluster",
+                 where + ".cluster", "--ranks", str(ranks), "--search",
+                 "stages", "--effort", "100", "--quiet", "-o", name + ".plan"]
+        done = subprocess.run([self.dnnc, *words], text=True, cwd=self.folder,
+                              capture_output=True, check=False)
+        if done.returncode not in (0, 2):
+            sys.exit(f"dnnc {shlex.join(words)}\n{done.stderr}")
+        return done.returncode == 0
+
+    def text(self, name):
+        with open(os.path.join(self.folder, self.plan_path(name)),
+                  encoding="utf-8") as file:
+            return file.read()
+
     def ask_all(self, questions):
         with ThreadPoolExecutor(JOBS) as pool:
             return list(pool.map(self.ask, questions))

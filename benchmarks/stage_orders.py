@@ -208,7 +208,7 @@ VGG = "unit, adaptive_avgpool", "linear"
 ALEXNET = "conv2d, adaptive_avgpool", "linear"
 INCEPTION = ("unit, mixed_a, reduce_a, mixed_b, reduce_b, side_head, mixed_c[0]",
              "mixed_c[1]")
-GNMT4 = ["lstm[1]", "lstm[4]", "x[2]"]
+GNMT4 = ["lstm[2]", "lstm[4]", "x[2][0]"]
 GNMT12 = ["dropout[0]", "lstm[0]", "lstm[1]", "lstm[2]", "m[2][0]", "m[2][1]",
           "lstm[4]", "look", "lstm[5]", "x[2][0]", "x[2][1]"]
 PLACES = {
@@ -384,6 +384,40 @@ def pipedream_data(orders):
                      "(published: it is the plan)", gain > 1)
 
 
+def kind_of(text):
+    """The mesh of a plan in words."""
+    mesh = text.split("mesh {")[1].split("}")[0].split() if "mesh {" in text else []
+    sizes = " x ".join(f"{axis} {n}" for axis, n in zip(mesh[::3], mesh[2::3]))
+    return sizes or "stages with meshes of their own"
+
+
+def found(orders):
+    """The search looks for what PipeDream looked for."""
+    write_places(orders, CASES + DATA)
+    print("\nPlans that `dnnc plan --search stages` finds, over data parallelism "
+          "and over the published stages (PipeDream), at line rate")
+    for case in CASES + DATA:
+        name, where, n, model = case[:4]
+        if not orders.search(where, n, model, "found-" + name):
+            orders.judge(f"{name}: the search finds a plan", False)
+            continue
+        data, staged, best = orders.ask_all(
+            [(where, how, model) for how in (f"data{n}", name, "found-" + name)])
+        words = (f"{name}: {kind_of(orders.text('found-' + name))}, "
+                 f"{data['step_s'] / best['step_s']:.2f} x, the published stages "
+                 f"{data['step_s'] / staged['step_s']:.2f} x")
+        published = case[5] if len(case) > 5 else None
+        if published:
+            at, most = rate_of_factor(orders, ("found-" + name, *case[1:]),
+                                      published)
+            words += (f", published {published:.2f} x, "
+                      + (f"from {at:.2f} Gbit/s on" if at else
+                         f"here {most:.2f} x on a slow network"))
+        orders.judge(words, best["step_s"] <= 1.0001 * data["step_s"]
+                     and best["step_s"] <= 1.0001 * staged["step_s"],
+                     known=None)
+
+
 def stall(orders):
     """How far VGG-16 is from the published stall."""
     found = orders.table(
@@ -400,4 +434,4 @@ def stall(orders):
 
 
 CHECKS = [interleaving, grid, microbatch, zero3_and_stages, gpipe, zero_bubble,
-          pipedream, pipedream_data, stall]
+          pipedream, pipedream_data, found, stall]
