@@ -56,7 +56,7 @@ def change(text, old, new):
 def compile_fault(build, fault, scratch):
     file, old, new = fault
     words, _ = command_of(build, f"planner/{file}")
-    source = os.path.join(scratch, file)
+    source = os.path.join(scratch, os.path.basename(file))
     text = open(os.path.join(ROOT, "planner", file)).read()
     open(source, "w").write(change(text, old, new))
     flags = [word for word in words[1:] if re.match(r"-(I|D|f|std)", word)]

@@ -20,6 +20,8 @@ static bool is_over_all(const Plan *plan, const Mesh *mesh) {
 PlanLoad plan_load(Arena *arena, const Trial *trial,
                    const BoundRequest *space) {
   const Plan *plan = trial->c.plan;
+  if (plan && plan->stages.n > 1)
+    return (PlanLoad){.reason = "the loads of stages are not added up yet"};
   if (!plan || mesh_ranks(plan_mesh(plan)) != space->ranks)
     return (PlanLoad){.reason = "the plan does not use all ranks"};
   PlacedUnits placed = units_placed(arena, space->units, plan,
