@@ -204,6 +204,11 @@ def kept(dnnc):
         if code or lack or not stages:
             print(f"FAIL: {lines}lacks {lack}\n{messages}")
             bad += 1
+    for batch in (12, 15):  # neither is a power of two
+        code, messages = run_plan(dnnc, ["--ranks", "4", "--quiet", f"B={batch}"], "mesh { pipe = 4 }\n")
+        if code or not re.search(r"microbatches *= 3\n", open("found.plan").read()):
+            print(f"FAIL: a batch of {batch}: {messages}")
+            bad += 1
     print(f"{len(KEPT)} kept")
     return bad
 

@@ -154,29 +154,70 @@ static Ps least_step(const StageSearch *s, int first) {
   return least;
 }
 
+/* Returns the least estimate of its plans. */
+static Ps try_count(PlaceWalk *w, const SpacePlace *place, int64_t m) {
+  int first = w->s->plans.n;
+  propose_for(w, place, m);
+  return least_step(w->s, first);
+}
+
+static bool may_be_count(const PlaceWalk *w, int64_t m) {
+  const SearchHost *host = w->s->p->input->host;
+  return m >= 2 && 2 * m >= w->groups && !host->is_stopped(host->user);
+}
+
+/* Returns the next divisor upwards or downwards.  Returns 0 if there is none.
+ */
+static int64_t next_divisor(int64_t batch, int64_t m, int step) {
+  for (m += step; m > 0 && m <= batch; m += step)
+    if (batch % m == 0) return m;
+  return 0;
+}
+
+static bool is_power_of_two(int64_t m) {
+  return (m & (m - 1)) == 0;
+}
+
+/* Tries the other divisors of the batch beside the best power of two, of places
+ * that may be worth it. */
+static void try_beside(PlaceWalk *w, const SpacePlace *place, int64_t batch,
+                       int64_t best, Ps step) {
+  if (step > w->s->best / 8 * 9) return;
+  for (int up = -1; up <= 1; up += 2) {
+    Ps last = step;
+    int64_t m = next_divisor(batch, best, up);
+    while (may_be_count(w, m) && !is_power_of_two(m)) {
+      Ps found = try_count(w, place, m);
+      if (found >= last) break;
+      last = found;
+      m = next_divisor(batch, m, up);
+    }
+  }
+}
+
 /* Many micro-batches wait least and keep least; fewer compute faster, up to
  * some number. */
 static void visit_place(void *user, const SpacePlace *place) {
   PlaceWalk *w = user;
-  const SearchInput *input = w->s->p->input;
-  const Pins *pins = input->pins;
+  const Pins *pins = w->s->p->input->pins;
   int64_t batch = pins ? pins->batch : 1;
   if (pins && pins->microbatches.is_set) {
     propose_for(w, place, pins->microbatches.value);
     return;
   }
-  int64_t most = 1;
+  int64_t most = 1, best_count = 0;
   while (batch % (2 * most) == 0) most *= 2;
   Ps best = NONE;
-  for (int64_t m = most, n_worse = 0; n_worse < MOST_WORSE; m /= 2) {
-    int first = w->s->plans.n;
-    if (m < 2 || 2 * m < w->groups) return;
-    if (input->host->is_stopped(input->host->user)) return;
-    propose_for(w, place, m);
-    Ps found = least_step(w->s, first);
+  if (most == 1) most = batch; /* no power of two */
+  for (int64_t m = most, n_worse = 0;
+       n_worse < MOST_WORSE && may_be_count(w, m) && batch % m == 0; m /= 2) {
+    Ps found = try_count(w, place, m);
     n_worse = found < best || best == NONE ? 0 : n_worse + 1;
-    if (found < best) best = found;
+    if (found >= best) continue;
+    best = found;
+    best_count = m;
   }
+  if (best_count > 0) try_beside(w, place, batch, best_count, best);
 }
 
 void stage_walk(StageSearch *s) {
