@@ -151,6 +151,10 @@ def missing(pins, found):
     for name, value in asked.items():
         if value == "auto":
             continue
+        if name == "pipe" and stages:  # ranks of lines `stage` say the same
+            groups = {line.partition(" on ")[2] for _, line in has_stages}
+            if value in (has.get(name), str(len(groups))):
+                continue
         if name == "schedule" and spelled(has.get(name, "")) == spelled(value):
             continue
         if name in ("memory",) or has.get(name, "1") == value:

@@ -130,20 +130,15 @@ static void price_one_stage(Pricing *p, SearchWays ways, Candidates *starts) {
   descend_from(p, starts);
 }
 
-static bool has_plan(const Pricing *p) {
-  return p->best && price_missing(&p->best->price) == 0;
-}
-
-/* Lines about stages ask for these alone; a schedule that one stage has, too,
- * asks for them where no plan of one stage fits. */
+/* Lines about stages ask for these alone, but for a schedule that one stage
+ * has, too. */
 static SearchResult search_all(const SearchInput *input, SearchWays ways) {
   Pricing p = pricing_create(input);
   SearchResult out = {0};
   Candidates starts = {0};
   StagePins pins = stage_pins_of(p.arena, input->pins);
   if (!pins.needs_stages) price_one_stage(&p, ways, &starts);
-  bool takes_stages = ways == WAY_stages || pins.needs_stages ||
-                      (pins.schedule && !has_plan(&p));
+  bool takes_stages = ways == WAY_stages || pins.needs_stages || pins.schedule;
   const char *no_stages = takes_stages ? price_staged(&p) : NULL;
   out.has_stages = takes_stages && !no_stages;
   judge(&p, &out);

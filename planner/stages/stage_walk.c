@@ -161,9 +161,13 @@ static Ps try_count(PlaceWalk *w, const SpacePlace *place, int64_t m) {
   return least_step(w->s, first);
 }
 
+/* Few micro-batches on many groups wait too long, but for lines that ask for
+ * these. */
 static bool may_be_count(const PlaceWalk *w, int64_t m) {
   const SearchHost *host = w->s->p->input->host;
-  return m >= 2 && 2 * m >= w->groups && !host->is_stopped(host->user);
+  bool is_asked = w->s->pins.needs_stages || w->s->pins.schedule;
+  bool may_be = is_asked ? m >= 1 : m >= 2 && 2 * m >= w->groups;
+  return may_be && !host->is_stopped(host->user);
 }
 
 /* Returns the next divisor upwards or downwards.  Returns 0 if there is none.

@@ -328,6 +328,7 @@ static const PlanPaths *known_paths(Planning *planning) {
 /* The program of one rank, whose kernels the search places. */
 static void add_kernels(Planning *planning, SearchInput *input) {
   OneRank program;
+  if (input->ranks > cluster_ranks(input->cluster)) return;
   input->paths = known_paths(planning);
   if (!input->paths ||
       !one_rank_compile(planning->tool, &planning->loaded, &planning->request,
@@ -374,11 +375,28 @@ static bool asks_for_stages(const Planning *planning) {
       .needs_stages;
 }
 
-/* Returns whether plans may keep the pins about stages. */
-static bool check_stages(Planning *planning) {
+/* Lines may give a plan more ranks than there are. */
+static bool check_ranks(const Planning *planning, Module *module) {
+  const Cluster *cluster = planning->loaded.cluster;
+  const Pins *pins = planning->loaded.pins;
+  if (planning->input.ranks <= cluster_ranks(cluster)) return true;
+  Span span = pins->mesh_span;
+  if (pins->stages.n > 0) span = pins->stages.data[0].stage.span;
+  if (pins->ranks.span.source) span = pins->ranks.span;
+  Diag *d = diag(module->diags, DIAG_cluster_ranks, span, "the plan",
+                 (long long)planning->input.ranks, cluster->name,
+                 (long long)cluster_ranks(cluster));
+  diag_help(d, "write fewer ranks, or give another file with --cluster");
+  return false;
+}
+
+/* Returns whether plans may keep the pins about ranks and stages. */
+static bool check_pins(Planning *planning) {
   Module module = planning->tool->module;
   module.diags = diags_create(planning->tool->arena);
-  if (stage_pins_check(&module, &planning->input)) return true;
+  if (check_ranks(planning, &module) &&
+      stage_pins_check(&module, &planning->input))
+    return true;
   planning->refusal = module.diags;
   planning->result = (SearchResult){0};
   return false;
@@ -424,7 +442,7 @@ void planning_search(Planning *planning) {
   planning->input = planning_input(planning, &planning->host);
   tool_hold_signals();
   add_kernels(planning, &planning->input);
-  if (!check_stages(planning)) return;
+  if (!check_pins(planning)) return;
   planning_find_space(planning);
   if (!planning->no_space) planning->host.bound = list_bound_plans;
   planning->search_seconds = -thread_seconds();

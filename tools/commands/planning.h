@@ -41,8 +41,8 @@ typedef struct Planning {
   const char *no_space; /* why there is none; or NULL */
   Bound bound;          /* of the last step, which is above 0 */
   SearchResult result;
-  Diags *refusal; /* of pins about stages, for which nothing was searched; or
-                     NULL */
+  Diags *refusal;        /* of pins that no search can keep; or
+                            NULL */
   double search_seconds; /* processor time, without that of prices */
 } Planning;
 
