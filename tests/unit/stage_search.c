@@ -88,7 +88,8 @@ typedef struct Walk {
   const StagePlay *play;
   const StageCosts *costs;
   Bytes memory;
-  Ps best; /* of the slowest stage */
+  const bool *is_pinned; /* by piece: a stage ends behind it */
+  Ps best;               /* of the slowest stage */
 } Walk;
 
 static Ps stage_time(const StageCosts *costs, int first, int end) {
@@ -101,6 +102,7 @@ static void walk_cuts(Walk *w, int stage, int first, Ps slowest) {
   int n = w->costs->n, left = w->play->shape.stages - stage;
   if (left == 0 && first == n && slowest < w->best) w->best = slowest;
   for (int end = first + 1; left > 0 && end <= n; end++) {
+    if (end > first + 1 && w->is_pinned[end - 2]) break;
     StageCost cost = stage_cost(w->costs, first, end);
     Ps time = stage_time(w->costs, first, end);
     if (cost.saved * w->play->frames[stage] <= w->memory)
@@ -118,16 +120,22 @@ static void expect_best_cuts(Arena *arena, int seed) {
   for (int i = 0; i < n; i++) times[i] = (Ps)random_below(key, 2 + i, 20);
   set_costs(&t, n, times, (Bytes)random_below(key, 20, 3));
   StagePlay play = play_of(arena, "1f1b", groups, 1, 8);
-  Walk walk = {&play, &t.costs, 1 + (Bytes)random_below(key, 21, 12),
+  bool is_pinned[MOST_TEST_PIECES] = {false};
+  for (int i = 0; i + 1 < n; i++)
+    is_pinned[i] = seed % 2 == 1 && random_below(key, 30 + i, 5) == 0;
+  Walk walk = {&play, &t.costs, 1 + (Bytes)random_below(key, 21, 12), is_pinned,
                INT64_MAX};
   walk_cuts(&walk, 0, 0, 0);
-  bool is_cut = stage_cuts(arena, &play, &t.costs, NULL, walk.memory, ends);
+  bool is_cut =
+      stage_cuts(arena, &play, &t.costs, is_pinned, walk.memory, ends);
   cr_assert_eq(is_cut, walk.best < INT64_MAX, "seed %d", seed);
   Ps slowest = 0;
   for (int s = 0; is_cut && s < groups; s++) {
     int first = s > 0 ? ends[s - 1] : 0;
     Ps time = stage_time(&t.costs, first, ends[s]);
     cr_assert_gt(ends[s], first, "seed %d", seed);
+    for (int i = first; i + 1 < ends[s]; i++)
+      cr_assert_not(is_pinned[i], "seed %d: no end behind %d", seed, i);
     if (time > slowest) slowest = time;
   }
   if (is_cut) {
