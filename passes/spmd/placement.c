@@ -186,11 +186,13 @@ const Type *with_microbatches(const Partition *p, const Type *have,
   AxisSet sequential = mesh_sequential(p->mesh);
   Type *type = type_copy(p->ctx->module->arena, want);
   for (int d = 0; d < have->rank; d++) {
-    AxisList split = have->dims[d].split;
+    AxisList ranks = type->dims[d].split, split = have->dims[d].split, time = 0;
     for (int i = 0; i < axis_list_length(split); i++)
       if (sequential >> axis_list_at(split, i) & 1)
-        type->dims[d].split =
-            axis_list_append(type->dims[d].split, axis_list_at(split, i));
+        time = axis_list_append(time, axis_list_at(split, i));
+    type->dims[d].split = p->plan->divides_microbatches
+                              ? axis_list_join(time, ranks)
+                              : axis_list_join(ranks, time);
   }
   type->partial |= partial & sequential;
   if (type->partial) type->partial_kind = have->partial_kind;

@@ -50,3 +50,20 @@ paste <(losses one.json | cut -d: -f2) <(losses staged.json | cut -d: -f2) |
 # ---- no stage straddles two kinds ----
 awk '/^  stage / { match($0, / on [0-9]+(\.\.[0-9]+)?/); split(substr($0, RSTART + 4, RLENGTH - 4), r, "[.][.]");
   if (r[1] == 0 && r[2] > 0) exit 1 }' staged.plan || fail "a stage on both kinds"
+
+# ---- ZeRO with meshes of two sizes leaves the batch in its shards ----
+sed 's/count = 3/count = 4/' two.cluster >five.cluster
+for zero in 0 1; do
+  cat >zero$zero.plan <<EOD
+plan {
+  schedule = 1f1b
+  microbatches = 4
+  zero = $zero
+  stage 0: linear[0] on 0..1 as (data = 2)
+  stage 1: linear[1] on 2..4 as (data = 3)
+}
+EOD
+done
+zero_step() { "$dnnc" simulate deep.dnn --plan "zero$1.plan" --cluster five.cluster --json >out.json 2>message && field step_s out.json; }
+awk -v a="$(zero_step 1)" -v b="$(zero_step 0)" 'BEGIN { exit !(a > 0 && a < 1.2 * b) }' || fail "ZeRO 1: $(zero_step 1) s, without $(zero_step 0) s"
+"$dnnc" verify deep.dnn B=24 T=2 --plan zero1.plan >out 2>&1 || { cat out; fail "verify with ZeRO 1"; }
