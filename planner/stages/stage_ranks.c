@@ -216,15 +216,17 @@ static const int *frames_of_1f1b(Arena *arena, int microbatches) {
 /* The slowest stage as fast as can be; then the least sum of all where that one
  * is a little slower: with few micro-batches these wait for the first stages.
  */
-static void find_plans(RankWalk *w, Arena *arena) {
+static bool find_plans(RankWalk *w, Arena *arena) {
   enum { LITTLE = 50, MORE = 5 };
   StageSearch *s = w->search->s;
   RankCuts *cuts = rank_cuts_create(arena, &w->request);
   RankCuts *sums = rank_cuts_create(arena, &w->request);
   RankedStage stages[MOST_RANKED];
+  bool has_any = false;
   for (int n = 2; n <= w->request.most_stages; n++) {
     Ps worth = s->best / 8 * 9 / w->setting.microbatches;
     Ps slowest = rank_cuts_find(cuts, n, 0, stages);
+    has_any |= slowest < INT64_MAX;
     if (slowest > worth) continue;
     Ps step = add_plans(w, n, stages);
     if (step > s->best / 4 * 5) continue;
@@ -233,9 +235,11 @@ static void find_plans(RankWalk *w, Arena *arena) {
       add_plans(w, n, stages);
     }
   }
+  return has_any;
 }
 
-static void walk_setting(RankSearch *search, const RankSetting *setting) {
+/* Returns whether more memory may help. */
+static bool walk_setting(RankSearch *search, const RankSetting *setting) {
   StageSearch *s = search->s;
   Arena *own = arena_beside(s->arena);
   RankWalk w = {.search = search, .setting = *setting};
@@ -252,8 +256,22 @@ static void walk_setting(RankSearch *search, const RankSetting *setting) {
                         .frames = frames_of_1f1b(own, setting->microbatches),
                         .message = message,
                         .user = &w};
-  if (w.options.n > 0 && least_time(&w) <= s->best / 8 * 9) find_plans(&w, own);
+  bool lacks_memory = w.options.n > 0 && least_time(&w) <= s->best / 8 * 9 &&
+                      !find_plans(&w, own);
   arena_destroy(own);
+  return lacks_memory;
+}
+
+/* Few stages on the largest ranges that divide a micro-batch have all ranks. */
+static bool may_have_all(const RankSearch *search, int microbatches) {
+  const SearchInput *input = search->s->p->input;
+  int64_t batch = input->pins ? input->pins->batch : 1, most = 0;
+  for (int i = 0; i < search->shapes.n; i++) {
+    int ranks = search->shapes.data[i].ranks;
+    if (batch % ((int64_t)microbatches * ranks) == 0 && ranks > most)
+      most = ranks;
+  }
+  return most * MOST_RANKED >= input->ranks;
 }
 
 /* The least estimate of the plans from one on. */
@@ -265,21 +283,28 @@ static Ps least_step(const RankSearch *search, int first) {
   return least;
 }
 
-/* Blocks are computed again where nothing fits else. */
+/* ZeRO 2 and 3, and blocks that are computed again, save memory alone: they are
+ * tried where nothing fits else. */
 static void walk_microbatches(RankSearch *search, int microbatches) {
   const SearchInput *input = search->s->p->input;
   const Pins *pins = input->pins;
-  bool may_recompute = search->s->p->space.n_remats > 0;
-  RankSetting setting = {
-      .microbatches = microbatches,
-      .zero = pins && pins->zero.is_set ? (int)pins->zero.value : 0};
-  int first = search->plans.n;
-  for (int r = 0; r <= may_recompute && search->plans.n == first; r++)
+  bool is_fixed = pins && pins->zero.is_set;
+  int fixed = is_fixed ? (int)pins->zero.value : 0;
+  int n_settings =
+      search->s->p->space.n_remats > 0 ? 2 * N_ZERO_LEVELS : N_ZERO_LEVELS;
+  bool lacks_memory = true;
+  if (!may_have_all(search, microbatches)) return;
+  for (int i = 0; i < n_settings && (i <= 1 || lacks_memory); i++) {
+    RankSetting setting = {.microbatches = microbatches,
+                           .zero = i % N_ZERO_LEVELS,
+                           .recomputes = i >= N_ZERO_LEVELS};
+    if (is_fixed && setting.zero != fixed) continue;
+    lacks_memory = false;
     for (int turned = 0; turned <= (input->slice->n_groups > 1); turned++) {
-      setting.recomputes = r;
       setting.is_turned = turned;
-      walk_setting(search, &setting);
+      lacks_memory |= walk_setting(search, &setting);
     }
+  }
 }
 
 static void walk(RankSearch *search) {
@@ -363,8 +388,9 @@ static bool candidate_of(const RankSearch *search, const RankedPlan *plan,
 
 typedef struct RankJudge {
   const RankSearch *search;
-  bool *is_taken;                /* by plan */
-  double error[MOST_RANKED + 1]; /* by stages: price over estimate */
+  bool *is_taken; /* by plan */
+  /* By level of ZeRO and stages: price over estimate. */
+  double error[N_ZERO_LEVELS][MOST_RANKED + 1];
 } RankJudge;
 
 static bool is_priced(const RankJudge *j, const StagedPlan *plan) {
@@ -379,7 +405,8 @@ static int next_plan(const RankJudge *j, double *out_step) {
   int best = -1;
   for (int i = 0; i < j->search->plans.n; i++) {
     const StagedPlan *plan = &j->search->plans.data[i].plan;
-    double error = j->error[plan->shape.stages];
+    int zero = j->search->plans.data[i].setting.zero;
+    double error = j->error[zero][plan->shape.stages];
     double step = (double)plan->step * (error > 0 ? error : 1);
     if ((best >= 0 && step >= *out_step) || j->is_taken[i] ||
         is_priced(j, plan))
@@ -407,7 +434,7 @@ static void price_best(RankSearch *search, int most) {
     if (!candidate_of(search, plan, &c)) continue;
     const Scored *scored = pricing_one(p, &c);
     if (scored && scored->price.is_legal)
-      j.error[plan->plan.shape.stages] =
+      j.error[plan->setting.zero][plan->plan.shape.stages] =
           (double)scored->price.step / (double)plan->plan.step;
   }
 }

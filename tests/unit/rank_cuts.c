@@ -77,8 +77,8 @@ typedef struct Walk {
   Ps best;
 } Walk;
 
-/* What stages take whose first ones take `so_far`; `next`: where the stage
- * before ended, in pieces and ranks, its option, and what it takes alone. */
+/* Where the stage before ended, in pieces and ranks, its option, the time that
+ * it takes alone, and that of those before it. */
 typedef struct Place {
   int piece, rank, before;
   Ps alone, so_far;
@@ -124,7 +124,7 @@ static Ps least_of_all(const RankCutsRequest *r, int n_stages, Ps cap) {
 
 /* ---- what is found ---- */
 
-/* What these stages take; each must be allowed. */
+/* Returns the time of these stages, each of which must be allowed. */
 static Ps time_of(const RankCutsRequest *r, int n, const RankedStage *stages,
                   Ps cap) {
   Walk walk = {r, cap, 0};
