@@ -85,6 +85,7 @@ static bool estimate(const Program *program, int ranks, Estimates *out) {
                              .model = &out->model,
                              .slice = &out->slice,
                              .paths = program->paths,
+                             .target = &trial->c.target.backend->target,
                              .memory = trial->priced.memory};
   out->pricing = pricing_create(&out->input);
   out->search =

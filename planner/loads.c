@@ -462,12 +462,22 @@ static bool has_batch(const PlanUnit *u, const UnitKernel *k) {
   return false;
 }
 
+/* Returns whether an operand or a result of a backward pass has its memory
+ * beside what is saved, persistent or added up. */
+static bool is_beside(const Graph *graph, const Node *node, int i) {
+  return i < node->n_inputs
+             ? graph_node(graph, node->inputs[i])->phase != PHASE_forward
+             : node->phase != PHASE_weight_gradient;
+}
+
 /* Operands and results of a kernel, as if no other unit held them. */
 static Bytes kernel_bytes(const Loads *l, const PlanUnit *u,
-                          const UnitKernel *k, Assignment assignment) {
+                          const UnitKernel *k, Assignment assignment,
+                          Bytes *out_beside) {
   const Graph *graph = l->r.units->graph;
   const Node *node = graph->nodes.data[k->id];
   Bytes sum = 0;
+  *out_beside = 0;
   for (int i = 0; i < node->n_inputs + node->n_results; i++) {
     bool is_input = i < node->n_inputs;
     const Type *type = is_input ? graph_type(graph, node->inputs[i])
@@ -482,6 +492,8 @@ static Bytes kernel_bytes(const Loads *l, const PlanUnit *u,
       n *= (type->dims[d].size + shards - 1) / shards;
     }
     sum += n * dtype_size_bytes(type->dtype);
+    if (is_beside(graph, node, i))
+      *out_beside += n * dtype_size_bytes(type->dtype);
   }
   return sum;
 }
@@ -501,9 +513,11 @@ static void add_kernel(Loads *l, int unit, const UnitKernel *k,
   const Node *node = graph->nodes.data[k->id];
   int64_t runs = has_batch(u, k) ? l->r.microbatches : 1;
   Ps time = 0;
-  Bytes bytes = kernel_bytes(l, u, k, assignment);
+  Bytes beside, bytes = kernel_bytes(l, u, k, assignment, &beside);
   if (node->phase != PHASE_forward && bytes > out->transient)
     out->transient = bytes;
+  if (node->phase != PHASE_forward && beside > out->beside)
+    out->beside = beside;
   if (node_is_launched(graph, k->id))
     time = runs * launch_time(l, u, k, assignment);
   if (k->is_light) out->light[node->phase != PHASE_forward] += time;

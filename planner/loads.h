@@ -46,6 +46,8 @@ typedef struct Load {
   Bytes saved, left;
   Bytes least_saved, least_left; /* no plan has less of these */
   Bytes transient; /* the largest kernel: its operands and results */
+  Bytes beside;    /* ... of a backward pass, but for those that are saved,
+                      persistent or added up */
 } Load;
 
 typedef struct LoadRequest {

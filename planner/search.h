@@ -12,6 +12,7 @@
 
 #include "ir/cluster/cluster.h"
 #include "ir/plan/pins.h"
+#include "ir/target.h"
 #include "planner/bound.h"
 #include "price/cost.h"
 
@@ -61,6 +62,7 @@ typedef struct SearchInput {
   const CostModel *model;
   const ClusterSlice *slice;
   const PlanPaths *paths;
+  const Target *target; /* that the kernels are compiled for; or NULL */
   Bytes memory;
 } SearchInput;
 

@@ -9,8 +9,10 @@ typedef struct CostMaker {
   const Proposal *proposal;
   Loads *loads;
   StageCost *pieces;
-  Bytes *sent; /* by piece: bytes of a rank */
-  Bytes transient;
+  Bytes *sent;       /* by piece: bytes of a rank */
+  Bytes *transients; /* by piece */
+  Bytes *gathered;   /* by piece: the largest value that its reader gathers */
+  Bytes *blocks;     /* by block: what it computes again, that it saves then */
 } CostMaker;
 
 static bool recomputes(const CostMaker *m, int unit) {
@@ -19,6 +21,20 @@ static bool recomputes(const CostMaker *m, int unit) {
 }
 
 /* ---- units ---- */
+
+/* Scratch memory of libraries for the kernel of the unit that needs most. */
+static Bytes scratch_bytes(const CostMaker *m, int unit) {
+  const Units *units = m->r->of->units;
+  const PlanUnit *u = units->units.data[unit];
+  const Target *target = m->r->target;
+  Bytes most = 0;
+  for (int i = 0; target && target->workspace_bytes && i < u->kernels.n; i++) {
+    Bytes bytes =
+        target->workspace_bytes(target, units->graph, u->kernels.data[i].id);
+    if (bytes > most) most = bytes;
+  }
+  return most;
+}
 
 static void add_unit(CostMaker *m, int unit) {
   const UnitPieces *at = &m->r->chain->units[unit];
@@ -37,9 +53,14 @@ static void add_unit(CostMaker *m, int unit) {
       .state = zero->state,
       .gradient = zero->gradient,
       .saved = again ? load.left : load.saved};
-  if (load.transient > m->transient) m->transient = load.transient;
+  Bytes beside = load.beside + scratch_bytes(m, unit);
+  if (again)
+    m->blocks[m->r->of->units->units.data[unit]->block] +=
+        load.saved - load.left;
   for (int i = 0; i < at->n; i++) {
     StageCost *piece = &m->pieces[at->pieces[i]];
+    Bytes *transient = &m->transients[at->pieces[i]];
+    if (beside > *transient) *transient = beside;
     piece->forward += own.forward;
     piece->input_grad += own.input_grad;
     piece->weight_grad += own.weight_grad;
@@ -82,6 +103,18 @@ static const SharedCost *shared_costs(const CostMaker *m) {
   return out;
 }
 
+/* A value that its reader wants in larger shards is there twice, as made and as
+ * read. */
+static void add_gathered(CostMaker *m, const UnitEdge *edge) {
+  const UnitPieces *to = &m->r->chain->units[edge->to];
+  Bytes made = shard_bytes(m, edge->type, edge->from, &edge->from_dims);
+  Bytes read = shard_bytes(m, edge->type, edge->to, &edge->to_dims);
+  if (read <= made) return;
+  Bytes bytes = (made + read) / m->proposal->microbatches;
+  for (int i = 0; i < to->n; i++)
+    if (bytes > m->gathered[to->pieces[i]]) m->gathered[to->pieces[i]] = bytes;
+}
+
 /* A value that goes on is the largest one that a unit of a later piece reads.
  */
 static void add_edge(CostMaker *m, int at) {
@@ -93,6 +126,7 @@ static void add_edge(CostMaker *m, int at) {
       loads_of_edge(m->loads, edge, m->proposal->assignments[edge->from],
                     m->proposal->assignments[edge->to]);
   Ps wait = load.wait / m->proposal->microbatches;
+  add_gathered(m, edge);
   for (int i = 0; i < to->n; i++) {
     StageCost *piece = &m->pieces[to->pieces[i]];
     if (!edge->is_backward) piece->forward += wait;
@@ -180,6 +214,29 @@ StageCost stage_cost(const StageCosts *costs, int first, int end) {
   return out;
 }
 
+/* Pieces of a block have its values beside theirs when these are computed
+ * again. */
+static void add_blocks(CostMaker *m) {
+  const Units *units = m->r->of->units;
+  Bytes *most = ARENA_ARRAY(m->arena, Bytes, m->r->chain->n);
+  for (int u = 0; u < units->units.n; u++) {
+    const UnitPieces *at = &m->r->chain->units[u];
+    for (int i = 0; i < at->n && recomputes(m, u); i++) {
+      Bytes bytes = m->blocks[units->units.data[u]->block];
+      if (bytes > most[at->pieces[i]]) most[at->pieces[i]] = bytes;
+    }
+  }
+  for (int i = 0; i < m->r->chain->n; i++)
+    m->transients[i] += most[i] + m->gathered[i];
+}
+
+static Bytes most_of(const Bytes *bytes, int n) {
+  Bytes most = 0;
+  for (int i = 0; i < n; i++)
+    if (bytes[i] > most) most = bytes[i];
+  return most;
+}
+
 StageCosts stage_costs_of(Arena *arena, const StageCostsRequest *request,
                           const Proposal *proposal) {
   const SpaceRequest *of = request->of;
@@ -194,9 +251,13 @@ StageCosts stage_costs_of(Arena *arena, const StageCostsRequest *request,
                  .proposal = proposal,
                  .loads = loads_create(arena, &loads),
                  .pieces = ARENA_ARRAY(arena, StageCost, n),
-                 .sent = ARENA_ARRAY(arena, Bytes, n)};
+                 .sent = ARENA_ARRAY(arena, Bytes, n),
+                 .transients = ARENA_ARRAY(arena, Bytes, n),
+                 .gathered = ARENA_ARRAY(arena, Bytes, n),
+                 .blocks = ARENA_ARRAY(arena, Bytes, of->units->units.n + 1)};
   for (int u = 0; u < of->units->units.n; u++) add_unit(&m, u);
   for (int i = 0; i < of->units->edges.n; i++) add_edge(&m, i);
+  add_blocks(&m);
   StageCost *to = ARENA_ARRAY(arena, StageCost, n + 1);
   for (int i = 0; i < n; i++) {
     to[i + 1] = to[i];
@@ -204,7 +265,8 @@ StageCosts stage_costs_of(Arena *arena, const StageCostsRequest *request,
   }
   return (StageCosts){.n = n,
                       .to = to,
-                      .transient = m.transient,
+                      .transient = most_of(m.transients, n),
+                      .transients = m.transients,
                       .sent = m.sent,
                       .rates = message_rates(&m),
                       .n_shared = request->chain->shared.n,

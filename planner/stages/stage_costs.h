@@ -34,7 +34,9 @@ typedef struct MessageRate {
 typedef struct StageCosts {
   int n;                    /* pieces */
   const StageCost *to;      /* [n + 1]: sums of all pieces before */
-  Bytes transient;          /* the most that any unit needs beside */
+  Bytes transient;          /* the most that any piece needs beside */
+  const Bytes *transients;  /* by piece: gradients of values, what a block
+                               computes again, scratch memory of libraries */
   const Bytes *sent;        /* by piece: what a rank sends on to the next one */
   const MessageRate *rates; /* by group of ranks: to the one behind it, from the
                                last to the first */
@@ -46,6 +48,7 @@ typedef struct StageCostsRequest {
   const StageChain *chain;
   const SpaceRequest *of;    /* the ranks of a stage */
   const ClusterSlice *slice; /* all ranks */
+  const Target *target;      /* or NULL */
 } StageCostsRequest;
 
 StageCosts stage_costs_of(Arena *arena, const StageCostsRequest *request,

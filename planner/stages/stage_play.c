@@ -223,14 +223,69 @@ Ps stage_play_step(Arena *arena, const StagePlay *play, const StageCosts *costs,
 
 /* ---- bytes ---- */
 
+/* The value that the loss reads or leaves, whichever is larger: no schedule
+ * computes this again. */
+static Bytes loss_bytes(const StageCosts *costs, int end) {
+  int n = costs->n;
+  if (end < n) return 0;
+  Bytes left = stage_cost(costs, n - 1, n).saved;
+  Bytes read = n > 1 ? costs->sent[n - 2] : 0;
+  return left > read ? left : read;
+}
+
+/* The bytes that a rank of the stage keeps in a step.  A value that goes on is
+ * saved where it is read, one for each frame; it and its gradient have a place
+ * each on both sides. */
+static Bytes kept_bytes(const StagePlay *play, const StageCosts *costs,
+                        const int *ends, int stage) {
+  StageCost cost = cost_of(costs, ends, stage);
+  Bytes in = stage > 0 ? costs->sent[ends[stage - 1] - 1] : 0;
+  Bytes out = ends[stage] < costs->n ? costs->sent[ends[stage] - 1] : 0;
+  Bytes saved = cost.saved > out ? cost.saved - out : 0;
+  Bytes frames = play->frames[stage];
+  Bytes held = play->shape.schedule->recomputes
+                   ? saved + (in + loss_bytes(costs, ends[stage])) * frames
+                   : (saved + in) * frames;
+  return cost.state + cost.gradient + held + in + 2 * out;
+}
+
+/* The most that a unit of the stage needs beside. */
+static Bytes transient_bytes(const StageCosts *costs, const int *ends,
+                             int stage) {
+  Bytes most = 0;
+  for (int i = stage > 0 ? ends[stage - 1] : 0; i < ends[stage]; i++)
+    if (costs->transients[i] > most) most = costs->transients[i];
+  return most;
+}
+
+/* A parameter of two groups is sent, and its gradient received, by the one that
+ * has it; the other one has a copy and a sum of its own. */
+static void add_shared(const StagePlay *play, const StageCosts *costs,
+                       const int *ends, Bytes *bytes) {
+  for (int i = 0; i < costs->n_shared; i++) {
+    const SharedCost *shared = &costs->shared[i];
+    int first = 0, last = 0;
+    while (ends[first] <= shared->first) first++;
+    while (ends[last] <= shared->last) last++;
+    if (group_of(play, first) == group_of(play, last)) continue;
+    bytes[group_of(play, first)] += shared->bytes;
+    bytes[group_of(play, last)] += 2 * shared->bytes;
+  }
+}
+
 Bytes stage_play_peak(Arena *arena, const StagePlay *play,
                       const StageCosts *costs, const int *ends) {
-  Bytes *bytes = ARENA_ARRAY(arena, Bytes, play->shape.groups), peak = 0;
+  int n = play->shape.groups;
+  Bytes *bytes = ARENA_ARRAY(arena, Bytes, n), peak = 0;
+  Bytes *transients = ARENA_ARRAY(arena, Bytes, n);
   for (int s = 0; s < play->shape.stages; s++) {
-    StageCost cost = cost_of(costs, ends, s);
-    Bytes *of = &bytes[group_of(play, s)];
-    *of += cost.state + cost.gradient + cost.saved * play->frames[s];
-    if (*of > peak) peak = *of;
+    int group = group_of(play, s);
+    Bytes transient = transient_bytes(costs, ends, s);
+    bytes[group] += kept_bytes(play, costs, ends, s);
+    if (transient > transients[group]) transients[group] = transient;
   }
-  return peak + costs->transient;
+  add_shared(play, costs, ends, bytes);
+  for (int g = 0; g < n; g++)
+    if (bytes[g] + transients[g] > peak) peak = bytes[g] + transients[g];
+  return peak;
 }

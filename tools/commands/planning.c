@@ -338,6 +338,7 @@ static void add_kernels(Planning *planning, SearchInput *input) {
   input->kernels = program.kernels;
   input->model = program.model;
   input->slice = program.slice;
+  input->target = program.target;
   input->memory = program.memory;
 }
 

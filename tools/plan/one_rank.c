@@ -28,6 +28,7 @@ bool one_rank_compile(Tool *tool, const Compilation *loaded,
                    .cluster = trial->priced.cluster,
                    .slice = slice,
                    .model = model,
+                   .target = &trial->c.target.backend->target,
                    .memory = trial->priced.memory,
                    .ranks = ranks};
   if (pins && pins->memory_bytes.is_set &&

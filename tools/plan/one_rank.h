@@ -15,6 +15,7 @@ typedef struct OneRank {
   const Cluster *cluster;
   const ClusterSlice *slice; /* the ranks that plans are for */
   const CostModel *model;
+  const Target *target;
   Bytes memory; /* that a rank may have */
   int64_t ranks;
 } OneRank;
