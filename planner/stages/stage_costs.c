@@ -9,10 +9,10 @@ typedef struct CostMaker {
   const Proposal *proposal;
   Loads *loads;
   StageCost *pieces;
-  Bytes *sent;       /* by piece: bytes of a rank */
-  Bytes *transients; /* by piece */
-  Bytes *gathered;   /* by piece: the largest value that its reader gathers */
-  Bytes *blocks;     /* by block: what it computes again, that it saves then */
+  Bytes *sent, *sent_back; /* by piece: bytes of a rank */
+  Bytes *transients;       /* by piece */
+  Bytes *gathered; /* by piece: the largest value that its reader gathers */
+  Bytes *blocks;   /* by block: what it computes again, that it saves then */
 } CostMaker;
 
 static bool recomputes(const CostMaker *m, int unit) {
@@ -115,13 +115,36 @@ static void add_gathered(CostMaker *m, const UnitEdge *edge) {
     if (bytes > m->gathered[to->pieces[i]]) m->gathered[to->pieces[i]] = bytes;
 }
 
-/* A value that goes on is the largest one that a unit of a later piece reads.
- */
+/* A message has a value as a stage receives its data: whole but for the batch,
+ * since no line says more of it. */
+static Bytes message_bytes(const CostMaker *m, const UnitEdge *edge) {
+  const PlanUnit *unit = m->r->of->units->units.data[edge->from];
+  DimMap dims = edge->from_dims;
+  for (int d = 0; d < edge->type->rank; d++)
+    if (dims.at[d] >= 0 && !(unit->batch >> dims.at[d] & 1)) dims.at[d] = -1;
+  return shard_bytes(m, edge->type, edge->from, &dims) /
+         m->proposal->microbatches;
+}
+
+/* A value that goes on is the largest one that a unit of a later piece reads,
+ * a gradient that goes back that of an earlier one. */
+static void add_message(CostMaker *m, const UnitEdge *edge) {
+  const UnitPieces *from = &m->r->chain->units[edge->from],
+                   *to = &m->r->chain->units[edge->to];
+  Bytes bytes = message_bytes(m, edge);
+  for (int i = 0; i < from->n; i++) {
+    int piece = from->pieces[i];
+    if (!unit_edge_leaves(from, to, i)) continue;
+    if (!edge->is_backward && bytes > m->sent[piece]) m->sent[piece] = bytes;
+    if (edge->is_backward && piece > 0 && bytes > m->sent_back[piece - 1])
+      m->sent_back[piece - 1] = bytes;
+  }
+}
+
 static void add_edge(CostMaker *m, int at) {
   const Units *units = m->r->of->units;
   const UnitEdge *edge = &units->edges.data[at];
-  const UnitPieces *from = &m->r->chain->units[edge->from],
-                   *to = &m->r->chain->units[edge->to];
+  const UnitPieces *to = &m->r->chain->units[edge->to];
   EdgeLoad load =
       loads_of_edge(m->loads, edge, m->proposal->assignments[edge->from],
                     m->proposal->assignments[edge->to]);
@@ -132,14 +155,7 @@ static void add_edge(CostMaker *m, int at) {
     if (!edge->is_backward) piece->forward += wait;
     if (edge->is_backward || recomputes(m, edge->to)) piece->input_grad += wait;
   }
-  Bytes bytes = edge->is_backward
-                    ? 0
-                    : shard_bytes(m, edge->type, edge->from, &edge->from_dims) /
-                          m->proposal->microbatches;
-  for (int i = 0; i < from->n && bytes > 0; i++) {
-    if (unit_edge_leaves(from, to, i) && bytes > m->sent[from->pieces[i]])
-      m->sent[from->pieces[i]] = bytes;
-  }
+  add_message(m, edge);
 }
 
 /* ---- messages ---- */
@@ -175,10 +191,12 @@ static const MessageRate *message_rates(const CostMaker *m) {
   return rates;
 }
 
-Ps stage_message(const StageCosts *costs, int piece, int from, int to) {
+Ps stage_message(const StageCosts *costs, int piece, bool is_back, int from,
+                 int to) {
+  Bytes bytes = (is_back ? costs->sent_back : costs->sent)[piece];
   bool is_first = from + 1 == to || (to == 0 && from > 1);
   const MessageRate *rate = &costs->rates[is_first ? from : to];
-  return rate->latency + (Ps)(rate->per_byte * (double)costs->sent[piece]);
+  return rate->latency + (Ps)(rate->per_byte * (double)bytes);
 }
 
 Ps stage_far_message(const StageCosts *costs, int groups, Bytes bytes) {
@@ -252,6 +270,7 @@ StageCosts stage_costs_of(Arena *arena, const StageCostsRequest *request,
                  .loads = loads_create(arena, &loads),
                  .pieces = ARENA_ARRAY(arena, StageCost, n),
                  .sent = ARENA_ARRAY(arena, Bytes, n),
+                 .sent_back = ARENA_ARRAY(arena, Bytes, n),
                  .transients = ARENA_ARRAY(arena, Bytes, n),
                  .gathered = ARENA_ARRAY(arena, Bytes, n),
                  .blocks = ARENA_ARRAY(arena, Bytes, of->units->units.n + 1)};
@@ -268,6 +287,7 @@ StageCosts stage_costs_of(Arena *arena, const StageCostsRequest *request,
                       .transient = most_of(m.transients, n),
                       .transients = m.transients,
                       .sent = m.sent,
+                      .sent_back = m.sent_back,
                       .rates = message_rates(&m),
                       .n_shared = request->chain->shared.n,
                       .shared = shared_costs(&m)};

@@ -32,12 +32,13 @@ typedef struct MessageRate {
 } MessageRate;
 
 typedef struct StageCosts {
-  int n;                    /* pieces */
-  const StageCost *to;      /* [n + 1]: sums of all pieces before */
-  Bytes transient;          /* the most that any piece needs beside */
-  const Bytes *transients;  /* by piece: gradients of values, what a block
-                               computes again, scratch memory of libraries */
-  const Bytes *sent;        /* by piece: what a rank sends on to the next one */
+  int n;                   /* pieces */
+  const StageCost *to;     /* [n + 1]: sums of all pieces before */
+  Bytes transient;         /* the most that any piece needs beside */
+  const Bytes *transients; /* by piece: gradients of values, what a block
+                              computes again, scratch memory of libraries */
+  /* By piece: what a rank sends on to the next one, and back to it. */
+  const Bytes *sent, *sent_back;
   const MessageRate *rates; /* by group of ranks: to the one behind it, from the
                                last to the first */
   int n_shared;
@@ -56,9 +57,10 @@ StageCosts stage_costs_of(Arena *arena, const StageCostsRequest *request,
 /* Returns the time of a message of so many bytes to a group of ranks that is no
  * neighbour: as to the farthest one of these. */
 Ps stage_far_message(const StageCosts *costs, int groups, Bytes bytes);
-/* Returns the time of a message behind a piece between two groups of ranks,
- * which are neighbours. */
-Ps stage_message(const StageCosts *costs, int piece, int from, int to);
+/* Returns the time of a message over the border behind a piece, between two
+ * groups of ranks, which are neighbours. */
+Ps stage_message(const StageCosts *costs, int piece, bool is_back, int from,
+                 int to);
 void stage_cost_add(StageCost *sum, const StageCost *more);
 /* Returns the cost of pieces `first` to before `end`. */
 StageCost stage_cost(const StageCosts *costs, int first, int end);

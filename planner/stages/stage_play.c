@@ -34,6 +34,48 @@ static int group_of(const StagePlay *play, int stage) {
                                 stage);
 }
 
+/* The call of a rank that reads what a token receives. */
+static bool reads(const Pipeline *pipeline, const Token *receive,
+                  const Token *call) {
+  const PipelineEdge *edge = &pipeline->edges[receive->edge];
+  return call->kind == edge->to && call->stage == edge->to_stage &&
+         call->microbatch == edge_reader(edge, receive->microbatch);
+}
+
+/* By group and call: how many calls stand before the last receive of what it
+ * reads.  The rest of those before it run beside the message. */
+static const int *const *find_receives(Arena *arena, const Pipeline *pipeline) {
+  const Pipeline *lowered = pipeline_lower(arena, pipeline);
+  const int **at = ARENA_ARRAY(arena, const int *, pipeline->n_ranks);
+  for (int r = 0; r < pipeline->n_ranks; r++) {
+    const Tokens *list = &lowered->lists[r];
+    int *before = ARENA_ARRAY(arena, int, pipeline->lists[r].n + 1), n = 0;
+    VEC(int) open = {0};
+    VEC(int) calls = {0}; /* by receive that is open: those before it */
+    for (int i = 0; i < list->n; i++) {
+      const Token *token = &list->data[i];
+      TokenRole role = token_info(token->kind)->role;
+      if (role == TOKEN_ROLE_receive) {
+        vec_push(arena, &open, i);
+        vec_push(arena, &calls, n);
+      }
+      if (role != TOKEN_ROLE_call) continue;
+      int kept = 0;
+      for (int k = 0; k < open.n; k++)
+        if (reads(pipeline, &list->data[open.data[k]], token)) {
+          before[n] = calls.data[k];
+        } else {
+          open.data[kept] = open.data[k];
+          calls.data[kept++] = calls.data[k];
+        }
+      open.n = calls.n = kept;
+      n++;
+    }
+    at[r] = before;
+  }
+  return at;
+}
+
 /* Schedules that keep all micro-batches that are shown keep all. */
 static const int *find_frames(Arena *arena, const StagePlay *play) {
   int *frames = ARENA_ARRAY(arena, int, play->shape.stages);
@@ -47,14 +89,14 @@ static const int *find_frames(Arena *arena, const StagePlay *play) {
   return frames;
 }
 
-static const Pipeline *known_calls(const StageShape *shape, int microbatches,
-                                   const StagePlay *const *known, int n) {
+static const StagePlay *known_calls(const StageShape *shape, int microbatches,
+                                    const StagePlay *const *known, int n) {
   for (int i = 0; i < n; i++)
     if (known[i]->pipeline && known[i]->shape.schedule == shape->schedule &&
         known[i]->shape.groups == shape->groups &&
         known[i]->shape.stages == shape->stages &&
         known[i]->pipeline->n_microbatches == microbatches)
-      return known[i]->pipeline;
+      return known[i];
   return NULL;
 }
 
@@ -64,10 +106,11 @@ bool stage_play_create(Arena *arena, const StageShape *shape,
   PipelineShape made;
   int n = shown(arena, shape, &made);
   if (n == 0) return false;
-  *out = (StagePlay){.shape = *shape,
-                     .pipeline = known_calls(shape, n, known, n_known)};
-  if (!out->pipeline)
-    out->pipeline = pipeline_make(arena, shape->schedule, &made);
+  const StagePlay *like = known_calls(shape, n, known, n_known);
+  *out = (StagePlay){.shape = *shape};
+  out->pipeline =
+      like ? like->pipeline : pipeline_make(arena, shape->schedule, &made);
+  out->receives = like ? like->receives : find_receives(arena, out->pipeline);
   out->frames = find_frames(arena, out);
   return true;
 }
@@ -80,11 +123,13 @@ typedef struct Player {
   const int *ends;
   StageCost *stages;
   Ps *free, *computed; /* by group */
-  Ps *last;            /* by group: begin of its last backward pass */
+  Ps *last;            /* by stage: end of its last call */
   Ps *ended;           /* by micro-batch: end of its calls of stage 0 */
-  /* By group and place in its list: when its operands are sent, and the time of
-   * the longest message of these. */
-  Ps **sent, **message;
+  /* By group and place in its list: the end of the call; when the last message
+   * is sent that it reads, from which group, and how long that takes. */
+  Ps **ends_of, **sent, **message;
+  int **sender;
+  Ps *link; /* [from * groups + to]: end of the last message */
 } Player;
 
 static StageCost cost_of(const StageCosts *costs, const int *ends, int stage) {
@@ -110,31 +155,43 @@ static Ps message_time(const Player *p, const CallLink *link) {
   const PipelineEdge *edge = &p->play->pipeline->edges[link->edge];
   int low =
       edge->from_stage < edge->to_stage ? edge->from_stage : edge->to_stage;
-  return stage_message(p->costs, p->ends[low] - 1, link->from.rank,
-                       link->to.rank);
+  return stage_message(p->costs, p->ends[low] - 1, low == edge->to_stage,
+                       link->from.rank, link->to.rank);
 }
 
 static void raise(Ps *to, Ps time) {
   if (time > *to) *to = time;
 }
 
-/* Most schedules receive a value right before they read it, so the message
- * takes its time, too; where a receive stands further in front this is too
- * much. */
+/* When the message that a call reads has come.  It begins when both ranks have
+ * come to it and the one before it is through. */
+static Ps arrival(Player *p, TokenPlace call) {
+  Ps begin = p->sent[call.rank][call.at];
+  int before = p->play->receives[call.rank][call.at];
+  if (begin == 0) return 0;
+  if (before > 0) raise(&begin, p->ends_of[call.rank][before - 1]);
+  Ps *link = &p->link[p->sender[call.rank][call.at] * p->play->shape.groups +
+                      call.rank];
+  raise(&begin, *link);
+  return *link = begin + p->message[call.rank][call.at];
+}
+
 static void visit_call(void *user, TokenPlace call, const CallLink *const *out,
                        int n_out) {
   Player *p = user;
   const Token *token = &p->play->pipeline->lists[call.rank].data[call.at];
-  Ps begin = p->sent[call.rank][call.at], time = call_time(p, token);
+  Ps begin = arrival(p, call), time = call_time(p, token);
   raise(&begin, p->free[call.rank]);
-  begin += p->message[call.rank][call.at];
-  if (token->kind != TOKEN_forward) p->last[call.rank] = begin;
-  p->free[call.rank] = begin + time;
+  Ps end = p->free[call.rank] = p->ends_of[call.rank][call.at] = begin + time;
+  raise(&p->last[token->stage], end);
   p->computed[call.rank] += time;
-  if (token->stage == 0) p->ended[token->microbatch] = begin + time;
+  if (token->stage == 0) p->ended[token->microbatch] = end;
   for (int i = 0; i < n_out; i++) {
-    raise(&p->sent[out[i]->to.rank][out[i]->to.at], begin + time);
-    raise(&p->message[out[i]->to.rank][out[i]->to.at], message_time(p, out[i]));
+    TokenPlace to = out[i]->to;
+    if (to.rank == call.rank) continue;
+    raise(&p->sent[to.rank][to.at], end);
+    raise(&p->message[to.rank][to.at], message_time(p, out[i]));
+    p->sender[to.rank][to.at] = call.rank;
   }
 }
 
@@ -147,15 +204,21 @@ static Player player_create(Arena *arena, const StagePlay *play,
               .stages = ARENA_ARRAY(arena, StageCost, play->shape.stages),
               .free = ARENA_ARRAY(arena, Ps, n),
               .computed = ARENA_ARRAY(arena, Ps, n),
-              .last = ARENA_ARRAY(arena, Ps, n),
+              .last = ARENA_ARRAY(arena, Ps, play->shape.stages),
               .ended = ARENA_ARRAY(arena, Ps, play->pipeline->n_microbatches),
+              .ends_of = ARENA_ARRAY(arena, Ps *, n),
               .sent = ARENA_ARRAY(arena, Ps *, n),
-              .message = ARENA_ARRAY(arena, Ps *, n)};
+              .message = ARENA_ARRAY(arena, Ps *, n),
+              .sender = ARENA_ARRAY(arena, int *, n),
+              .link = ARENA_ARRAY(arena, Ps, n * n)};
   for (int s = 0; s < play->shape.stages; s++)
     p.stages[s] = cost_of(costs, ends, s);
   for (int g = 0; g < n; g++) {
-    p.sent[g] = ARENA_ARRAY(arena, Ps, play->pipeline->lists[g].n + 1);
-    p.message[g] = ARENA_ARRAY(arena, Ps, play->pipeline->lists[g].n + 1);
+    int n_calls = play->pipeline->lists[g].n + 1;
+    p.ends_of[g] = ARENA_ARRAY(arena, Ps, n_calls);
+    p.sent[g] = ARENA_ARRAY(arena, Ps, n_calls);
+    p.message[g] = ARENA_ARRAY(arena, Ps, n_calls);
+    p.sender[g] = ARENA_ARRAY(arena, int, n_calls);
   }
   return p;
 }
@@ -190,23 +253,34 @@ static Ps shared_time(const Player *p) {
   return time;
 }
 
-/* Transfers of gradients run beside the last backward pass; no group updates
- * before all have their gradients. */
+/* Gradients of a stage are summed behind its last call, those of the stage that
+ * ends first before others. */
+static Ps sums_end(const Player *p, int group) {
+  Ps end = p->free[group], sums = 0, done = -1;
+  for (;;) {
+    int next = -1;
+    for (int s = 0; s < p->play->shape.stages; s++)
+      if (group_of(p->play, s) == group && p->last[s] > done &&
+          (next < 0 || p->last[s] < p->last[next]))
+        next = s;
+    if (next < 0) return end > sums ? end : sums;
+    done = p->last[next];
+    raise(&sums, done);
+    sums += p->stages[next].bulk;
+  }
+}
+
+/* No group updates before all have their gradients. */
 static Ps end_of(const Player *p) {
   const StageShape *shape = &p->play->shape;
   Ps end = 0, most = 0, update = 0;
   for (int g = 0; g < shape->groups; g++) {
-    Ps bulk = 0, own = 0;
+    Ps own = 0;
     for (int s = 0; s < shape->stages; s++)
-      if (group_of(p->play, s) == g) {
-        bulk += p->stages[s].bulk;
-        own += p->stages[s].update;
-      }
-    Ps hidden = p->last[g] + bulk;
-    if (p->free[g] > hidden) hidden = p->free[g];
-    if (hidden > end) end = hidden;
-    if (own > update) update = own;
-    if (p->computed[g] > most) most = p->computed[g];
+      if (group_of(p->play, s) == g) own += p->stages[s].update;
+    raise(&end, sums_end(p, g));
+    raise(&update, own);
+    raise(&most, p->computed[g]);
   }
   return end + update + further(p, most) + shared_time(p);
 }

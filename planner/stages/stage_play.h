@@ -20,6 +20,8 @@ typedef struct StageShape {
 typedef struct StagePlay {
   StageShape shape;
   const Pipeline *pipeline;
+  const int *const *receives; /* by group and call: calls before the receive of
+                                 what it reads */
   const int *frames; /* by stage: micro-batches whose values it keeps */
 } StagePlay;
 

@@ -28,8 +28,11 @@ static void set_costs(TestCosts *t, int n, const Ps *times, Bytes saved) {
     to->weight_grad += times[i];
     to->saved += saved;
   }
-  t->costs =
-      (StageCosts){.n = n, .to = t->to, .sent = t->sent, .rates = t->rates};
+  t->costs = (StageCosts){.n = n,
+                          .to = t->to,
+                          .sent = t->sent,
+                          .sent_back = t->sent,
+                          .rates = t->rates};
 }
 
 static StagePlay play_of(Arena *arena, const char *schedule, int groups,
@@ -80,6 +83,33 @@ Test(stage_search, messages_take_their_time) {
   cr_expect_eq(step_of("naive", 4, 1, 1, 5) - step_of("naive", 4, 1, 1, 0),
                2 * 3 * 5);
   cr_expect_gt(step_of("1f1b", 4, 1, 8, 5), step_of("1f1b", 4, 1, 8, 0));
+}
+
+/* Rank 0 of zbh2 receives before calls that run beside the message. */
+Test(stage_search, messages_run_beside_calls_behind_their_receive) {
+  Ps late = step_of("zbh1", 4, 1, 16, 3) - step_of("zbh1", 4, 1, 16, 0);
+  Ps early = step_of("zbh2", 4, 1, 16, 3) - step_of("zbh2", 4, 1, 16, 0);
+  cr_expect_lt(early, late, "%lld, %lld", (long long)early, (long long)late);
+}
+
+/* A message waits for the one before it: links, and not calls, are slowest. */
+Test(stage_search, messages_follow_each_other) {
+  enum { F = 12, SLOW = 10 * F };
+  Ps few = step_of("zbv", 2, 2, 8, SLOW), many = step_of("zbv", 2, 2, 16, SLOW);
+  cr_expect_geq(many - few, 8 * SLOW);
+}
+
+/* The stage that ends last sums its gradients when all calls are over. */
+Test(stage_search, sums_follow_the_last_call) {
+  const Ps times[] = {6, 6, 6, 6, 6, 6, 6, 6};
+  Arena *arena = module_create()->arena;
+  TestCosts t;
+  set_costs(&t, 8, times, 0);
+  static const int ends[] = {2, 4, 6, 8};
+  StagePlay play = play_of(arena, "1f1b", 4, 1, 8);
+  Ps before = stage_play_step(arena, &play, &t.costs, ends);
+  for (int i = 1; i <= 8; i++) t.to[i].bulk = 50 * i;
+  cr_expect_eq(stage_play_step(arena, &play, &t.costs, ends), before + 100);
 }
 
 /* ---- cuts ---- */
