@@ -1,12 +1,14 @@
 /*
  * stage_play.c -- plays the calls of a schedule with the times of its stages.
  *
- * Few micro-batches of many are played.  Each further one takes as long as the
- * busiest group of ranks computes for one, or as later ones take on the way.
+ * Two numbers of few micro-batches are played.  Each further one takes as long
+ * as each of those between both.
  */
 #include "planner/stages/stage_play.h"
 
 #include "ir/pipeline/links.h"
+
+#define NEVER (INT64_MAX / 4)
 
 /* ---- shapes ---- */
 
@@ -19,11 +21,11 @@ static bool has_shape(Arena *arena, const StageShape *shape, int microbatches,
   return !pipeline_schedule_refuses(arena, shape->schedule, out);
 }
 
-/* At least so many that the first group computes without a break.  Returns 0 if
- * the schedule refuses the shape. */
-static int shown(Arena *arena, const StageShape *shape, PipelineShape *out) {
-  if (!has_shape(arena, shape, shape->microbatches, out)) return 0;
-  for (int n = 2 * shape->stages; n < shape->microbatches; n++)
+/* The first number of micro-batches from `least` on that the schedule takes; at
+ * most those of the shape. */
+static int shown(Arena *arena, const StageShape *shape, int least,
+                 PipelineShape *out) {
+  for (int n = least; n < shape->microbatches; n++)
     if (has_shape(arena, shape, n, out)) return n;
   has_shape(arena, shape, shape->microbatches, out);
   return shape->microbatches;
@@ -34,46 +36,21 @@ static int group_of(const StagePlay *play, int stage) {
                                 stage);
 }
 
-/* The call of a rank that reads what a token receives. */
-static bool reads(const Pipeline *pipeline, const Token *receive,
-                  const Token *call) {
-  const PipelineEdge *edge = &pipeline->edges[receive->edge];
-  return call->kind == edge->to && call->stage == edge->to_stage &&
-         call->microbatch == edge_reader(edge, receive->microbatch);
-}
-
-/* By group and call: how many calls stand before the last receive of what it
- * reads.  The rest of those before it run beside the message. */
-static const int *const *find_receives(Arena *arena, const Pipeline *pipeline) {
-  const Pipeline *lowered = pipeline_lower(arena, pipeline);
-  const int **at = ARENA_ARRAY(arena, const int *, pipeline->n_ranks);
-  for (int r = 0; r < pipeline->n_ranks; r++) {
-    const Tokens *list = &lowered->lists[r];
-    int *before = ARENA_ARRAY(arena, int, pipeline->lists[r].n + 1), n = 0;
-    VEC(int) open = {0};
-    VEC(int) calls = {0}; /* by receive that is open: those before it */
-    for (int i = 0; i < list->n; i++) {
-      const Token *token = &list->data[i];
-      TokenRole role = token_info(token->kind)->role;
-      if (role == TOKEN_ROLE_receive) {
-        vec_push(arena, &open, i);
-        vec_push(arena, &calls, n);
-      }
-      if (role != TOKEN_ROLE_call) continue;
-      int kept = 0;
-      for (int k = 0; k < open.n; k++)
-        if (reads(pipeline, &list->data[open.data[k]], token)) {
-          before[n] = calls.data[k];
-        } else {
-          open.data[kept] = open.data[k];
-          calls.data[kept++] = calls.data[k];
-        }
-      open.n = calls.n = kept;
-      n++;
-    }
-    at[r] = before;
+/* By stage and kind of call: the edges whose messages it reads, or writes. */
+static const PlayEdges *find_edges(Arena *arena, const StagePlay *play,
+                                   bool are_read) {
+  const Pipeline *pipeline = play->pipeline;
+  PlayEdges *out =
+      ARENA_ARRAY(arena, PlayEdges, pipeline->n_stages * (int)N_TOKENS);
+  for (int e = 0; e < pipeline->n_edges; e++) {
+    const PipelineEdge *edge = &pipeline->edges[e];
+    if (group_of(play, edge->from_stage) == group_of(play, edge->to_stage))
+      continue;
+    int row = are_read ? token_row(edge->to, edge->to_stage)
+                       : token_row(edge->from, edge->from_stage);
+    vec_push(arena, &out[row], e);
   }
-  return at;
+  return out;
 }
 
 /* Schedules that keep all micro-batches that are shown keep all. */
@@ -100,36 +77,62 @@ static const StagePlay *known_calls(const StageShape *shape, int microbatches,
   return NULL;
 }
 
+static void make_calls(Arena *arena, StagePlay *play,
+                       const PipelineShape *shape) {
+  play->pipeline = pipeline_make(arena, play->shape.schedule, shape);
+  play->lowered = pipeline_lower(arena, play->pipeline);
+  play->read = find_edges(arena, play, true);
+  play->written = find_edges(arena, play, false);
+}
+
+/* In fewer the first group does not compute without a break. */
+static const StagePlay *fewer_calls(Arena *arena, const StageShape *shape,
+                                    const PipelineShape *made) {
+  StagePlay *fewer = ARENA_NEW(arena, StagePlay);
+  *fewer = (StagePlay){.shape = *shape};
+  make_calls(arena, fewer, made);
+  return fewer;
+}
+
 bool stage_play_create(Arena *arena, const StageShape *shape,
                        const StagePlay *const *known, int n_known,
                        StagePlay *out) {
-  PipelineShape made;
-  int n = shown(arena, shape, &made);
-  if (n == 0) return false;
+  PipelineShape less, more;
+  if (!has_shape(arena, shape, shape->microbatches, &more)) return false;
+  int few = shown(arena, shape, 2 * shape->stages, &less);
+  int n = shown(arena, shape, few + shape->groups, &more);
   const StagePlay *like = known_calls(shape, n, known, n_known);
-  *out = (StagePlay){.shape = *shape};
-  out->pipeline =
-      like ? like->pipeline : pipeline_make(arena, shape->schedule, &made);
-  out->receives = like ? like->receives : find_receives(arena, out->pipeline);
+  *out = like ? *like : (StagePlay){0};
+  out->shape = *shape;
+  if (!like) make_calls(arena, out, &more);
+  if (n == shape->microbatches)
+    out->fewer = NULL;
+  else if (!out->fewer)
+    out->fewer = fewer_calls(arena, shape, &less);
   out->frames = find_frames(arena, out);
   return true;
 }
 
 /* ---- times ---- */
 
+enum { NOT_YET = -1 };
+
+/* When each side comes to it, and when it is through. */
+typedef struct PlayMessage {
+  Ps sent, received, end;
+} PlayMessage;
+
 typedef struct Player {
   const StagePlay *play;
   const StageCosts *costs;
   const int *ends;
   StageCost *stages;
-  Ps *free, *computed; /* by group */
-  Ps *last;            /* by stage: end of its last call */
-  Ps *ended;           /* by micro-batch: end of its calls of stage 0 */
-  /* By group and place in its list: the end of the call; when the last message
-   * is sent that it reads, from which group, and how long that takes. */
-  Ps **ends_of, **sent, **message;
-  int **sender;
-  Ps *link; /* [from * groups + to]: end of the last message */
+  int *at;               /* by group: place in its list */
+  Ps *free;              /* by group: end of its last call */
+  Ps *last;              /* by stage: end of its last call */
+  PlayMessage *messages; /* [edge * micro-batches + micro-batch] */
+  PlayMessage **before;  /* by edge: the last one that is sent, or NULL */
+  Ps *link;              /* [from * groups + to]: end of the last message */
 } Player;
 
 static StageCost cost_of(const StageCosts *costs, const int *ends, int stage) {
@@ -150,86 +153,115 @@ static Ps call_time(const Player *p, const Token *token) {
 }
 
 /* A message goes on at the border behind the lower of two stages. */
-static Ps message_time(const Player *p, const CallLink *link) {
-  if (link->edge < 0 || link->from.rank == link->to.rank) return 0;
-  const PipelineEdge *edge = &p->play->pipeline->edges[link->edge];
-  int low =
-      edge->from_stage < edge->to_stage ? edge->from_stage : edge->to_stage;
-  return stage_message(p->costs, p->ends[low] - 1, low == edge->to_stage,
-                       link->from.rank, link->to.rank);
+static Ps message_time(const Player *p, const PipelineEdge *edge, int from,
+                       int to) {
+  bool is_back = edge->to_stage < edge->from_stage;
+  int low = is_back ? edge->to_stage : edge->from_stage;
+  return stage_message(p->costs, p->ends[low] - 1, is_back, from, to);
 }
 
 static void raise(Ps *to, Ps time) {
   if (time > *to) *to = time;
 }
 
-/* When the message that a call reads has come.  It begins when both ranks have
- * come to it and the one before it is through. */
-static Ps arrival(Player *p, TokenPlace call) {
-  Ps begin = p->sent[call.rank][call.at];
-  int before = p->play->receives[call.rank][call.at];
-  if (begin == 0) return 0;
-  if (before > 0) raise(&begin, p->ends_of[call.rank][before - 1]);
-  Ps *link = &p->link[p->sender[call.rank][call.at] * p->play->shape.groups +
-                      call.rank];
-  raise(&begin, *link);
-  return *link = begin + p->message[call.rank][call.at];
+static PlayMessage *message_of(const Player *p, int edge, int microbatch) {
+  return &p->messages[edge * p->play->pipeline->n_microbatches + microbatch];
 }
 
-static void visit_call(void *user, TokenPlace call, const CallLink *const *out,
-                       int n_out) {
-  Player *p = user;
-  const Token *token = &p->play->pipeline->lists[call.rank].data[call.at];
-  Ps begin = arrival(p, call), time = call_time(p, token);
-  raise(&begin, p->free[call.rank]);
-  Ps end = p->free[call.rank] = p->ends_of[call.rank][call.at] = begin + time;
-  raise(&p->last[token->stage], end);
-  p->computed[call.rank] += time;
-  if (token->stage == 0) p->ended[token->microbatch] = end;
-  for (int i = 0; i < n_out; i++) {
-    TokenPlace to = out[i]->to;
-    if (to.rank == call.rank) continue;
-    raise(&p->sent[to.rank][to.at], end);
-    raise(&p->message[to.rank][to.at], message_time(p, out[i]));
-    p->sender[to.rank][to.at] = call.rank;
+/* It begins when both groups have come to it and the one before it is through.
+ */
+static void come_to_message(Player *p, int group, const Token *token) {
+  const PipelineEdge *edge = &p->play->pipeline->edges[token->edge];
+  PlayMessage *message = message_of(p, token->edge, token->microbatch);
+  bool is_sent = token_info(token->kind)->role == TOKEN_ROLE_send;
+  int from = is_sent ? group : token->peer, to = is_sent ? token->peer : group;
+  *(is_sent ? &message->sent : &message->received) = p->free[group];
+  if (is_sent) p->before[token->edge] = message;
+  if (message->sent == NOT_YET || message->received == NOT_YET) return;
+  Ps *link = &p->link[from * p->play->shape.groups + to];
+  Ps begin = message->sent;
+  raise(&begin, message->received);
+  raise(&begin, *link);
+  *link = message->end = begin + message_time(p, edge, from, to);
+}
+
+/* A call waits for what it reads, and for the last message of what it writes,
+ * whose memory it needs.  Returns false if one of them has not begun. */
+static bool has_messages(const Player *p, int row, int microbatch, Ps *begin) {
+  const PlayEdges *read = &p->play->read[row],
+                  *written = &p->play->written[row];
+  for (int i = 0; i < read->n; i++) {
+    Ps end = message_of(p, read->data[i], microbatch)->end;
+    if (end == NOT_YET) return false;
+    raise(begin, end);
   }
+  for (int i = 0; i < written->n; i++) {
+    const PlayMessage *before = p->before[written->data[i]];
+    if (before && before->end == NOT_YET) return false;
+    if (before) raise(begin, before->end);
+  }
+  return true;
+}
+
+/* Edges of B are those of I and W. */
+static bool is_ready(const Player *p, const Token *token, Ps *begin) {
+  int stage = token->stage, microbatch = token->microbatch;
+  if (token->kind != TOKEN_backward)
+    return has_messages(p, token_row(token->kind, stage), microbatch, begin);
+  return has_messages(p, token_row(TOKEN_input_grad, stage), microbatch,
+                      begin) &&
+         has_messages(p, token_row(TOKEN_weight_grad, stage), microbatch,
+                      begin);
+}
+
+/* Returns whether the group has come further. */
+static bool advance(Player *p, int group) {
+  const Tokens *list = &p->play->lowered->lists[group];
+  int first = p->at[group];
+  for (; p->at[group] < list->n; p->at[group]++) {
+    const Token *token = &list->data[p->at[group]];
+    Ps begin = p->free[group], time = call_time(p, token);
+    if (token_info(token->kind)->role != TOKEN_ROLE_call) {
+      come_to_message(p, group, token);
+      continue;
+    }
+    if (!is_ready(p, token, &begin)) break;
+    p->free[group] = p->last[token->stage] = begin + time;
+  }
+  return p->at[group] > first;
+}
+
+/* Returns false if groups wait for each other. */
+static bool play_all(Player *p) {
+  bool goes_on = true, is_over = true;
+  while (goes_on) {
+    goes_on = false;
+    for (int g = 0; g < p->play->shape.groups; g++) goes_on |= advance(p, g);
+  }
+  for (int g = 0; g < p->play->shape.groups; g++)
+    is_over &= p->at[g] == p->play->lowered->lists[g].n;
+  return is_over;
 }
 
 static Player player_create(Arena *arena, const StagePlay *play,
                             const StageCosts *costs, const int *ends) {
-  int n = play->shape.groups;
+  int n = play->shape.groups, n_edges = play->pipeline->n_edges;
+  int n_messages = n_edges * play->pipeline->n_microbatches;
   Player p = {.play = play,
               .costs = costs,
               .ends = ends,
               .stages = ARENA_ARRAY(arena, StageCost, play->shape.stages),
+              .at = ARENA_ARRAY(arena, int, n),
               .free = ARENA_ARRAY(arena, Ps, n),
-              .computed = ARENA_ARRAY(arena, Ps, n),
               .last = ARENA_ARRAY(arena, Ps, play->shape.stages),
-              .ended = ARENA_ARRAY(arena, Ps, play->pipeline->n_microbatches),
-              .ends_of = ARENA_ARRAY(arena, Ps *, n),
-              .sent = ARENA_ARRAY(arena, Ps *, n),
-              .message = ARENA_ARRAY(arena, Ps *, n),
-              .sender = ARENA_ARRAY(arena, int *, n),
+              .messages = ARENA_ARRAY(arena, PlayMessage, n_messages + 1),
+              .before = ARENA_ARRAY(arena, PlayMessage *, n_edges + 1),
               .link = ARENA_ARRAY(arena, Ps, n * n)};
   for (int s = 0; s < play->shape.stages; s++)
     p.stages[s] = cost_of(costs, ends, s);
-  for (int g = 0; g < n; g++) {
-    int n_calls = play->pipeline->lists[g].n + 1;
-    p.ends_of[g] = ARENA_ARRAY(arena, Ps, n_calls);
-    p.sent[g] = ARENA_ARRAY(arena, Ps, n_calls);
-    p.message[g] = ARENA_ARRAY(arena, Ps, n_calls);
-    p.sender[g] = ARENA_ARRAY(arena, int, n_calls);
-  }
+  for (int i = 0; i < n_messages; i++)
+    p.messages[i] = (PlayMessage){NOT_YET, NOT_YET, NOT_YET};
   return p;
-}
-
-/* The time of micro-batches that are not played. */
-static Ps further(const Player *p, Ps busiest) {
-  int n = p->play->pipeline->n_microbatches, half = n / 2;
-  int left = p->play->shape.microbatches - n;
-  if (left == 0) return 0;
-  Ps each = (p->ended[n - 1] - p->ended[half]) / (n - 1 - half);
-  return left * (each > busiest / n ? each : busiest / n);
 }
 
 static int stage_of(const Player *p, int piece) {
@@ -273,24 +305,33 @@ static Ps sums_end(const Player *p, int group) {
 /* No group updates before all have their gradients. */
 static Ps end_of(const Player *p) {
   const StageShape *shape = &p->play->shape;
-  Ps end = 0, most = 0, update = 0;
+  Ps end = 0, update = 0;
   for (int g = 0; g < shape->groups; g++) {
     Ps own = 0;
     for (int s = 0; s < shape->stages; s++)
       if (group_of(p->play, s) == g) own += p->stages[s].update;
     raise(&end, sums_end(p, g));
     raise(&update, own);
-    raise(&most, p->computed[g]);
   }
-  return end + update + further(p, most) + shared_time(p);
+  return end + update + shared_time(p);
+}
+
+static Ps played_step(Arena *arena, const StagePlay *play,
+                      const StageCosts *costs, const int *ends) {
+  Player p = player_create(arena, play, costs, ends);
+  return play_all(&p) ? end_of(&p) : NEVER;
 }
 
 Ps stage_play_step(Arena *arena, const StagePlay *play, const StageCosts *costs,
                    const int *ends) {
   Arena *own = arena_beside(arena);
-  Player p = player_create(own, play, costs, ends);
-  pipeline_sweep(own, play->pipeline, visit_call, &p);
-  Ps step = end_of(&p);
+  Ps step = played_step(own, play, costs, ends);
+  int n = play->pipeline->n_microbatches;
+  if (play->fewer && step < NEVER) {
+    Ps more = step - played_step(own, play->fewer, costs, ends);
+    step += more * (play->shape.microbatches - n) /
+            (n - play->fewer->pipeline->n_microbatches);
+  }
   arena_destroy(own);
   return step;
 }

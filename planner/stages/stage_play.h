@@ -16,12 +16,16 @@ typedef struct StageShape {
   int microbatches;
 } StageShape;
 
+typedef VEC(int) PlayEdges;
+
 /* The calls of a shape, of as many micro-batches as show how it goes on. */
 typedef struct StagePlay {
   StageShape shape;
   const Pipeline *pipeline;
-  const int *const *receives; /* by group and call: calls before the receive of
-                                 what it reads */
+  const Pipeline *lowered;         /* with its messages */
+  const struct StagePlay *fewer;   /* with fewer micro-batches; NULL: all are
+                                      played */
+  const PlayEdges *read, *written; /* by kind and stage of a call */
   const int *frames; /* by stage: micro-batches whose values it keeps */
 } StagePlay;
 
