@@ -14,7 +14,8 @@ static bool is_taken(int64_t n_group, int64_t n) {
          (n < n_group && n_group % (n_group - n) == 0);
 }
 
-/* Of many ranks a number that divides the group is at its multiples. */
+/* In a group of many ranks, a number that divides it begins at its multiples.
+ */
 static bool may_stand(int64_t n_group, int64_t n, int64_t at) {
   return n_group <= FEW_RANKS || n_group % n != 0 || at % n == 0;
 }
