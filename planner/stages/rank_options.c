@@ -206,7 +206,9 @@ static const StageCosts *costs_of(const StageSearch *s, const RankShape *shape,
                            share_batch(s, loads_create(s->arena, &request))};
   StageCosts *costs = ARENA_NEW(s->arena, StageCosts);
   *costs = stage_costs_of(
-      s->arena, &(StageCostsRequest){&s->chain, &of, shape->slice}, &proposal);
+      s->arena,
+      &(StageCostsRequest){&s->chain, &of, shape->slice, s->p->input->target},
+      &proposal);
   join_pieces(s->arena, borders, costs);
   return costs;
 }
