@@ -18,10 +18,11 @@ static bool has_stages(const SoundSpace *space, const SoundMesh *mesh,
   return mesh->groups != NULL;
 }
 
-static bool has_other_meshes(const SoundSpace *space, const SoundMesh *mesh,
+/* Groups of other meshes, or one micro-batch, which no stages share. */
+static bool has_other_stages(const SoundSpace *space, const SoundMesh *mesh,
                              const SoundChoice *choice) {
-  (void)space, (void)choice;
-  return mesh->groups && !mesh->groups->are_equal;
+  (void)space;
+  return mesh->groups && (!mesh->groups->are_equal || choice->microbatches < 2);
 }
 
 static bool has_three_axes(const SoundSpace *space, const SoundMesh *mesh,
@@ -66,7 +67,7 @@ static const struct {
   BreaksFn *breaks;
 } restrictions[] = {
     {"one_stage", has_stages},
-    {"equal_meshes", has_other_meshes},
+    {"equal_stages", has_other_stages},
     {"two_axes", has_three_axes},
     {"powers_of_two", has_other_microbatches},
     {"same_batch", has_other_batches},
