@@ -220,7 +220,7 @@ static bool find_plans(RankWalk *w, Arena *arena) {
   enum { LITTLE = 50, MORE = 5 };
   StageSearch *s = w->search->s;
   RankCuts *cuts = rank_cuts_create(arena, &w->request);
-  RankCuts *sums = rank_cuts_create(arena, &w->request);
+  RankCuts *sums = NULL;
   RankedStage stages[MOST_RANKED];
   bool has_any = false;
   for (int n = 2; n <= w->request.most_stages; n++) {
@@ -230,6 +230,7 @@ static bool find_plans(RankWalk *w, Arena *arena) {
     if (slowest > worth) continue;
     Ps step = add_plans(w, n, stages);
     if (step > s->best / 4 * 5) continue;
+    if (!sums) sums = rank_cuts_create(arena, &w->request);
     for (int part = LITTLE; part >= MORE; part /= LITTLE / MORE) {
       rank_cuts_find(sums, n, slowest + slowest / part, stages);
       add_plans(w, n, stages);
