@@ -90,6 +90,9 @@ def main():
             if by_hand is None:
                 print(f"{plan:28} {name:10} cannot be priced on this cluster")
                 continue
+            if ranks == 1:
+                print(f"{plan:28} {name:10} has all stages on one rank, which is not searched")
+                continue
             for what, lines in parts_of(text):
                 found, said = find(of.dnnc, model, lines, ranks, of.cluster, effort, folder)
                 is_slower = found is None or found > by_hand * (1 + 1e-9)

@@ -47,11 +47,11 @@ static uint64_t form_of(const StagedPlan *plan) {
                             plan->proposal->recomputes);
 }
 
-/* A price over its estimate. */
+/* Prices over their estimates. */
 typedef struct StageError {
   uint64_t form;
   int groups;
-  double of;
+  double step, peak;
 } StageError;
 
 typedef struct StageJudge {
@@ -61,15 +61,15 @@ typedef struct StageJudge {
 } StageJudge;
 
 /* The last error of the form, else of as many groups, else none. */
-static double error_of(const StageJudge *j, const StagedPlan *plan) {
-  double of = 1;
+static StageError error_of(const StageJudge *j, const StagedPlan *plan) {
+  StageError of = {.step = 1, .peak = 1};
   bool has_groups = false;
   for (int i = j->errors.n - 1; i >= 0; i--) {
     const StageError *error = &j->errors.data[i];
-    if (error->form == form_of(plan)) return error->of;
+    if (error->form == form_of(plan)) return *error;
     if (has_groups || error->groups != plan->shape.groups) continue;
     has_groups = true;
-    of = error->of;
+    of = *error;
   }
   return of;
 }
@@ -83,13 +83,17 @@ static bool is_priced(const StageJudge *j, const StagedPlan *plan) {
   return false;
 }
 
-/* The plan with the least estimate, corrected by the price of its form. */
+/* The plan with the least estimate that may fit, both corrected by the price of
+ * its form. */
 static int next_plan(const StageJudge *j, double *out_step) {
   int best = -1;
   for (int i = 0; i < j->s->plans.n; i++) {
     const StagedPlan *plan = &j->s->plans.data[i];
-    double step = (double)plan->step * error_of(j, plan);
+    StageError error = error_of(j, plan);
+    double step = (double)plan->step * error.step;
     if (best >= 0 && step >= *out_step) continue;
+    if ((double)plan->peak * error.peak > (double)j->s->p->input->memory)
+      continue;
     if (is_priced(j, plan)) continue;
     best = i;
     *out_step = step;
@@ -101,6 +105,7 @@ enum {
   NODES = 24000, /* of all programs that are priced, about */
   FEWEST_PRICES = 5,
   MOST_PRICES = 16,
+  MOST_ROUNDS = 2, /* of less memory */
   MOST_ILLEGAL = 4 /* before a legal one: no plan with stages is */
 };
 
@@ -129,9 +134,11 @@ static const StagedPlan *price_best(StageSearch *s, int most) {
       continue;
     }
     has_legal = true;
-    double error = (double)scored->price.step / (double)plan->step;
-    vec_push(s->arena, &j.errors,
-             ((StageError){form_of(plan), plan->shape.groups, error}));
+    StageError error = {form_of(plan), plan->shape.groups,
+                        (double)scored->price.step / (double)plan->step,
+                        (double)scored->price.peak / (double)plan->peak};
+    vec_push(s->arena, &j.errors, error);
+    if (error.peak > s->most_over) s->most_over = error.peak;
     if (p->best != before) best = plan;
   }
   return best;
@@ -149,12 +156,27 @@ static void allow(Pricing *p, int prices) {
   p->most = end < most ? end : most;
 }
 
-/* Groups of ranks whose devices are of one kind have stages of equal meshes. */
+static bool has_plan(const Pricing *p) {
+  return p->best && price_missing(&p->best->price) == 0;
+}
+
+/* Groups of ranks whose devices are of one kind have stages of equal meshes.
+ * Where nothing fits, the walk is repeated in less memory, by as much as the
+ * bytes of a plan were above their estimate. */
 static void price_equal(StageSearch *s, int prices) {
-  if (s->p->input->slice->n_groups > 1) return;
+  Pricing *p = s->p;
+  if (p->input->slice->n_groups > 1) return;
   stage_walk(s);
-  allow(s->p, 2 * prices);
+  allow(p, 2 * prices);
   const StagedPlan *best = price_best(s, prices);
+  for (int i = 0; i < MOST_ROUNDS && !has_plan(p) && s->most_over > 1; i++) {
+    s->memory = (Bytes)((double)s->memory / s->most_over);
+    s->plans.n = 0;
+    s->most_over = 0;
+    s->best = INT64_MAX / 4; /* its plan did not fit */
+    stage_walk(s);
+    best = price_best(s, prices);
+  }
   stage_climb(s, best, prices);
 }
 
@@ -171,7 +193,7 @@ static void price_fastest(StageSearch *s) {
 
 const char *price_staged(Pricing *p) {
   StageSearch s = {.p = p, .arena = p->input->arena};
-  bool has_one = p->best && price_missing(&p->best->price) == 0;
+  bool has_one = has_plan(p);
   const char *reason = stage_begin(&s);
   if (reason) return reason;
   s.best = has_one ? p->best->price.step : INT64_MAX / 4;
