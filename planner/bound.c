@@ -22,6 +22,7 @@
 #include "planner/stages/stage_bound.h"
 #include "planner/unit_tables.h"
 #include "planner/unroll.h"
+#include "price/units/stage_groups.h"
 
 /* Tables that are larger take seconds and hardly raise the bound. */
 #define MOST_ENTRIES ((int64_t)1 << 12)
@@ -196,7 +197,25 @@ static const int64_t *edge_costs(Arena *arena, const Aim *aim,
   return costs;
 }
 
-static int64_t least_in(Arena *arena, const Aim *aim, int *values) {
+/* The largest of the least costs of units, each of which one group has whole.
+ */
+static int64_t largest_unit(const Aim *aim, const int64_t *const *costs) {
+  const Unrolled *all = aim->b->all;
+  int64_t largest = 0;
+  for (int u = 0; u < all->n && aim->s->groups > 1; u++) {
+    int unit = all->unit[u], n = aim->tables->unit[unit]->n_values;
+    int64_t least = costs[u][0];
+    for (int v = 1; v < n; v++)
+      if (costs[u][v] < least) least = costs[u][v];
+    if (least > largest && unit_is_in_one_stage(aim->b->r->units, unit))
+      largest = least;
+  }
+  return largest;
+}
+
+/* `out_largest`: the cost of a unit that a group has whole. */
+static int64_t least_in(Arena *arena, const Aim *aim, int *values,
+                        int64_t *out_largest) {
   const Unrolled *all = aim->b->all;
   Map *known[3], *known_edges[8];
   for (int i = 0; i < ARRAY_LENGTH(known); i++) known[i] = map_create(arena);
@@ -213,6 +232,7 @@ static int64_t least_in(Arena *arena, const Aim *aim, int *values) {
     const int64_t *of = edge_costs(arena, aim, known_edges, all->edges[i].edge);
     pairs[n_pairs++] = (PairCosts){all->edges[i].from, all->edges[i].to, of};
   }
+  *out_largest = largest_unit(aim, costs);
   PairProblem problem = {all->n, n_values, costs, n_pairs, pairs};
   return eliminate_below(arena, &problem, MOST_ENTRIES, values);
 }
@@ -253,8 +273,9 @@ static BoundAnswer answer(void *user, const BoundQuestion *question) {
   Aim aim = aim_of(b, question);
   Arena *arena = arena_beside(b->arena);
   int *values = ARENA_ARRAY(arena, int, b->all->n + 1);
-  int64_t sum = least_in(arena, &aim, values);
   int groups = groups_of(question->setting);
+  int64_t largest, sum = least_in(arena, &aim, values, &largest);
+  if (sum < largest * groups) sum = largest * groups;
   BoundAnswer out = {.is_known = true,
                      .bytes = bytes_of_values(&aim, values) / groups};
   out.time = (Ps)(((double)sum / BOUND_ONE) -

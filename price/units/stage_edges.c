@@ -20,6 +20,10 @@
  */
 #include "price/units/stage_groups.h"
 
+#include <string.h>
+
+#include "ir/list/instructions.h"
+
 typedef struct Crossing {
   Arena *arena;
   const Graph *graph;
@@ -245,4 +249,26 @@ const bool *unit_edges_cross(Arena *arena, const Units *units) {
   }
   arena_destroy(scratch);
   return out;
+}
+
+/* ---- units ---- */
+
+static const char *forward_path(const Node *node) {
+  static const char prefix[] = "grad.";
+  size_t n = sizeof prefix - 1;
+  if (node->op == OP_fused || !node->path) return "";
+  return strncmp(node->path, prefix, n) == 0 ? node->path + n : node->path;
+}
+
+bool unit_is_in_one_stage(const Units *units, int unit) {
+  const PlanUnit *of = units->units.data[unit];
+  const char *path = NULL;
+  for (int i = 0; i < of->kernels.n; i++) {
+    int id = of->kernels.data[i].id;
+    const char *own = forward_path(units->graph->nodes.data[id]);
+    if (!node_is_launched(units->graph, id)) continue;
+    if (!path) path = own;
+    if (!*own || strcmp(path, own) != 0) return false;
+  }
+  return path != NULL;
 }

@@ -21,5 +21,8 @@ const ClusterSlice *stage_group_slice(Arena *arena, const ClusterSlice *ranks,
 /* Returns for each edge whether its value may go from one stage to another
  * where stages are cut at single values. */
 const bool *unit_edges_cross(Arena *arena, const Units *units);
+/* Returns whether all launches of a unit are in one stage: an operator with its
+ * gradients, all of which have its path. */
+bool unit_is_in_one_stage(const Units *units, int unit);
 
 #endif

@@ -124,7 +124,7 @@ static const char *text_of(const Program *program, const Shape *s) {
   return text_string(&out);
 }
 
-/* Of the setting of the plan, in the memory that it takes. */
+/* Bounds the setting of the plan in the memory that it takes. */
 static Bound bound_of(const Program *program, const Shape *s, Bytes peak,
                       Ps step) {
   Arena *arena = program->module->arena;
