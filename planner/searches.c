@@ -105,10 +105,10 @@ static const char *with_stages(const Pricing *p, const char *space,
   bool is_alike = p->input->slice->n_groups == 1;
   return arena_printf(
       p->arena,
-      "%s%sstages of their own numbers of ranks, up to 8 that divide each "
-      "micro-batch among these, each on one kind of device, cut where one "
-      "value alone goes on, under all schedules, of which those with the least "
-      "estimates were priced",
+      "%s%son up to 128 ranks, up to 8 stages of their own numbers of ranks "
+      "that divide each micro-batch among these, each on one kind of device; "
+      "cut where one value alone goes on, under all schedules, of which those "
+      "with the least estimates were priced",
       before,
       is_alike ? "stages with equal meshes on 2 to 64 groups of ranks; " : "");
 }

@@ -442,6 +442,7 @@ static void price_best(RankSearch *search, int most) {
 
 void price_ranked(StageSearch *s, int most) {
   RankSearch search = {.s = s, .links = {s, map_create(s->arena)}};
+  if (s->p->input->ranks > MOST_UNEQUAL_RANKS) return;
   rank_shapes_list(s, &search.shapes);
   search.borders = rank_borders(s);
   walk(&search);

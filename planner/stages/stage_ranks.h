@@ -15,7 +15,10 @@
 
 #include "planner/stages/staged.h"
 
-/* Prices such plans that may be faster than the best one. */
+enum { MOST_UNEQUAL_RANKS = 128 }; /* tables grow with the ranks */
+
+/* Prices such plans that may be faster than the best one; none of more
+ * ranks. */
 void price_ranked(StageSearch *search, int most);
 
 #endif

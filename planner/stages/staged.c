@@ -14,6 +14,8 @@ static const char *why_not(const Pricing *p, bool needs) {
   if (!needs && pins && pins_have_mesh(pins)) return "the mesh is written";
   if (needs && input->slice->n_groups > 1)
     return "the machines are of several kinds";
+  if (input->slice->n_groups > 1 && input->ranks > MOST_UNEQUAL_RANKS)
+    return "the machines are of several kinds, with more than 128 ranks";
   if (!needs && pins && pins->microbatches.is_set &&
       pins->microbatches.value < 2)
     return "there is one micro-batch";
