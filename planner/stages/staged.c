@@ -53,6 +53,7 @@ static uint64_t form_of(const StagedPlan *plan) {
 typedef struct StageError {
   uint64_t form;
   int groups;
+  bool splits; /* the backward pass, which keeps more than estimates say */
   double step, peak;
 } StageError;
 
@@ -63,15 +64,15 @@ typedef struct StageJudge {
 } StageJudge;
 
 /* The last error of the form, else of as many groups, else none. */
-static StageError error_of(const StageJudge *j, const StagedPlan *plan) {
-  StageError of = {.step = 1, .peak = 1};
+static double error_of(const StageJudge *j, const StagedPlan *plan) {
+  double of = 1;
   bool has_groups = false;
   for (int i = j->errors.n - 1; i >= 0; i--) {
     const StageError *error = &j->errors.data[i];
-    if (error->form == form_of(plan)) return *error;
+    if (error->form == form_of(plan)) return error->step;
     if (has_groups || error->groups != plan->shape.groups) continue;
     has_groups = true;
-    of = *error;
+    of = error->step;
   }
   return of;
 }
@@ -85,16 +86,31 @@ static bool is_priced(const StageJudge *j, const StagedPlan *plan) {
   return false;
 }
 
+/* Likewise of bytes, of schedules that split the backward pass alike. */
+static double peak_error_of(const StageJudge *j, const StagedPlan *plan) {
+  double of = 1;
+  bool has_groups = false, splits = plan->shape.schedule->splits_backward;
+  for (int i = j->errors.n - 1; i >= 0; i--) {
+    const StageError *error = &j->errors.data[i];
+    if (error->splits != splits) continue;
+    if (error->form == form_of(plan)) return error->peak;
+    if (has_groups || error->groups != plan->shape.groups) continue;
+    has_groups = true;
+    of = error->peak;
+  }
+  return of;
+}
+
 /* The plan with the least estimate that may fit, both corrected by the price of
  * its form. */
 static int next_plan(const StageJudge *j, double *out_step) {
   int best = -1;
   for (int i = 0; i < j->s->plans.n; i++) {
     const StagedPlan *plan = &j->s->plans.data[i];
-    StageError error = error_of(j, plan);
-    double step = (double)plan->step * error.step;
+    double step = (double)plan->step * error_of(j, plan);
     if (best >= 0 && step >= *out_step) continue;
-    if ((double)plan->peak * error.peak > (double)j->s->p->input->memory)
+    if ((double)plan->peak * peak_error_of(j, plan) >
+        (double)j->s->p->input->memory)
       continue;
     if (is_priced(j, plan)) continue;
     best = i;
@@ -137,10 +153,12 @@ static const StagedPlan *price_best(StageSearch *s, int most) {
     }
     has_legal = true;
     StageError error = {form_of(plan), plan->shape.groups,
+                        plan->shape.schedule->splits_backward,
                         (double)scored->price.step / (double)plan->step,
                         (double)scored->price.peak / (double)plan->peak};
     vec_push(s->arena, &j.errors, error);
-    if (error.peak > s->most_over) s->most_over = error.peak;
+    if (error.peak > 1 && (s->least_over == 0 || error.peak < s->least_over))
+      s->least_over = error.peak;
     if (p->best != before) best = plan;
   }
   return best;
@@ -171,10 +189,10 @@ static void price_equal(StageSearch *s, int prices) {
   stage_walk(s);
   allow(p, 2 * prices);
   const StagedPlan *best = price_best(s, prices);
-  for (int i = 0; i < MOST_ROUNDS && !has_plan(p) && s->most_over > 1; i++) {
-    s->memory = (Bytes)((double)s->memory / s->most_over);
+  for (int i = 0; i < MOST_ROUNDS && !has_plan(p) && s->least_over > 1; i++) {
+    s->memory = (Bytes)((double)s->memory / s->least_over);
     s->plans.n = 0;
-    s->most_over = 0;
+    s->least_over = 0;
     s->best = INT64_MAX / 4; /* its plan did not fit */
     stage_walk(s);
     best = price_best(s, prices);

@@ -38,7 +38,7 @@ typedef struct StageSearch {
   VEC(StagedPlan) plans;  /* that are estimated to fit */
   VEC(StagePlay *) plays; /* that are known */
   Ps best;                /* the least step that is estimated */
-  double most_over; /* the most that bytes of a price were over its estimate */
+  double least_over;      /* bytes of a price over its estimate; 0: none was */
 } StageSearch;
 
 /* Prices plans with stages, after those without, if any.  Returns why none is
