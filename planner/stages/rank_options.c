@@ -153,13 +153,17 @@ static void join_pieces(Arena *arena, const RankBorders *borders,
                         StageCosts *costs) {
   StageCost *to = ARENA_ARRAY(arena, StageCost, borders->n + 1);
   Bytes *sent = ARENA_ARRAY(arena, Bytes, borders->n);
+  Bytes *sent_back = ARENA_ARRAY(arena, Bytes, borders->n);
   for (int i = 0; i < borders->n; i++) {
     to[i + 1] = costs->to[borders->pieces[i]];
     sent[i] = costs->sent[borders->pieces[i] - 1];
+    sent_back[i] = costs->sent_back[borders->pieces[i] - 1];
   }
   costs->n = borders->n;
   costs->to = to;
   costs->sent = sent;
+  costs->sent_back = sent_back;
+  costs->transients = NULL; /* `transient` is for all pieces */
 }
 
 /* ---- costs ---- */

@@ -53,9 +53,9 @@ static RankRanges ranges_of(const RankWalk *w, int from, int first, int to) {
 }
 
 /* A rank of the smaller range has the larger shards. */
-static Bytes sent_bytes(const RankWalk *w, int piece, int from, int to) {
+static const StageCosts *costs_of_border(const RankWalk *w, int from, int to) {
   const RankOption *a = &w->options.data[from], *b = &w->options.data[to];
-  return (a->ranks <= b->ranks ? a : b)->costs->sent[piece];
+  return (a->ranks <= b->ranks ? a : b)->costs;
 }
 
 static Ps message(void *user, int piece, int from, int first, int to) {
@@ -63,7 +63,8 @@ static Ps message(void *user, int piece, int from, int first, int to) {
   RankRanges ranges = ranges_of(w, from, first, to);
   const MessageRate *rate = rank_message_rate(&w->search->links, &ranges);
   return rate->latency +
-         (Ps)(rate->per_byte * (double)sent_bytes(w, piece, from, to));
+         (Ps)(rate->per_byte *
+              (double)costs_of_border(w, from, to)->sent[piece]);
 }
 
 /* ---- costs of stages ---- */
@@ -111,11 +112,13 @@ static void add_shared(Arena *arena, const RankWalk *w,
   out->shared = shared;
 }
 
+/* What stages need beside is in their state: their ranks have unlike memory. */
 static const StageCosts *stage_sums(Arena *arena, const RankWalk *w, int n,
                                     const RankedStage *stages) {
   StageCosts *out = ARENA_NEW(arena, StageCosts);
   StageCost *to = ARENA_ARRAY(arena, StageCost, n + 1);
   Bytes *sent = ARENA_ARRAY(arena, Bytes, n);
+  Bytes *sent_back = ARENA_ARRAY(arena, Bytes, n);
   MessageRate *rates = ARENA_ARRAY(arena, MessageRate, n);
   for (int s = 0; s < n; s++) {
     StageCost cost =
@@ -125,11 +128,19 @@ static const StageCosts *stage_sums(Arena *arena, const RankWalk *w, int n,
     if (s + 1 == n) break;
     RankRanges ranges = ranges_of(w, stages[s].option, stages[s].first_rank,
                                   stages[s + 1].option);
-    sent[s] = sent_bytes(w, stages[s].end - 1, stages[s].option,
-                         stages[s + 1].option);
+    int border = stages[s].end - 1;
+    const StageCosts *costs =
+        costs_of_border(w, stages[s].option, stages[s + 1].option);
+    sent[s] = costs->sent[border];
+    sent_back[s] = costs->sent_back[border];
     rates[s] = *rank_message_rate(&w->search->links, &ranges);
   }
-  *out = (StageCosts){.n = n, .to = to, .sent = sent, .rates = rates};
+  *out = (StageCosts){.n = n,
+                      .to = to,
+                      .transients = ARENA_ARRAY(arena, Bytes, n),
+                      .sent = sent,
+                      .sent_back = sent_back,
+                      .rates = rates};
   add_shared(arena, w, stages, out);
   return out;
 }

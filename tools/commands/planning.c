@@ -355,6 +355,11 @@ int planning_most_candidates(const Planning *planning) {
   return most < FEWEST ? FEWEST : most > MOST ? MOST : (int)most;
 }
 
+const Cluster *planning_cluster(const Planning *planning) {
+  const Cluster *changed = planning->request.cluster;
+  return changed ? changed : planning->loaded.cluster;
+}
+
 SearchInput planning_input(Planning *planning, SearchHost *host) {
   *host = (SearchHost){.price = price_candidates,
                        .is_stopped = is_stopped,
@@ -363,7 +368,7 @@ SearchInput planning_input(Planning *planning, SearchHost *host) {
   return (SearchInput){.arena = planning->tool->arena,
                        .train = planning->loaded.model->train,
                        .pins = planning->loaded.pins,
-                       .cluster = planning->loaded.cluster,
+                       .cluster = planning_cluster(planning),
                        .ranks = ranks_of(planning),
                        .most_candidates = planning_most_candidates(planning),
                        .search = planning->search,

@@ -53,6 +53,8 @@ int planning_load(Planning *planning);
 void planning_begin(Planning *planning);
 /* Returns how many candidates a search may price: fewer of a larger program. */
 int planning_most_candidates(const Planning *planning);
+/* Returns the cluster after --what-if. */
+const Cluster *planning_cluster(const Planning *planning);
 /* Returns what the search is given.  It points to `host`, which is filled in.
  */
 SearchInput planning_input(Planning *planning, SearchHost *host);

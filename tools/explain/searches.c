@@ -9,11 +9,6 @@
 
 #include <string.h>
 
-const Cluster *planning_cluster(const Planning *planning) {
-  const Cluster *changed = planning->request.cluster;
-  return changed ? changed : planning->loaded.cluster;
-}
-
 Bytes planning_device_memory(const Planning *planning, Bytes memory) {
   const Cluster *cluster = planning_cluster(planning);
   Bytes reserve = 0;

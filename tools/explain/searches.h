@@ -24,8 +24,6 @@ bool planning_with(const Planning *planning, const char *pins, int64_t ranks,
 SearchResult planning_find(Planning *planning);
 /* Returns a plan that was priced as `dnnc plan` would print it. */
 FoundPlan planning_chosen(Planning *planning, const char *text);
-/* Returns the cluster after --what-if. */
-const Cluster *planning_cluster(const Planning *planning);
 /* Returns the memory of a device that leaves a rank so much. */
 Bytes planning_device_memory(const Planning *planning, Bytes memory);
 /* Returns what the device with the least memory leaves a rank. */

@@ -22,8 +22,8 @@ typedef VEC(StageCall) StageCalls;
 /* Returns the calls of a class in their order; there are spans. */
 StageCalls stage_calls(Arena *arena, const Priced *p, int class);
 
-/* A part of the drawing of a class: a call, a wait for messages, or several that are
- * too short to be drawn. */
+/* A part of the drawing of a class: a call, a wait for messages, or several
+ * that are too short to be drawn. */
 typedef struct CallBar {
   Ps begin, end;
   int n;
