@@ -23,23 +23,26 @@ static StagedChoice *find_choice(StagedChoices *list, int groups,
   return NULL;
 }
 
-/* "block[3], block[7]" of the lines of a candidate. */
-static const char *cuts_of(Arena *arena, const char *lines) {
-  static const char head[] = "  cut after ";
-  Text out = text_create(arena);
-  for (const char *at = lines; at && strncmp(at, head, strlen(head)) == 0;) {
-    const char *path = at + strlen(head), *end = strchr(path, '\n');
-    text_add(&out, out.n ? ", " : "");
-    text_add_n(&out, path, (size_t)(end - path));
-    at = end + 1;
-  }
-  return text_string(&out);
+/* Returns what follows the word in a line, or NULL. */
+static const char *line_after(const char *line, const char *word) {
+  size_t n = strlen(word);
+  return strncmp(line, word, n) == 0 ? line + n : NULL;
 }
 
-static int stages_of(const char *lines) {
-  int n = 1;
-  for (const char *at = lines; (at = strchr(at, '\n')); at++) n++;
-  return n;
+/* Returns "block[3], block[7]" of the lines of a candidate, and how many stages
+ * they make. */
+static const char *cuts_of(Arena *arena, const char *lines, int *out_stages) {
+  Text out = text_create(arena);
+  int n_cuts = 0, n_stages = 0;
+  for (const char *at = lines, *end; (end = strchr(at, '\n')); at = end + 1) {
+    const char *path = line_after(at, "  cut after ");
+    n_stages += line_after(at, "  stage ") != NULL;
+    if (!path) continue;
+    text_add(&out, n_cuts++ ? ", " : "");
+    text_add_n(&out, path, (size_t)(end - path));
+  }
+  *out_stages = n_stages > 0 ? n_stages : n_cuts + 1;
+  return text_string(&out);
 }
 
 static FoundPlan found_of(const StageSearch *s, const Candidate *c,
@@ -60,12 +63,11 @@ static void add_priced(StageSearch *s, StagedChoices *list,
   StagedChoice *known = find_choice(list, groups, schedule);
   if (known && !price_is_better(&scored->price, &known->plan.price)) return;
   StagedChoice choice = {.groups = groups,
-                         .stages = has_stages ? stages_of(c->cuts) : 1,
                          .schedule = schedule,
                          .microbatches = c->microbatches,
-                         .cuts = has_stages ? cuts_of(s->arena, c->cuts) : "",
                          .plan = found_of(s, c, scored->price),
                          .is_estimate = !scored->is_whole};
+  choice.cuts = cuts_of(s->arena, has_stages ? c->cuts : "", &choice.stages);
   if (known)
     *known = choice;
   else
@@ -96,12 +98,11 @@ static void add_estimate(StageSearch *s, StagedChoices *list,
   if (find_choice(list, c.groups, c.schedule)) return;
   CandidatePrice price = {true, plan->step, plan->peak, s->p->input->memory};
   StagedChoice choice = {.groups = c.groups,
-                         .stages = plan->shape.stages,
                          .schedule = c.schedule,
                          .microbatches = c.microbatches,
-                         .cuts = cuts_of(s->arena, c.cuts),
                          .plan = found_of(s, &c, price),
                          .is_estimate = true};
+  choice.cuts = cuts_of(s->arena, c.cuts, &choice.stages);
   vec_push(s->arena, list, choice);
 }
 
