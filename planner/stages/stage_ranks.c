@@ -112,7 +112,7 @@ static void add_shared(Arena *arena, const RankWalk *w,
   out->shared = shared;
 }
 
-/* What stages need beside is in their state: their ranks have unlike memory. */
+/* The state has all that stages need beside: their ranks have unlike memory. */
 static const StageCosts *stage_sums(Arena *arena, const RankWalk *w, int n,
                                     const RankedStage *stages) {
   StageCosts *out = ARENA_NEW(arena, StageCosts);
