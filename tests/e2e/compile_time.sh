@@ -119,9 +119,8 @@ done
 
 # The price of GPT-3 on 1,024 ranks is known within a second, of which the
 # front end and the passes take half at most; it takes no longer on 8,192 ranks,
-# and for four times the layers four times the instructions at most.  So does the
-# time (3.5 to 4.0 times in 15 rounds), but caches that other programs use, too,
-# may serve 24 layers better than 96.
+# and for four times the layers four times the instructions at most.  Caches serve
+# 24 layers better than 96, so the time may be 5 times (3.5 to 4.7 in 18 rounds).
 sed 's/shard H, F/zero = 3\n  &/' "$root/benchmarks/plans/gpt3.plan" >zero3.plan
 sed 's/data   = 128/data   = 1024/' zero3.plan >wide.plan
 sed 's/count = 128;/count = 1024;/' "$root/models/a100x1024.cluster" >wide.cluster
@@ -158,7 +157,7 @@ for case in '16:1f1b:12' '64:1f1b:12' '16:interleaved(v = 2):6'; do
       exit !(part["timeline"] > 0 && part["timeline"] < 500 * slow && all < 3000 * slow) }' times ||
     fail "stages of GPT-3 take longer"
 done
-at_most 4.2 "layers of the price of GPT-3" 4 price_seconds 24 96 zero3.plan
+at_most 5 "layers of the price of GPT-3" 4 price_seconds 24 96 zero3.plan
 price_instructions() { # layers, in millions
   valgrind --tool=callgrind --callgrind-out-file=/dev/null \
     "$dnnc" simulate "$root/models/gpt3.dnn" L="$1" B=8192 --plan zero3.plan \
