@@ -5,8 +5,8 @@
  *     timeline   0F0                            0F1       0B0
  *
  * Spans name instructions, which are in a segment of a stage.  A call begins
- * where the segment changes, where the stream has waited for a message, and
- * where the segment begins again.
+ * where the segment changes or begins again.  One that waits for a message
+ * where it reads it has a part before and one behind.
  */
 #include "tools/show/stage_calls.h"
 
@@ -53,7 +53,7 @@ static bool find_call(CallFinder *f, int stage, int segment) {
   return false;
 }
 
-static void begin_call(CallFinder *f, Ps begin) {
+static void begin_part(CallFinder *f, Ps begin) {
   const ProgramCall *call = &f->step->timeline.data[f->at];
   const ProgramStage *stage = &f->step->stages.data[call->stage];
   TokenKind kind = stage->segments.data[call->segment].kind;
@@ -68,9 +68,11 @@ static void begin_call(CallFinder *f, Ps begin) {
 
 static bool is_in_call(const CallFinder *f, int stage, int segment,
                        int instruction) {
-  if (f->at < 0 || f->is_over) return false;
+  if (f->at < 0) return false;
   const ProgramCall *call = &f->step->timeline.data[f->at];
-  bool begins_again = instruction < f->last && instruction <= f->first;
+  bool begins_again = f->is_over
+                          ? instruction <= f->last
+                          : instruction < f->last && instruction <= f->first;
   return call->stage == stage && call->segment == segment && !begins_again;
 }
 
@@ -80,10 +82,10 @@ static void add_span(CallFinder *f, const StreamSpan *span) {
     f->is_over = true;
     return;
   }
-  if (!is_in_call(f, stage, segment, id) && find_call(f, stage, segment)) {
-    begin_call(f, span->begin);
-    f->first = id;
-  }
+  bool is_new =
+      !is_in_call(f, stage, segment, id) && find_call(f, stage, segment);
+  if (is_new) f->first = id;
+  if (is_new || (f->is_over && f->at >= 0)) begin_part(f, span->begin);
   f->last = id;
   f->is_over = false;
   if (f->calls.n > 0) f->calls.data[f->calls.n - 1].end = span->end;

@@ -10,7 +10,8 @@
 
 #include "driver/driver_price.h"
 
-/* A call of a segment, from its first launch to the end of its last one. */
+/* A part of a call of a segment: the launches up to a wait for a message, or to
+ * its end. */
 typedef struct StageCall {
   const ProgramStage *stage;
   TokenKind kind;
@@ -19,11 +20,11 @@ typedef struct StageCall {
 } StageCall;
 typedef VEC(StageCall) StageCalls;
 
-/* Returns the calls of a class in their order; there are spans. */
+/* Returns the parts of the calls of a class in their order; there are spans. */
 StageCalls stage_calls(Arena *arena, const Priced *p, int class);
 
-/* A part of the drawing of a class: a call, a wait for messages, or several
- * that are too short to be drawn. */
+/* A bar in the drawing of a class: a part of a call, a wait for messages, or
+ * several that are too short to be drawn. */
 typedef struct CallBar {
   Ps begin, end;
   int n;
