@@ -180,14 +180,15 @@ static bool is_known(const Conflict *out, DemandSet dropped) {
   return false;
 }
 
-/* In the bytes of the smallest plan hardly another one fits.  Where nothing but
- * this plan was searched for, a further search is as long as that one. */
-static bool is_smallest(const Finder *f, DemandSet dropped) {
-  const ConflictInput *input = f->input;
+/* Only memory is dropped, and a plan is known that needs no more. */
+static bool has_smallest(const Finder *f, DemandSet dropped) {
   bool is_memory = f->out->demands[0].kind == DEMAND_memory && dropped == 1;
-  return is_memory && input->smallest.text && !has_memory(f, 0, 0);
+  return is_memory && f->input->smallest.text;
 }
 
+/* In the bytes of the smallest plan hardly another one fits: where nothing but
+ * this plan was searched for, a further search is as long as that one, and
+ * where a search estimates that nothing fits, it is the plan. */
 static void relax(Finder *f, DemandSet dropped) {
   const ConflictInput *input = f->input;
   Conflict *out = f->out;
@@ -199,14 +200,14 @@ static void relax(Finder *f, DemandSet dropped) {
     one.ranks = row->ranks = least_ranks(f, dropped);
   if (drops(f, dropped, DEMAND_memory))
     one.memory = row->memory = least_memory(f, &one);
-  if (is_smallest(f, dropped)) {
-    row->plan = input->printed(input->user, &input->smallest);
-    out->n_relaxations++;
-    return;
-  }
-  SearchResult found = input->best(input->user, &one);
+  SearchResult found = {0};
+  bool is_known_to_fit = has_smallest(f, dropped);
+  if (!is_known_to_fit || has_memory(f, 0, 0))
+    found = input->best(input->user, &one);
   row->plan = found.best;
-  out->n_relaxations += found.has_plan;
+  if (!found.has_plan && is_known_to_fit)
+    row->plan = input->printed(input->user, &input->smallest);
+  out->n_relaxations += found.has_plan || is_known_to_fit;
 }
 
 static int compare(const void *a, const void *b) {
