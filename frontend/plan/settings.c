@@ -205,6 +205,13 @@ static void plan_read_reduce(PinReader *r, const Pin *pin) {
               "the line out");
 }
 
+static void plan_read_compress(PinReader *r, const Pin *pin) {
+  const char *name = plan_read_value(r, pin);
+  for (int i = COMPRESS_none; name && i <= COMPRESS_f16; i++)
+    if (strcmp(plan_compress_name((PlanCompress)i), name) == 0)
+      r->pins->compress = (PlanCompress)i;
+}
+
 static void read_zero(PinReader *r, const Pin *pin) {
   int64_t level = 0;
   PlanShard over = {.span = pin->span};
@@ -251,7 +258,7 @@ void reader_read_setting(PinReader *r, const Pin *pin) {
               {"sync", plan_read_word, false},
               {"bucket", read_bucket, true},
               {"prefetch", read_prefetch, true},
-              {"compress", plan_read_word, false},
+              {"compress", plan_read_compress, false},
               {"memory", read_memory, false},
               {"ranks", read_ranks, true},
               {"attention", plan_read_attention, true},

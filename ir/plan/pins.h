@@ -77,6 +77,7 @@ typedef struct Pins {
   PlanAttention attention;
   Span attention_span;
   bool reduces_bf16;
+  PlanCompress compress;
   VEC(PlanShard) shards; /* of names; a later one wins */
   VEC(PathPin) of_paths; /* a later one wins, and any over `shards` */
   VEC(PinStage) stages;  /* either cuts, or stages by number */

@@ -68,6 +68,13 @@ typedef enum PlanAttention {
   ATTENTION_ulysses /* ranks exchange shards of the sequence for heads */
 } PlanAttention;
 
+/* How ranks send sums of gradients (`compress`). */
+typedef enum PlanCompress {
+  COMPRESS_none, /* in the dtype that the model gives them */
+  COMPRESS_bf16, /* each rank rounds its term, the sum is rounded once */
+  COMPRESS_f16
+} PlanCompress;
+
 /* A path of a line `stage`, `cut after` or `place`. */
 typedef struct StagePath {
   const char *text; /* as written */
@@ -126,6 +133,7 @@ typedef struct Plan {
   PlanAttention attention;
   Span attention_span;
   bool reduces_bf16; /* sums of values between ranks are sent in bf16 */
+  PlanCompress compress;
   /* Each rank computes the batch in full; parameters stay where they are. */
   bool replicates_data;
   /* The certificate of the plan file is of these lines: nobody asks why the
@@ -213,6 +221,10 @@ void plan_drop_time(Plan *plan);
 /* Returns the word that a plan has for this way to place attention, such as
  * "ring".  Returns NULL for the open choice, which has no word. */
 const char *plan_attention_name(PlanAttention attention);
+/* Returns the word that a plan has for this way to send gradients: "bf16". */
+const char *plan_compress_name(PlanCompress compress);
+/* Returns the dtype in which sums of gradients of `dtype` are sent. */
+DType plan_compressed_dtype(const Plan *plan, DType dtype);
 /* Prints the text of section 11 of docs/plan.md. */
 void plan_print(Text *out, const Plan *plan);
 

@@ -117,6 +117,7 @@ static void close_settings(Plan *plan, const Pins *pins) {
   plan->attention = pins->attention;
   plan->attention_span = pins->attention_span;
   plan->reduces_bf16 = pins->reduces_bf16;
+  plan->compress = pins->compress;
 }
 
 /* ---- the batch ---- */

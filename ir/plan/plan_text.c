@@ -137,6 +137,19 @@ const char *plan_attention_name(PlanAttention attention) {
   return names[attention];
 }
 
+const char *plan_compress_name(PlanCompress compress) {
+  static const char *const names[] = {[COMPRESS_none] = "none",
+                                      [COMPRESS_bf16] = "bf16",
+                                      [COMPRESS_f16] = "f16"};
+  return names[compress];
+}
+
+DType plan_compressed_dtype(const Plan *plan, DType dtype) {
+  if (dtype != DT_f32) return dtype;
+  if (plan->compress == COMPRESS_bf16) return DT_bf16;
+  return plan->compress == COMPRESS_f16 ? DT_f16 : dtype;
+}
+
 /* Without axes ZeRO is over those of the batch. */
 static bool has_own_zero_axes(const Plan *plan) {
   const PlanShard *zero = &plan->zero_over, *batch = plan_batch_shard(plan);
@@ -228,6 +241,9 @@ void plan_print(Text *out, const Plan *plan) {
     text_printf(out, "  attention    = %s\n",
                 plan_attention_name(plan->attention));
   if (plan->reduces_bf16) text_add(out, "  reduce       = bf16\n");
+  if (plan->compress)
+    text_printf(out, "  compress     = %s\n",
+                plan_compress_name(plan->compress));
   if (plan->places.n > 0)
     print_places(out, plan);
   else

@@ -108,16 +108,34 @@ static bool is_sent_in_bf16(const Partition *p, Value value) {
          adds_16bit(p->rewrite.to, value, DEPTH);
 }
 
+DType gradient_sum_dtype(const Partition *p, const Node *node,
+                         const Type *type) {
+  bool is_sum = node->phase == PHASE_weight_gradient && type->rank > 0 &&
+                type->partial_kind == REDUCE_sum &&
+                type->partial & ~mesh_sequential(p->mesh);
+  return is_sum ? plan_compressed_dtype(p->plan, type->dtype) : type->dtype;
+}
+
 DType reduced_dtype(const Partition *p, Value value) {
-  const Type *type = graph_type(p->rewrite.to, value);
+  const Node *node = graph_node(p->rewrite.to, value);
+  const Type *type = node->types[value.result];
   const Target *target = p->ctx->target;
   if (is_sent_in_bf16(p, value)) return DT_bf16;
+  DType compressed = gradient_sum_dtype(p, node, type);
+  if (compressed != type->dtype) return compressed;
   return target && target->reduce_dtype
              ? target->reduce_dtype(type->dtype, type->partial_kind)
              : type->dtype;
 }
 
-/* A matmul writes the rounded result itself. */
+static bool is_product_of(const Graph *graph, Value value, DType dtype) {
+  const Node *node = graph_node(graph, value);
+  return node->op == OP_dot &&
+         graph_type(graph, node->inputs[0])->dtype == dtype &&
+         graph_type(graph, node->inputs[1])->dtype == dtype;
+}
+
+/* A matmul of 16-bit operands writes the rounded result itself. */
 static Value round_dot(Partition *p, Value value, DType dtype) {
   const Node *node = graph_node(p->rewrite.to, value);
   Attrs attrs = node_attrs(node);
@@ -133,7 +151,7 @@ Value cast_summand(Partition *p, Value value) {
   DType dtype = reduced_dtype(p, value);
   bool is_rounded = dtype_is_16bit(dtype) &&
                     graph_type(p->rewrite.to, value)->dtype == DT_f32;
-  if (is_rounded && graph_node(p->rewrite.to, value)->op == OP_dot)
+  if (is_rounded && is_product_of(p->rewrite.to, value, dtype))
     return round_dot(p, value, dtype);
   return cast_placed(p, value, dtype);
 }

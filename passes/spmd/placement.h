@@ -18,6 +18,10 @@ AxisSet batch_axes(const Partition *p);
 Value cast_placed(Partition *p, Value value, DType dtype);
 /* Returns the dtype in which a partial value is reduced between ranks. */
 DType reduced_dtype(const Partition *p, Value value);
+/* Returns the dtype in which ranks send a result of `node` that they add up and
+ * that has `type`: that of the line `compress` for gradients of parameters. */
+DType gradient_sum_dtype(const Partition *p, const Node *node,
+                         const Type *type);
 /* Returns a partial value in this dtype; its reduced form is cast back by the
  * caller. */
 Value cast_summand(Partition *p, Value value);

@@ -120,7 +120,7 @@ static void add_result_cost(const Choice *c, const Type *type, AxisSet before,
   int64_t n = 1;
   for (int a = 0; a < c->p->mesh->n_axes; a++)
     if (type->partial & ~before & (1u << a)) n *= c->p->mesh->axes[a].size;
-  DType dtype = type->dtype;
+  DType dtype = gradient_sum_dtype(c->p, c->node, type);
   if (c->p->plan->reduces_bf16 && type->partial_kind == REDUCE_sum &&
       dtype_is_16bit(c->have[0]->dtype))
     dtype = c->have[0]->dtype;

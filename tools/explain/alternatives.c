@@ -85,12 +85,14 @@ static void add_values(Explanation *e) {
   static const char *const ways[] = {"gather", "ring", "ulysses"};
   static const char *const sizes[] = {"5MB", "25MB", "100MB", "400MB"};
   static const char *const dtypes[] = {"f32", "bf16"};
+  static const char *const ways_to_send[] = {"none", "bf16", "f16"};
   const char *name = e->subject.text;
   if (strcmp(name, "zero") == 0) add_words(e, name, levels, 4);
   if (strcmp(name, "attention") == 0) add_words(e, name, ways, 3);
   if (strcmp(name, "bucket") == 0) add_words(e, name, sizes, 4);
   if (strcmp(name, "prefetch") == 0) add_words(e, name, sizes, 4);
   if (strcmp(name, "reduce") == 0) add_words(e, name, dtypes, 2);
+  if (strcmp(name, "compress") == 0) add_words(e, name, ways_to_send, 3);
   if (strcmp(name, "schedule") == 0) add_schedules(e);
   if (strcmp(name, "microbatches") == 0)
     add_numbers(e, name, e->planning.loaded.pins->batch);

@@ -144,6 +144,8 @@ static void add_setting(Text *out, const Explanation *e) {
                 quantity_text(out->arena, UNIT_bytes, plan->prefetch_bytes));
   else if (strcmp(name, "reduce") == 0)
     text_printf(out, "reduce = %s", plan->reduces_bf16 ? "bf16" : "f32");
+  else if (strcmp(name, "compress") == 0)
+    text_printf(out, "compress = %s", plan_compress_name(plan->compress));
   else if (strcmp(name, "schedule") == 0 && plan->schedule)
     text_printf(out, "schedule = %s, %d stages", plan->schedule,
                 plan->stages.n);
