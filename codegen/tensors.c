@@ -126,6 +126,16 @@ static DnnTensor *add_tensor(ProgramPrinter *printer, TensorRows *rows,
   return tensor;
 }
 
+/* The group whose members hold terms of a partial sum. */
+static void link_terms(Image *image, size_t at, const TensorRow *row) {
+  DnnGroup group;
+  bool has_digits =
+      mesh_group_ascending(&row->stage->graph->mesh, row->stage->first_rank,
+                           axis_list_of_set(row->type->partial), &group);
+  ASSERT(has_digits); /* neighbours are one, so six axes have three at most */
+  if (group.size > 1) image_link_shared(image, at, &group, sizeof group);
+}
+
 static Table add_tensor_rows(Image *image, const TensorRows *rows) {
   Table table = {.at = image_add(image, NULL, 0), .n = rows->n};
   for (int i = 0; i < rows->n; i++)
@@ -134,6 +144,7 @@ static Table add_tensor_rows(Image *image, const TensorRows *rows) {
     const TensorRow *row = &rows->data[i];
     size_t at = table.at + (size_t)i * sizeof(DnnTensor);
     image_link_string(image, at + offsetof(DnnTensor, path), row->path);
+    link_terms(image, at + offsetof(DnnTensor, terms), row);
     for (int d = 0; d < row->type->rank; d++) {
       DnnGroup group;
       bool has_digits =

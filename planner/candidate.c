@@ -196,7 +196,9 @@ static void add_settings(Text *out, const Space *space, const Candidate *c) {
     text_printf(out, "  attention = %s\n", attention[c->attention]);
   if (pins && pins->reduces_bf16) text_add(out, "  reduce = bf16\n");
   if (pins && pins->compress)
-    text_printf(out, "  compress = %s\n", plan_compress_name(pins->compress));
+    text_printf(
+        out, "  compress = %s\n",
+        plan_compress_text(out->arena, pins->compress, pins->compress_rank));
   add_size(out, "bucket", pins ? &pins->bucket_bytes : NULL, c->bucket);
   add_size(out, "prefetch", pins ? &pins->prefetch_bytes : NULL, c->prefetch);
   if (pins && pins->memory_bytes.is_set)

@@ -21,7 +21,7 @@
 
 #include "runtime/program_settings.h"
 
-#define DNN_ABI           18
+#define DNN_ABI           19
 #define DNN_MAX_DIGITS    4
 #define DNN_CHECK_NUMBERS 5 /* in a row of DnnInstr.checks */
 /* Registers of a call: REGISTER_ of ir/program.h. */
@@ -58,6 +58,8 @@ typedef struct DnnTensor {
   /* The group that shards the dim: member i holds shard i, of ceil(size /
    * members) elements.  NULL means that the dim is replicated. */
   const DnnGroup *split[DNN_MAX_RANK];
+  /* Its members hold terms, f32, whose sum is the tensor; NULL: none does. */
+  const DnnGroup *terms;
   /* The ranks that hold it are [first, first + ranks): replicas, or shards of
    * a split, each of them at least once.  0 ranks means all. */
   int32_t first, ranks;

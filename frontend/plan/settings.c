@@ -206,10 +206,16 @@ static void plan_read_reduce(PinReader *r, const Pin *pin) {
 }
 
 static void plan_read_compress(PinReader *r, const Pin *pin) {
-  const char *name = plan_read_value(r, pin);
-  for (int i = COMPRESS_none; name && i <= COMPRESS_f16; i++)
+  BuiltinCall call = {0};
+  Builtin signature;
+  const char *name = read_value_call(r, pin, &call, &signature);
+  r->pins->compress_span = pin->value->span;
+  for (int i = COMPRESS_none; name && i <= COMPRESS_power; i++)
     if (strcmp(plan_compress_name((PlanCompress)i), name) == 0)
       r->pins->compress = (PlanCompress)i;
+  r->pins->compress_rank = 4;
+  if (name && call.builtin && call.exprs[0])
+    arg_int(&call, 0, 1, &r->pins->compress_rank);
 }
 
 static void read_zero(PinReader *r, const Pin *pin) {

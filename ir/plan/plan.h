@@ -72,7 +72,8 @@ typedef enum PlanAttention {
 typedef enum PlanCompress {
   COMPRESS_none, /* in the dtype that the model gives them */
   COMPRESS_bf16, /* each rank rounds its term, the sum is rounded once */
-  COMPRESS_f16
+  COMPRESS_f16,
+  COMPRESS_power /* as products of low rank (passes/train/low_rank.h) */
 } PlanCompress;
 
 /* A path of a line `stage`, `cut after` or `place`. */
@@ -134,6 +135,8 @@ typedef struct Plan {
   Span attention_span;
   bool reduces_bf16; /* sums of values between ranks are sent in bf16 */
   PlanCompress compress;
+  int64_t compress_rank; /* of COMPRESS_power */
+  Span compress_span;
   /* Each rank computes the batch in full; parameters stay where they are. */
   bool replicates_data;
   /* The certificate of the plan file is of these lines: nobody asks why the
@@ -223,6 +226,11 @@ void plan_drop_time(Plan *plan);
 const char *plan_attention_name(PlanAttention attention);
 /* Returns the word that a plan has for this way to send gradients: "bf16". */
 const char *plan_compress_name(PlanCompress compress);
+/* Returns the value of the line `compress`, as one writes it: "power(rank =
+ * 4)".
+ */
+const char *plan_compress_text(Arena *arena, PlanCompress compress,
+                               int64_t rank);
 /* Returns the dtype in which sums of gradients of `dtype` are sent. */
 DType plan_compressed_dtype(const Plan *plan, DType dtype);
 /* Prints the text of section 11 of docs/plan.md. */

@@ -140,8 +140,16 @@ const char *plan_attention_name(PlanAttention attention) {
 const char *plan_compress_name(PlanCompress compress) {
   static const char *const names[] = {[COMPRESS_none] = "none",
                                       [COMPRESS_bf16] = "bf16",
-                                      [COMPRESS_f16] = "f16"};
+                                      [COMPRESS_f16] = "f16",
+                                      [COMPRESS_power] = "power"};
   return names[compress];
+}
+
+const char *plan_compress_text(Arena *arena, PlanCompress compress,
+                               int64_t rank) {
+  const char *name = plan_compress_name(compress);
+  if (compress != COMPRESS_power) return name;
+  return arena_printf(arena, "%s(rank = %lld)", name, (long long)rank);
 }
 
 DType plan_compressed_dtype(const Plan *plan, DType dtype) {
@@ -242,8 +250,9 @@ void plan_print(Text *out, const Plan *plan) {
                 plan_attention_name(plan->attention));
   if (plan->reduces_bf16) text_add(out, "  reduce       = bf16\n");
   if (plan->compress)
-    text_printf(out, "  compress     = %s\n",
-                plan_compress_name(plan->compress));
+    text_printf(
+        out, "  compress     = %s\n",
+        plan_compress_text(out->arena, plan->compress, plan->compress_rank));
   if (plan->places.n > 0)
     print_places(out, plan);
   else

@@ -84,6 +84,16 @@ Value place_inferred(Partition *p, int id, Op op, const Value *inputs,
  * axes stay as they are. */
 void place_on_axes(Partition *p, int id, Value *inputs);
 
+/* ---- place_terms.c ---- */
+
+/* Returns whether the node works on the terms of partial sums. */
+bool works_on_terms(const Node *node);
+/* Returns the placement of an input that such a node reads: that of the sum to
+ * which it is added, or none.  Returns NULL for other inputs. */
+const Type *place_term_input(Partition *p, int id);
+/* Brings the operands of such a node into the placement of the sum. */
+void settle_terms(Partition *p, int id, Value *inputs);
+
 /* ---- completion.c ---- */
 
 /* Finds the placements that constraints imply for the values around them. */

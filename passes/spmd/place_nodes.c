@@ -330,9 +330,15 @@ static Value place_operator(Partition *p, int id, Value *inputs) {
 static void place_unpinned(Partition *p, int id) {
   const Node *node = p->rewrite.from->nodes.data[id];
   rewrite_at(&p->rewrite, id);
-  for (int i = 0; i < node->n_inputs; i++)
+  bool has_terms = works_on_terms(node);
+  for (int i = 0; i < node->n_inputs && !has_terms; i++)
     settle_partial(p, node->inputs[i], id);
   Value *inputs = rewrite_inputs(&p->rewrite, id);
+  if (has_terms) {
+    settle_terms(p, id, inputs);
+    rewrite_set(&p->rewrite, (Value){id, 0}, place_operator(p, id, inputs));
+    return;
+  }
   if (node->op == OP_permute) {
     place_permute(p, id, inputs);
     return;
@@ -386,9 +392,10 @@ static Value place_output(Partition *p, const InputIndex *inputs,
                           const GraphOutput *output) {
   Graph *to = p->rewrite.to;
   place_pins(p, output->value.node, true);
-  Value value = reduce_partial(p, rewrite_get(&p->rewrite, output->value));
+  Value value = rewrite_get(&p->rewrite, output->value);
   const GraphInput *kept = input_indexed(inputs, output->role, output->path);
   const Type *want = kept ? graph_type(to, kept->value) : NULL;
+  if (!want || !want->partial) value = reduce_partial(p, value);
   if (stage_edge_sent(p->ctx->cut, output)) {
     want = place_sent(p, output);
     rewrite_at(&p->rewrite, output->value.node);
@@ -471,10 +478,10 @@ Graph *partition_graph(PassContext *ctx, const Graph *graph,
     const GraphInput *input =
         &graph->inputs.data[node_int(node, ATTR_index, 0)];
     rewrite_at(&p.rewrite, id);
-    rewrite_set(
-        &p.rewrite, (Value){id, 0},
-        rewrite_input(p.rewrite.to, input,
-                      place_input(&p, input, node->types[0], node->span)));
+    const Type *placed = place_term_input(&p, id);
+    if (!placed) placed = place_input(&p, input, node->types[0], node->span);
+    rewrite_set(&p.rewrite, (Value){id, 0},
+                rewrite_input(p.rewrite.to, input, placed));
   }
   check_heads(&p);
   place_outputs(&p);

@@ -29,6 +29,7 @@
 #include "passes/rewrite.h"
 #include "passes/spmd/constrain.h"
 #include "passes/train/early_update.h"
+#include "passes/train/low_rank.h"
 
 enum { MOST_RECIPES = 4, MOST_STATES = 4 };
 
@@ -41,12 +42,13 @@ typedef struct Update {
   PassContext *ctx;
   const TrainSettings *settings;
   Graph *graph;
-  bool is_early;    /* each stage decides alone */
-  int n_parts;      /* stages that do, or 1 */
-  Value *ok;        /* bool [], by part */
-  Value factor;     /* f32 [], VALUE_NONE: no clipping */
-  Value t, rate;    /* f64 [] */
-  Value *gradients; /* by output of the graph; norm_of_part sets them */
+  bool is_early;     /* each stage decides alone */
+  int n_parts;       /* stages that do, or 1 */
+  Value *ok;         /* bool [], by part */
+  Value factor;      /* f32 [], VALUE_NONE: no clipping */
+  Value t, rate;     /* f64 [] */
+  Value *gradients;  /* by output of the graph; norm_of_part sets them */
+  LowRank *low_rank; /* of these, and so are they */
   int n_recipes;
   Recipe recipes[MOST_RECIPES]; /* in use */
   Value scale, unscale;         /* f32 []; VALUE_NONE: fixed, and none */
@@ -182,6 +184,23 @@ static Value unscaled_gradient(const Update *update, Value g) {
   return graph_op2(update->graph, OP_mul, g, update->unscale);
 }
 
+/* The gradient of this output as the update reads it. */
+static Value update_gradient(const Update *update, int output) {
+  const LowRank *low = &update->low_rank[output];
+  return low->is_used ? low->gradient
+                      : unscaled_gradient(update, update->gradients[output]);
+}
+
+static void compress_gradient(Update *update, const Graph *from, int output) {
+  Value gradient = update->gradients[output];
+  const GraphInput *param =
+      graph_find_input(from, ROLE_param, from->outputs.data[output].path);
+  const Plan *plan = pass_stage_plan(update->ctx);
+  if (!plan || plan->compress != COMPRESS_power) return;
+  update->low_rank[output] = low_rank_gradient(
+      update->ctx, update->graph, param, unscaled_gradient(update, gradient));
+}
+
 static Value sum_of_squares(Graph *graph, Value g) {
   const Type *type = graph_type(graph, g);
   Name over[MAX_RANK];
@@ -227,7 +246,8 @@ static Value norm_of_part(Update *update, const Graph *from, int part) {
     graph->stage = graph_node(graph, output->value)->stage;
     Value gradient = placed_gradient(update, output);
     update->gradients[i] = gradient;
-    Value sum = sum_of_squares(graph, unscaled_gradient(update, gradient));
+    compress_gradient(update, from, i);
+    Value sum = sum_of_squares(graph, update_gradient(update, i));
     sum = cast_summand(graph, sum);
     total = value_is(total) ? graph_op2(graph, OP_add, total, sum) : sum;
   }
@@ -365,8 +385,19 @@ static void bind_matrix(Weight *weight) {
   for (int i = 0; i < 2; i++) expr_bind_float(scope, sizes[i], elements[i]);
 }
 
+/* The states of a compressed gradient. */
+static void replace_low_rank(Update *update, const LowRank *low) {
+  Graph *graph = update->graph;
+  Value ok = update->ok[part_of(update, graph->stage)];
+  if (!low->is_used) return;
+  graph_output(graph, ROLE_optimizer_state, low->error_path,
+               low_rank_select(graph, ok, low->next_error, low->error));
+  replace_if_sound(update, ROLE_optimizer_state, low->factor_path, low->factor,
+                   low->next_factor);
+}
+
 static void update_parameter(Update *update, const GraphInput *param,
-                             Value gradient) {
+                             int output) {
   Graph *graph = update->graph;
   const OptimizerCall *call = &update->settings->optimizer;
   Weight weight = {.param = param,
@@ -379,7 +410,7 @@ static void update_parameter(Update *update, const GraphInput *param,
   graph->path = optimizer_path(update, "optimizer.%s", param->path);
   graph->stage = graph_node(graph, param->value)->stage;
   Value w = graph_cast(graph, param->value, DT_f32);
-  Value g = unscaled_gradient(update, gradient);
+  Value g = update_gradient(update, output);
   if (value_is(update->factor)) {
     g = graph_op2(graph, OP_mul, g, update->factor);
   }
@@ -404,6 +435,7 @@ static void update_parameter(Update *update, const GraphInput *param,
     replace_if_sound(update, ROLE_optimizer_state, states[i].path,
                      states[i].old, expr_find(scope, states[i].letter));
   }
+  replace_low_rank(update, &update->low_rank[output]);
   if (update->settings->ema > 0) update_average(update, param, scope);
 }
 
@@ -501,6 +533,8 @@ static Graph *build_update(Update *update, const Graph *from) {
   graph->stage = 0;
   graph->span = update->settings->optimizer.span;
   update->gradients = ARENA_ARRAY(update->ctx->scratch, Value, from->outputs.n);
+  update->low_rank =
+      ARENA_ARRAY(update->ctx->scratch, LowRank, from->outputs.n);
   find_scale(update);
   Value *norms = build_norms(update, from);
   update->t = graph_cast(graph, scalar_input(graph, ROLE_step, DT_i32), DT_f64);
@@ -516,7 +550,7 @@ static Graph *build_update(Update *update, const Graph *from) {
     if (output->role != ROLE_grad) continue;
     const GraphInput *param = input_indexed(&inputs, ROLE_param, output->path);
     ASSERT(param != NULL);
-    update_parameter(update, param, update->gradients[i]);
+    update_parameter(update, param, i);
   }
   return graph;
 }

@@ -73,12 +73,16 @@ static Status read_elements(const Load *load, const Filling *filling,
   return STATUS_OK;
 }
 
+/* The first rank that holds a term of a sum gets all of it, the others zeros.
+ */
 static Status load_tensor(const Load *load, const Filling *filling) {
   const DnnTensor *tensor = filling->tensor;
   int64_t n = tensor_elements(tensor), end = 0;
   TensorRun run;
-  if (tensor_has_padding(tensor, load->device->rank))
+  bool has_sum = tensor_term(tensor, load->device->rank) == 0;
+  if (!has_sum || tensor_has_padding(tensor, load->device->rank))
     TRY(shard_clear(load->device, tensor, load->held, BLOCK_ELEMENTS));
+  if (!has_sum) return STATUS_OK;
   while (tensor_next_run(tensor, load->device->rank, end, n, &run)) {
     int64_t from = run.logical;
     end = end_of_read(filling, load->device->rank, from);
@@ -95,7 +99,7 @@ static Status load_tensor(const Load *load, const Filling *filling) {
 static bool is_looked_at(const DnnTensor *tensor, const StoredTensor *stored,
                          int rank) {
   return dtype_is_float(tensor->dtype) && dtype_is_float(stored->dtype) &&
-         tensor_is_owner(tensor, rank) &&
+         tensor_is_owner(tensor, rank) && tensor_term(tensor, rank) == 0 &&
          strcmp(tensor->path, stored->name) == 0;
 }
 

@@ -79,6 +79,13 @@ static bool belongs_to_update(const DnnTensor *tensor) {
   return !is_wanted(tensor, false);
 }
 
+/* The state of compressed gradients is of a plan, and every plan goes on
+ * from every checkpoint: it begins anew, or is left behind. */
+static bool is_of_compression(const char *name) {
+  static const char prefix[] = "compress.";
+  return strncmp(name, prefix, sizeof prefix - 1) == 0 && strchr(name, '/');
+}
+
 static void check_tensor(Match *found, const DnnTensor *tensor) {
   const StoredFile *file;
   const StoredTensor *stored =
@@ -86,6 +93,7 @@ static void check_tensor(Match *found, const DnnTensor *tensor) {
   bool is_equal = stored && same_type(stored, tensor, found->is_resume);
   Text *list = found->list;
   found->n_found += is_equal;
+  if (is_of_compression(tensor->path)) return;
   if (!is_equal && is_wanted(tensor, found->is_resume))
     found->n_update += belongs_to_update(tensor);
   if (!stored && is_wanted(tensor, found->is_resume)) {
@@ -112,7 +120,8 @@ static int by_text(const void *a, const void *b) {
  * anew needs none of it. */
 static void check_extra(Match *found, const StoredTensor *stored) {
   if (bsearch(&stored->name, found->paths, (size_t)found->program->n_tensors,
-              sizeof *found->paths, by_text))
+              sizeof *found->paths, by_text) ||
+      (found->checkpoint->is_own && is_of_compression(stored->name)))
     return;
   if (found->checkpoint->is_own && strchr(stored->name, '/')) {
     if (!found->is_resume) return;

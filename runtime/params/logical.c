@@ -11,9 +11,12 @@
  *     request {no tensor}      ->  leaves logical_serve
  *
  * Rank 0 knows what each owner holds of a range (runs.c), so an answer has no
- * header, and only the owners of the range hear of it.
+ * header, and only the owners of the range hear of it.  Where owners hold terms
+ * of a sum, rank 0 adds them up, in ascending order.
  */
 #include "runtime/params/params.h"
+
+#include <string.h>
 
 enum { BLOCK = 1 << 20 }; /* bytes of a range */
 
@@ -76,13 +79,18 @@ static int64_t held_bytes(const DnnTensor *tensor, int rank, int64_t from,
 static Status read_range(LogicalReader *reader, const Request *request,
                          unsigned char *to) {
   const DnnTensor *tensor = reader->tensor;
+  int64_t n = request->end - request->from;
+  if (tensor->terms) memset(to, 0, (size_t)(n * dtype_bytes(tensor->dtype)));
   for (int i = 0; i < reader->n_owners; i++) {
     int owner = reader->owners[i];
     if (!holds_some(tensor, owner, request->from, request->end)) continue;
     TRY(ask_owner(reader, request, owner,
                   held_bytes(tensor, owner, request->from, request->end)));
-    shard_copy(tensor, owner, request->from, request->end, to, reader->packed,
-               true);
+    if (tensor->terms)
+      shard_add(tensor, owner, request->from, request->end, to, reader->packed);
+    else
+      shard_copy(tensor, owner, request->from, request->end, to, reader->packed,
+                 true);
   }
   return STATUS_OK;
 }
@@ -90,7 +98,7 @@ static Status read_range(LogicalReader *reader, const Request *request,
 Status logical_read(LogicalReader *reader, const DnnTensor *tensor, int64_t at,
                     void *to, int64_t n) {
   bool is_here = !reader->comm || tensor_is_held(tensor, reader->comm->rank);
-  if (is_here && !tensor_is_sharded(tensor))
+  if (is_here && !tensor->terms && !tensor_is_sharded(tensor))
     return reader->device->read(reader->device, tensor->offset + at, to, n);
   int64_t item = dtype_bytes(tensor->dtype);
   ASSERT(at % item == 0 && n % item == 0);

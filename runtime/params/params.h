@@ -15,6 +15,10 @@ bool tensor_is_sharded(const DnnTensor *tensor);
  * bytes of these. */
 int64_t shard_copy(const DnnTensor *tensor, int rank, int64_t from, int64_t end,
                    unsigned char *range, unsigned char *held, bool to_range);
+/* Adds the terms at `held`, f32, that `rank` holds of the logical elements
+ * [from, end), packed, to the sums at `range`. */
+void shard_add(const DnnTensor *tensor, int rank, int64_t from, int64_t end,
+               void *range, const void *held);
 /* Reads those of the logical elements [from, end) that this rank holds, packed.
  */
 Status shard_read(Device *device, const DnnTensor *tensor, int64_t from,

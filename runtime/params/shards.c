@@ -26,6 +26,20 @@ int64_t shard_copy(const DnnTensor *tensor, int rank, int64_t from, int64_t end,
   return done;
 }
 
+void shard_add(const DnnTensor *tensor, int rank, int64_t from, int64_t end,
+               void *range, const void *held) {
+  float *sum = range;
+  const float *terms = held;
+  int64_t begin = from;
+  TensorRun run;
+  ASSERT(tensor->dtype == DNN_f32);
+  while (tensor_next_run(tensor, rank, from, end, &run)) {
+    for (int64_t i = 0; i < run.n; i++)
+      sum[run.logical - begin + i] += *terms++;
+    from = run.logical + run.n;
+  }
+}
+
 /* Elements of the shard, to or from `held`. */
 static Status move_elements(Device *device, const DnnTensor *tensor,
                             int64_t first, int64_t n, unsigned char *held,

@@ -72,7 +72,8 @@ bool tensor_has_padding(const DnnTensor *tensor, int rank) {
   return false;
 }
 
-/* The number of the shard that a rank holds, among *out_n. */
+/* The number of the shard that a rank holds, and of its term of a sum, among
+ * *out_n. */
 static int shard_number(const DnnTensor *tensor, int rank, int *out_n) {
   int number = 0;
   *out_n = 1;
@@ -81,7 +82,9 @@ static int shard_number(const DnnTensor *tensor, int rank, int *out_n) {
     number = number * shards + tensor_shard(tensor, d, rank);
     *out_n *= shards;
   }
-  return number;
+  int terms = tensor->terms ? tensor->terms->size : 1;
+  *out_n *= terms;
+  return number * terms + tensor_term(tensor, rank);
 }
 
 bool tensor_same_shard(const DnnTensor *tensor, int a, int b) {

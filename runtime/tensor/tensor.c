@@ -54,6 +54,10 @@ int tensor_shard(const DnnTensor *tensor, int dim, int rank) {
   return tensor->split[dim] ? group_index(tensor->split[dim], rank) : 0;
 }
 
+int tensor_term(const DnnTensor *tensor, int rank) {
+  return tensor->terms ? group_index(tensor->terms, rank) : 0;
+}
+
 int64_t tensor_local_size(const DnnTensor *tensor, int dim) {
   int64_t shards = tensor_shards(tensor, dim);
   return (tensor->size[dim] + shards - 1) / shards;

@@ -95,6 +95,9 @@ bool tensor_is_held(const DnnTensor *tensor, int rank);
  * elements a shard has (with padding). */
 int tensor_shards(const DnnTensor *tensor, int dim);
 int tensor_shard(const DnnTensor *tensor, int dim, int rank);
+/* Returns the number of the term that a rank holds of a sum, 0 where it is no
+ * sum. */
+int tensor_term(const DnnTensor *tensor, int rank);
 int64_t tensor_local_size(const DnnTensor *tensor, int dim);
 /* Finds the elements [*begin, *begin + result) of dim `dim` on this rank. */
 int64_t tensor_local_range(const DnnTensor *tensor, int dim, int rank,

@@ -12,6 +12,12 @@
  * the sum of the ranks is rounded once more.  Printed are the largest
  * difference of a gradient, relative to the largest of its parameter, and how
  * many terms are so close to a tie that they may be rounded either way.
+ *
+ *     compress power FOLDER FIRST RANK       steps FIRST to 30 of a run with
+ *                                            `compress = power(rank = RANK)`
+ *
+ * Printed are the largest difference of a gradient, an error or a factor, and
+ * how many gradients were compressed.
  */
 #include "tests/e2e/checkpoints.h"
 
@@ -23,11 +29,15 @@ enum { B = 8, I = 12, H = 10, O = 6, STEPS = 30 };
 enum { W1, B1, W2, B2, N_PARAMS };
 
 static const int sizes[N_PARAMS] = {I * H, H, H *O, O};
+/* Their rows and columns; biases are rows. */
+static const int rows[N_PARAMS] = {I, 1, H, 1},
+                 columns[N_PARAMS] = {H, H, O, O};
 static const char *const names[N_PARAMS] = {"hidden.w", "hidden.b", "out.w",
                                             "out.b"};
 
 typedef struct Net {
   double *param[N_PARAMS], *moment[N_PARAMS];
+  double *error[N_PARAMS], *factor[N_PARAMS]; /* of power; NULL: none */
 } Net;
 
 static void exhausted(void *user) {
@@ -106,7 +116,7 @@ static double rounded(double x, const char *kind) {
   return strcmp(kind, "f16") == 0 ? round_to(x, 10, -24) : x;
 }
 
-/* Whether x, which may be off by `error`, may be rounded the other way. */
+/* Returns whether x, off by at most `error`, may be rounded the other way. */
 static bool is_tie(double x, double error, const char *kind) {
   return strcmp(kind, "none") != 0 &&
          rounded(x - error, kind) != rounded(x + error, kind);
@@ -178,6 +188,72 @@ static double difference(const Sum *sum, const Net *before, const Net *after,
   return most;
 }
 
+/* ---- power ---- */
+
+static double dot(const double *a, const double *b, int n, int stride) {
+  double sum = 0;
+  for (int i = 0; i < n; i++) sum += a[i * stride] * b[i * stride];
+  return sum;
+}
+
+/* Makes the columns of u, n x r, orthonormal, the first first. */
+static void make_orthonormal(double *u, int n, int r) {
+  for (int k = 0; k < r; k++) {
+    for (int j = 0; j < k; j++) {
+      double along = dot(u + j, u + k, n, r);
+      for (int i = 0; i < n; i++) u[i * r + k] -= along * u[i * r + j];
+    }
+    double norm = sqrt(dot(u + k, u + k, n, r));
+    for (int i = 0; i < n; i++) u[i * r + k] /= norm;
+  }
+}
+
+static double off_by(const double *a, const double *b, int n) {
+  double most = 0;
+  for (int k = 0; k < n; k++) most = fmax(most, fabs(a[k] - b[k]));
+  return most / fmax(largest(a, n), largest(b, n));
+}
+
+/* out, n x m, += a, n x k, times b, k x m. */
+static void add_product(const double *a, const double *b, int n, int k, int m,
+                        double *out) {
+  for (int i = 0; i < n; i++)
+    for (int j = 0; j < m; j++)
+      for (int l = 0; l < k; l++) out[i * m + j] += a[i * k + l] * b[l * m + j];
+}
+
+static double *transposed(Arena *arena, const double *a, int n, int m) {
+  double *out = ARENA_ARRAY(arena, double, n *m);
+  for (int i = 0; i < n; i++)
+    for (int j = 0; j < m; j++) out[j * n + i] = a[i * m + j];
+  return out;
+}
+
+/* The largest difference of what a step made of the gradient g of parameter p:
+ * what the update got, the error and the factor. */
+static double power_difference(Arena *arena, const Net *before,
+                               const Net *after, int p, const double *g,
+                               int r) {
+  int n = rows[p], m = columns[p];
+  double *sum = ARENA_ARRAY(arena, double, n *m);
+  double *u = ARENA_ARRAY(arena, double, n *r);
+  double *factor = ARENA_ARRAY(arena, double, m *r);
+  double *sent = ARENA_ARRAY(arena, double, n *m);
+  double *got = ARENA_ARRAY(arena, double, n *m);
+  for (int k = 0; k < n * m; k++) sum[k] = g[k] + before->error[p][k];
+  add_product(sum, before->factor[p], n, m, r, u);
+  make_orthonormal(u, n, r);
+  add_product(transposed(arena, sum, n, m), u, m, n, r, factor);
+  add_product(u, transposed(arena, factor, m, r), n, r, m, sent);
+  for (int k = 0; k < n * m; k++) {
+    got[k] = after->moment[p][k] - 0.9 * before->moment[p][k];
+    sum[k] -= sent[k];
+  }
+  return fmax(off_by(sent, got, n * m),
+              fmax(off_by(sum, after->error[p], n * m),
+                   off_by(factor, after->factor[p], m * r)));
+}
+
 /* ---- checkpoints ---- */
 
 static Status write_start(Arena *arena) {
@@ -217,6 +293,45 @@ static Net read_net(Arena *arena, const char *folder, int step) {
   return net;
 }
 
+/* Adds the error and the factor of a parameter whose gradient is sent as a
+ * product of rank r: where that has fewer elements. */
+static void read_power(Arena *arena, const char *folder, int step, int r,
+                       Net *net) {
+  Checkpoint checkpoint;
+  must(checkpoint_open(arena, arena_printf(arena, "%s/step-%08d", folder, step),
+                       &checkpoint));
+  for (int p = 0; p < N_PARAMS; p++) {
+    if ((rows[p] + columns[p]) * r >= sizes[p]) continue;
+    must(stored_read(arena, &checkpoint,
+                     arena_printf(arena, "compress.e/%s", names[p]), sizes[p],
+                     &net->error[p]));
+    must(stored_read(arena, &checkpoint,
+                     arena_printf(arena, "compress.q/%s", names[p]),
+                     columns[p] * r, &net->factor[p]));
+  }
+}
+
+/* From step `first` on, whose state the checkpoint before it has. */
+static void compare_power(Arena *arena, const char *folder, int first, int r) {
+  Net before = read_net(arena, folder, first - 1);
+  double most = 0;
+  int compressed = 0;
+  read_power(arena, folder, first - 1, r, &before);
+  for (int step = first; step <= STEPS; step++) {
+    Net after = read_net(arena, folder, step);
+    read_power(arena, folder, step, r, &after);
+    Sum sum = add_ranks(arena, &before, 1, "none");
+    for (int p = 0; p < N_PARAMS; p++) {
+      if (!after.error[p]) continue;
+      double off = power_difference(arena, &before, &after, p, sum.value[p], r);
+      most = fmax(most, off);
+      compressed++;
+    }
+    before = after;
+  }
+  printf("%.3g %d\n", most, compressed);
+}
+
 static void compare(Arena *arena, const char *folder, int ranks,
                     const char *kind) {
   Net before = read_net(arena, "start.ckpt", 0);
@@ -243,6 +358,11 @@ int main(int argc, char **argv) {
     compare(arena, argv[2], atoi(argv[3]), argv[4]);
     return 0;
   }
-  fprintf(stderr, "usage: compress make | compare FOLDER RANKS KIND\n");
+  if (argc == 5 && strcmp(argv[1], "power") == 0) {
+    compare_power(arena, argv[2], atoi(argv[3]), atoi(argv[4]));
+    return 0;
+  }
+  fprintf(stderr, "usage: compress make | compare FOLDER RANKS KIND | "
+                  "power FOLDER FIRST RANK\n");
   return 2;
 }

@@ -145,7 +145,9 @@ static void add_setting(Text *out, const Explanation *e) {
   else if (strcmp(name, "reduce") == 0)
     text_printf(out, "reduce = %s", plan->reduces_bf16 ? "bf16" : "f32");
   else if (strcmp(name, "compress") == 0)
-    text_printf(out, "compress = %s", plan_compress_name(plan->compress));
+    text_printf(
+        out, "compress = %s",
+        plan_compress_text(out->arena, plan->compress, plan->compress_rank));
   else if (strcmp(name, "schedule") == 0 && plan->schedule)
     text_printf(out, "schedule = %s, %d stages", plan->schedule,
                 plan->stages.n);

@@ -26,11 +26,20 @@ static void take_shard(Player *player, const MeshPlace *place, const Type *type,
   play_poison_padding(player, place, type, local);
 }
 
+/* Over these ranks hold other shards, or other terms of a sum. */
 static AxisSet axes_of_type(const Type *type) {
-  AxisSet set = 0;
+  AxisSet set = type->partial;
   for (int d = 0; d < type->rank; d++)
     set |= axis_list_set(type->dims[d].split);
   return set;
+}
+
+/* The first rank that holds a term of a sum gets all of it, the others zeros.
+ */
+static bool has_sum(const MeshPlace *place, const Type *type) {
+  for (int axis = 0; axis < place->mesh->n_axes; axis++)
+    if (type->partial >> axis & 1 && place->at[axis] > 0) return false;
+  return true;
 }
 
 static void write_shards(Player *player, Value value, const Type *type,
@@ -42,7 +51,12 @@ static void write_shards(Player *player, Value value, const Type *type,
   for (int c = 0; c < classes->n; c++) {
     int rank = classes->first[c];
     Tensor shard = play_tensor(player, (ShardView){shards, 0}, rank, local);
-    take_shard(player, play_place(player, rank), type, logical, &shard);
+    const MeshPlace *place = play_place(player, rank);
+    if (has_sum(place, type))
+      take_shard(player, place, type, logical, &shard);
+    else
+      numbers_fill(player->options.numbers, type->dtype, tensor_array(&shard),
+                   type_elements(local), 0);
   }
   /* Padding is where the coordinates of a rank say. */
   if (!type_is_uneven(type, play_place(player, 0)->mesh))
@@ -65,30 +79,44 @@ void player_write(Player *player, int input, const Tensor *logical) {
 
 /* ---- out of arenas ---- */
 
-Tensor player_save(Player *player, int input, Arena *arena) {
+/* Puts the elements of a shard into the logical tensor, or adds them. */
+static void put_shard(Player *player, const MeshPlace *place, const Type *type,
+                      const Tensor *shard, Tensor *logical) {
   const Numbers *numbers = player->options.numbers;
-  Value value = player->stage->graph->inputs.data[input].value;
+  for (int64_t i = 0; i < type_elements(shard->type); i++) {
+    int64_t at = local_to_logical(place, type, i);
+    if (at < 0) continue;
+    void *to = numbers_at(numbers, type->dtype, tensor_array(logical), at);
+    const void *from = numbers_at(numbers, type->dtype, tensor_array(shard), i);
+    if (type->partial)
+      numbers_reduce(numbers, type->dtype, REDUCE_sum, to, from, 1);
+    else
+      numbers_copy(numbers, type->dtype, to, from, 1);
+  }
+}
+
+/* A value that the ranks hold in shards, or terms of. */
+static Tensor gather_value(Player *player, Value value, Arena *arena) {
   const Type *type = graph_type(player->stage->graph, value);
   const Type *local = graph_type(player->frame->local, value);
-  Tensor logical = numbers_create(numbers, arena, type_logical(arena, type));
+  Tensor logical =
+      numbers_create(player->options.numbers, arena, type_logical(arena, type));
+  const RankClasses *classes = classes_of_axes(player, axes_of_type(type));
+  numbers_fill(player->options.numbers, type->dtype, tensor_array(&logical),
+               type_elements(type), 0);
   ShardView view = play_read(player, player->frame, value);
-  const RankClasses *classes =
-      classes_join(player, classes_of_axes(player, axes_of_type(type)),
-                   view.shards->classes);
   for (int c = classes->n - 1; c >= 0; c--) {
     int rank = classes->first[c];
     Tensor shard = play_tensor(player, view, rank, local);
-    for (int64_t i = 0; i < type_elements(local); i++) {
-      int64_t to = local_to_logical(play_place(player, rank), type, i);
-      if (to >= 0)
-        numbers_copy(
-            numbers, type->dtype,
-            numbers_at(numbers, type->dtype, tensor_array(&logical), to),
-            numbers_at(numbers, type->dtype, tensor_array(&shard), i), 1);
-    }
+    put_shard(player, play_place(player, rank), type, &shard, &logical);
   }
   play_release(player, view);
   return logical;
+}
+
+Tensor player_save(Player *player, int input, Arena *arena) {
+  return gather_value(player, player->stage->graph->inputs.data[input].value,
+                      arena);
 }
 
 Tensor player_read(Player *player, int output, int rank, Arena *arena) {
@@ -106,7 +134,7 @@ Tensor player_read(Player *player, int output, int rank, Arena *arena) {
 
 /* The tensor that is compared, and the largest difference so far. */
 typedef struct Comparison {
-  const Player *player;
+  Player *player;
   const Type *type;
   const Tensor *wanted;
   double largest, limit;
@@ -136,6 +164,19 @@ static void compare_shard(Comparison *comparison, int rank,
   }
 }
 
+/* No rank has the sum of its own; rank 0 stands for it. */
+static void compare_sum(Comparison *comparison, Value value) {
+  Player *player = comparison->player;
+  const Type *type = comparison->type;
+  Arena *scratch = arena_beside(player->arena);
+  Tensor sum = gather_value(player, value, scratch);
+  NumbersDifference difference = numbers_compare(
+      player->options.numbers, type->dtype, tensor_array(comparison->wanted),
+      tensor_array(&sum), type_elements(type), comparison->largest);
+  comparison->most = (PlayDifference){difference.error, 0, difference.index};
+  arena_destroy(scratch);
+}
+
 PlayDifference player_compare(Player *player, int output, const Tensor *wanted,
                               double limit) {
   Value value = player->stage->graph->outputs.data[output].value;
@@ -151,6 +192,10 @@ PlayDifference player_compare(Player *player, int output, const Tensor *wanted,
                                  type_elements(wanted->type), LEAST_MAGNITUDE),
       .limit = limit,
       .most = {.rank = -1, .element = -1}};
+  if (type->partial) {
+    compare_sum(&comparison, value);
+    return comparison.most;
+  }
   ShardView view = play_read(player, player->frame, value);
   const RankClasses *classes =
       classes_join(player, view.shards->classes,
