@@ -85,9 +85,16 @@ wrong 1 "takes --cluster with --plan auto only" build "$mlp" --cluster two.clust
 wrong 1 "^help: '--plan auto' searches" build "$mlp" --cluster two.cluster
 wrong 1 "takes --cluster with --paced or --plan auto only" run "$mlp" --cluster two.cluster --ranks 2
 wrong 1 "takes --effort with --plan auto only" run "$mlp" --effort 3
+wrong 1 "takes --search with --plan auto only" run "$mlp" --search stages
+wrong 1 "--search has no 'stage'" simulate "$mlp" --plan auto --cluster two.cluster --search stage
 wrong 1 "takes lines with --plan that the plan must have" plan "$mlp" --cluster two.cluster --plan auto
 wrong 1 "cannot open 'missing.cluster'" run "$mlp" --plan auto --cluster missing.cluster
 wrong 1 "are not those of --target cuda" build "$mlp" --plan auto --cluster two.cluster --target cuda
+{
+  cat "$mlp"
+  printf 'mesh { rows = 3 }\n'
+} >many.dnn
+wrong 1 "^many.dnn:.* the plan asks for 3 ranks" build many.dnn --plan auto --cluster two.cluster
 printf 'net f(x: [N:2]) -> [N] { return x }\n' >net_only.dnn
 wrong 1 "train'* block" build net_only.dnn --plan auto --cluster two.cluster
 sed -i 's/1GiB/1KiB/' two.cluster

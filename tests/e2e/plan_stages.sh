@@ -49,6 +49,11 @@ raise staged.plan 1 >same.plan && verify same.plan || { cat out; fail "the same 
 raise staged.plan 1.001 >raised.plan && ! verify raised.plan && grep -q 'the bound is not one' out || { cat out; fail "a raised bound"; }
 sed 's/equal_stages single_cuts/one_stage/' staged.plan >other.plan
 ! verify other.plan && grep -q 'has stages' out || { cat out; fail "a bound of plans without stages"; }
+# The word 'auto' stands for this plan.
+"$dnnc" ir deep.dnn --plan auto --cluster slow.cluster --search stages --after=partition >auto.ir 2>message || { cat message; fail "auto"; }
+"$dnnc" ir deep.dnn --plan staged.plan --after=partition >staged.ir 2>message && cmp auto.ir staged.ir || fail "auto is another plan"
+"$dnnc" simulate deep.dnn --plan auto --search stages --cluster slow.cluster --json >out.json 2>message
+[ "$(field step_s out.json)" = "$(field step_s plan.json)" ] || { cat message; fail "simulate auto"; }
 losses() { grep -o '"loss":[^,}]*' "$1"; }
 "$dnnc" run deep.dnn --steps 3 --no-save --json >one.json 2>message || { cat message; fail "run"; }
 "$dnnc" run deep.dnn --plan staged.plan --steps 3 --no-save --json >staged.json 2>message || { cat message; fail "run with stages"; }

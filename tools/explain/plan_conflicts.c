@@ -383,16 +383,16 @@ static int report_none_fits(Planning *planning, const Chosen *smallest) {
   return EXIT_no_plan;
 }
 
-/* Pins that no search can keep. */
-static int report_refusal(const Planning *planning) {
+bool plan_report_refusal(const Planning *planning) {
+  if (!planning->refusal) return false;
   Text text = text_create(planning->tool->arena);
   diags_print(planning->refusal, &text);
   fputs(text_string(&text), stderr);
-  return EXIT_user;
+  return true;
 }
 
 int plan_report_none(Planning *planning) {
-  if (planning->refusal) return report_refusal(planning);
+  if (plan_report_refusal(planning)) return EXIT_user;
   Chosen *smallest = ARENA_NEW(planning->tool->arena, Chosen);
   if (!choose_smallest(planning, smallest)) smallest = NULL;
   int code = planning->result.best.text ? report_none_fits(planning, smallest)

@@ -38,6 +38,9 @@ void print_missing_stages_json(Text *out, const Priced *priced);
 
 /* ---- plan_conflicts.c ---- */
 
+/* Prints the mistakes of pins that no search can keep.  Returns false if there
+ * are none. */
+bool plan_report_refusal(const Planning *planning);
 /* Prints why no plan was found: the missing bytes or the mistakes, pins and
  * limits in conflict, and what to change.  Returns an exit code. */
 int plan_report_none(Planning *planning);

@@ -8,7 +8,7 @@
  * The search has a model, names and memory of its own, which are gone when the
  * command begins.
  */
-#include "tools/commands/planning.h"
+#include "tools/explain/searches.h"
 
 #include "driver/detect.h"
 
@@ -116,10 +116,13 @@ static Tool planner_of(const Tool *tool, Arena *arena) {
 
 static int report_none(const Planning *planning) {
   const SearchResult *result = &planning->result;
+  const Options *options = &planning->tool->options;
+  if (plan_report_refusal(planning)) return EXIT_user;
   message_print("dnnc: error: none of %d plans %s\n"
-                "help: 'dnnc plan %s --cluster FILE' says why\n",
+                "help: 'dnnc plan %s --cluster FILE%s%s' says why\n",
                 result->n_priced, result->best.text ? "fits" : "is legal",
-                planning->tool->options.subject);
+                options->subject, options->search ? " --search " : "",
+                options->search ? options->search : "");
   return result->best.text ? EXIT_no_plan : EXIT_user;
 }
 

@@ -7,7 +7,7 @@
  * it gets wrong, a run corrects: the best plans of different programs run, and
  * data parallelism, which needs no search.
  */
-#include "tools/commands/planning.h"
+#include "tools/explain/searches.h"
 #include "tools/tune/tune.h"
 
 #include <string.h>
@@ -79,10 +79,13 @@ static Tool planner_of(const Tuning *tuning, Arena *arena) {
 }
 
 static int report_none(const Tuning *tuning, const SearchResult *result) {
+  const Options *options = &tuning->tool->options;
   message_print("dnnc: error: no plan to run: none of %d plans %s\n"
-                "help: 'dnnc plan %s --cluster %s.cluster' says why\n",
+                "help: 'dnnc plan %s --cluster %s.cluster%s%s' says why\n",
                 result->n_priced, result->best.text ? "fits" : "is legal",
-                tuning->tool->options.subject, tuning->name);
+                options->subject, tuning->name,
+                options->search ? " --search " : "",
+                options->search ? options->search : "");
   return EXIT_no_plan;
 }
 
@@ -96,6 +99,7 @@ static int search(const Tuning *tuning, Arena *arena, TunePlans *out) {
   planning_search(&planning);
   const SearchResult *result = &planning.result;
   if (tool_is_stopped()) return EXIT_machine;
+  if (plan_report_refusal(&planning)) return EXIT_user;
   if (!result->has_plan) return report_none(tuning, result);
   tune_say(tuning, "the best of %d plans: %s\n", result->n_priced,
            result->best.words);
