@@ -455,6 +455,11 @@ END
 # 1,024 ranks in 100 lines: equal stages and messages are one row.
 "$dnnc" show eight.plan --model "$root/models/gpt3.dnn" >words || fail "show GPT-3 in stages"
 [ "$(wc -l <words)" -le 100 ] && grep -q '^  1..6   128..895 .* block\[12..23\] to block\[72..83\]$' words &&
-  grep -q "^  7..1 -> 6..0 .* each micro-batch " words && grep -q "^  7 -> 0..6 .* once a step " words ||
+  grep -q "^  7..1 -> 6..0 .* each micro-batch " words && grep -q "^  others  *up to 8  once a step  *21 messages" words ||
   { cat words; fail "the lines of a plan for 1,024 ranks"; }
+# So it is with times: classes whose ranks compute as long are one row, and so are the last rows of a table.
+"$dnnc" show eight.plan --model "$root/models/gpt3.dnn" --cluster "$root/models/a100x1024.cluster" --lines 2 >words || fail "times"
+[ "$(wc -l <words)" -le 100 ] && grep -q '^ranks 128..895, stages 1..6 (a100_80g): compute [0-9.]* ms, wait [0-9.]* ms to ' words &&
+  grep -q '^  block\[0..11\].attn.wq, wk, wv  *36 ' words && grep -q '^  others  *[0-9]* .* ms ' words &&
+  grep -q '^  [0-9]* other lines  *0 ' words || { cat words; fail "the lines of a priced plan for 1,024 ranks"; }
 echo "inspect: pages ($(cat numbers), $(wc -c <page.html) bytes for GPT-3 on 1,024 ranks) and graphs"

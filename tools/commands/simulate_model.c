@@ -2,7 +2,7 @@
  * simulate_model.c -- prints how long a training step of a model takes on a
  * cluster under its plan, by part, how sure that is, and whether it fits.
  */
-#include "tools/commands/tool_price.h"
+#include "tools/commands/simulate_classes.h"
 #include "tools/show/show_stages.h"
 
 static double share(int64_t part, int64_t of) {
@@ -38,51 +38,18 @@ void priced_print_profile_json(Text *out, const Priced *priced) {
   text_add(out, "}");
 }
 
-double priced_bubble(const PriceClass *class) {
-  return share(class->parts[COST_message], class->step);
-}
-
 static bool has_stages(const Priced *s) {
   return s->step->edges.n > 0;
-}
-
-static Bytes peak_of(const Priced *s, const PriceClass *class) {
-  return s->programs[class->program].peak;
-}
-
-/* The bytes that a rank of this class may use. */
-static Bytes memory_of(const Priced *s, const PriceClass *class) {
-  Bytes memory = device_usable_memory(class->group->device);
-  return s->pinned > 0 && s->pinned < memory ? s->pinned : memory;
 }
 
 static Bytes missing_bytes(const Priced *s) {
   Bytes most = 0;
   for (int i = 0; i < s->price.n_classes; i++) {
     const PriceClass *class = &s->price.classes[i];
-    Bytes missing = peak_of(s, class) - memory_of(s, class);
+    Bytes missing = priced_peak_of(s, class) - priced_memory_of(s, class);
     if (missing > most) most = missing;
   }
   return most;
-}
-
-static void print_memory(Text *out, const Priced *s, const PriceClass *class) {
-  Bytes memory = memory_of(s, class), peak = peak_of(s, class);
-  Bytes reserve = class->group->device->values[DEVICE_reserve];
-  text_printf(out, "memory: %s of %s",
-              text_quantity(out->arena, (double)peak, "B"),
-              text_quantity(out->arena, (double)memory, "B"));
-  if (memory == s->pinned)
-    text_add(out, ", which the plan allows");
-  else if (reserve > 0)
-    text_printf(out, ", without %s of driver and communication library",
-                text_quantity(out->arena, (double)reserve, "B"));
-  text_add(out, ": ");
-  if (peak <= memory)
-    text_add(out, "fits\n");
-  else
-    text_printf(out, "does not fit, %s are missing\n",
-                text_quantity(out->arena, (double)(peak - memory), "B"));
 }
 
 /* The entry point that decides, where it is not the training step. */
@@ -93,45 +60,6 @@ static void print_largest(Text *out, const Priced *s) {
               largest->name,
               text_quantity(out->arena,
                             (double)s->stage->assignment->arena_bytes, "B"));
-}
-
-static void print_arena(Text *out, const ArenaParts *arena) {
-  const struct {
-    const char *name;
-    Bytes bytes;
-  } parts[] = {{"persistent", arena->persistent},
-               {"step", arena->step},
-               {"frames", arena->frames},
-               {"messages", arena->messages},
-               {"scratch", arena->scratch}};
-  text_add(out, "  arena of its step:");
-  for (int i = 0; i < ARRAY_LENGTH(parts); i++)
-    text_printf(out, "%s %s %s", i ? "," : "", parts[i].name,
-                text_quantity(out->arena, (double)parts[i].bytes, "B"));
-  text_add(out, "\n");
-}
-
-static void print_stages(Text *out, const Priced *s, const PriceClass *class) {
-  text_printf(out, "rank%s %s, %s (%s): compute %s, wait %s, bubble %.1f %%; ",
-              class->ranks > 1 ? "s" : "",
-              show_ranks(out->arena, class->first_rank, class->ranks),
-              show_stage_numbers(out->arena, s->programs[class->program].step),
-              class->group->device->name, milliseconds(out, class->compute),
-              milliseconds(out, class->exposed), 100 * priced_bubble(class));
-  print_memory(out, s, class);
-  print_arena(out, &s->programs[class->program].step->arena);
-}
-
-static void print_class(Text *out, const Priced *s, const PriceClass *class) {
-  if (s->n_programs > 1) {
-    print_stages(out, s, class);
-    return;
-  }
-  text_printf(out, "%d ranks of %s (%s): compute %s, wait %s; ", class->ranks,
-              class->group->name, class->group->device->name,
-              milliseconds(out, class->compute),
-              milliseconds(out, class->exposed));
-  print_memory(out, s, class);
 }
 
 /* A device of the ranks of which no run is published; NULL: there is none. */
@@ -172,10 +100,7 @@ void priced_print(Text *out, const Priced *s) {
               (long long)price->n_launches, (long long)price->n_transfers,
               text_quantity(out->arena, (double)price->sent, "B"));
   priced_print_profile(out, s);
-  if (price->n_classes == 1) print_memory(out, s, price->classes);
-  if (price->n_classes == 1 && has_stages(s)) print_arena(out, &s->step->arena);
-  for (int i = 0; price->n_classes > 1 && i < price->n_classes; i++)
-    print_class(out, s, &price->classes[i]);
+  priced_print_classes(out, s);
   print_largest(out, s);
 }
 
@@ -197,7 +122,8 @@ static void print_json_class(Text *out, const Priced *s, int i) {
               "\"peak_bytes\":%lld,\"memory_bytes\":%lld,"
               "\"reserve_bytes\":%lld,\"compute_s\":",
               i ? "," : "", i, class->group->device->name, class->ranks,
-              (long long)peak_of(s, class), (long long)memory_of(s, class),
+              (long long)priced_peak_of(s, class),
+              (long long)priced_memory_of(s, class),
               (long long)class->group->device->values[DEVICE_reserve]);
   text_add_real(out, (double)class->compute * 1e-12);
   text_add(out, ",\"exposed_comm_s\":");

@@ -201,13 +201,35 @@ static void print_run(Text *out, const EntryPoint *entry, EdgeRun run) {
   text_add(out, "\n");
 }
 
+/* Losses, norms and whether values are finite. */
+static bool is_small(const ProgramEdge *edge) {
+  enum { MOST_BYTES = 8 };
+  return edge->is_of_step && edge->bytes <= MOST_BYTES && edge->pieces.n == 0;
+}
+
+/* Small messages are one row.  Marks them. */
+static int count_small(const EntryPoint *entry, bool *is_printed) {
+  int n = 0;
+  for (int i = 0; i < entry->edges.n; i++) n += is_small(&entry->edges.data[i]);
+  if (n < LEAST_FOLDED) return 0;
+  for (int i = 0; i < entry->edges.n; i++)
+    is_printed[i] = is_small(&entry->edges.data[i]);
+  return n;
+}
+
 static void print_edges(Text *out, const EntryPoint *entry) {
   bool *is_printed = ARENA_ARRAY(out->arena, bool, entry->edges.n + 1);
   text_printf(out, "%-12s %12s  %-16s %s\n", "messages", "bytes", "sent",
               "value");
+  int n_small = count_small(entry, is_printed);
   for (int i = 0; i < entry->edges.n; i++)
     if (!is_printed[i])
       print_run(out, entry, take_run(out->arena, entry, is_printed, i));
+  if (n_small > 0)
+    text_printf(out,
+                "  %-10s %12s  %-16s %d messages: loss, norm, whether "
+                "values are finite\n",
+                "others", "up to 8", "once a step", n_small);
 }
 
 /* ---- tables ---- */
@@ -216,27 +238,72 @@ static int first_rank_of(const StageRow *row) {
   return row->stage->first_rank;
 }
 
-/* How many stages from one on are alike, on ranks that follow each other. */
-static int alike_stages(const StageRows *rows, int first) {
-  int n = 1;
+static bool is_alike_stage(const StageRow *row, const StageRow *next) {
+  return row->parameters == next->parameters && row->bytes == next->bytes;
+}
+
+/* How many stages from one on are alike, on ranks that follow each other up or
+ * down.  `any`: also those with other parameters. */
+static int alike_stages(const StageRows *rows, int first, bool any) {
+  const StageRow *row = &rows->data[first];
+  int n = 1, ranks = ranks_of(row);
+  if (first + 1 == rows->n) return 1;
+  int by = first_rank_of(row + 1) < first_rank_of(row) ? -ranks : ranks;
   for (; first + n < rows->n; n++) {
-    const StageRow *row = &rows->data[first + n], *before = row - 1;
-    if (row->parameters != before->parameters || row->bytes != before->bytes ||
-        ranks_of(row) != ranks_of(before) ||
-        first_rank_of(row) != first_rank_of(before) + ranks_of(before))
+    const StageRow *next = row + n;
+    if (!(any || is_alike_stage(next - 1, next)) || ranks_of(next) != ranks ||
+        first_rank_of(next) != first_rank_of(next - 1) + by)
       break;
   }
   return n < LEAST_FOLDED ? 1 : n;
 }
 
-static void print_stage_rows(Text *out, const StageRow *row, int n) {
+/* Many different stages are one row as far as their ranks follow. */
+static bool folds_any(const StageRows *rows) {
+  enum { MOST_ROWS = 16 };
+  int n = 0;
+  for (int i = 0; i < rows->n; i += alike_stages(rows, i, false)) n++;
+  return n > MOST_ROWS;
+}
+
+enum { WIDE = 28 };
+
+/* "12", or "12 to 14" */
+static const char *number_range(Arena *arena, int64_t a, int64_t b) {
+  return a == b
+             ? arena_printf(arena, "%lld", (long long)a)
+             : arena_printf(arena, "%lld to %lld", (long long)a, (long long)b);
+}
+
+static const char *parameters_range(Arena *arena, const StageRow *row, int n) {
+  int64_t least = row->parameters, most = least;
+  for (int i = 1; i < n; i++) {
+    if (row[i].parameters < least) least = row[i].parameters;
+    if (row[i].parameters > most) most = row[i].parameters;
+  }
+  return number_range(arena, least, most);
+}
+
+static const char *bytes_range(Arena *arena, const StageRow *row, int n) {
+  int64_t least = row->bytes, most = least;
+  for (int i = 1; i < n; i++) {
+    if (row[i].bytes < least) least = row[i].bytes;
+    if (row[i].bytes > most) most = row[i].bytes;
+  }
+  return number_range(arena, least, most);
+}
+
+/* `is_wide`: numbers may be ranges. */
+static void print_stage_rows(Text *out, bool is_wide, const StageRow *row,
+                             int n) {
   const StageRow *last = row + n - 1;
+  const StageRow *low = first_rank_of(last) < first_rank_of(row) ? last : row;
   text_printf(
-      out, "  %-6s %8s %12lld %14lld  %s%s%s\n",
+      out, "  %-6s %8s %*s %*s  %s%s%s\n",
       stage_range(out->arena, row->stage->number, last->stage->number),
-      show_ranks(out->arena, first_rank_of(row),
-                 first_rank_of(last) + ranks_of(last) - first_rank_of(row)),
-      (long long)row->parameters, (long long)row->bytes,
+      show_ranks(out->arena, first_rank_of(low), (int64_t)n * ranks_of(row)),
+      is_wide ? WIDE : 12, parameters_range(out->arena, row, n),
+      is_wide ? WIDE : 14, bytes_range(out->arena, row, n),
       stage_blocks(out->arena, row), n > 1 ? " to " : "",
       n > 1 ? stage_blocks(out->arena, last) : "");
 }
@@ -244,11 +311,12 @@ static void print_stage_rows(Text *out, const StageRow *row, int n) {
 void show_stages(Text *out, const Compilation *c) {
   StageRows rows = stage_rows(out->arena, c);
   if (rows.n == 0) return;
-  text_printf(out, "%-8s %8s %12s %14s  %s\n", "stages", "ranks", "parameters",
-              "bytes", "blocks");
+  bool any = folds_any(&rows);
+  text_printf(out, "%-8s %8s %*s %*s  %s\n", "stages", "ranks", any ? WIDE : 12,
+              "parameters", any ? WIDE : 14, "bytes", "blocks");
   for (int i = 0; i < rows.n;) {
-    int n = alike_stages(&rows, i);
-    print_stage_rows(out, &rows.data[i], n);
+    int n = alike_stages(&rows, i, any);
+    print_stage_rows(out, any, &rows.data[i], n);
     i += n;
   }
   print_edges(out, rows.data[0].entry);
