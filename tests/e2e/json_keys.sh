@@ -80,6 +80,28 @@ strict schedule 1f1b --ranks 2 --microbatches 2
 strict schedule --check list.csv
 strict simulate model.dnn --plan model.plan "${cluster[@]}"
 strict diff model.plan other.plan --model model.dnn "${cluster[@]}"
+# The keys of a plan with stages that docs/inspect.md lists, from plan and simulate alike.
+printf 'mesh { pipe = 2 }\n' >pipe.plan
+strict plan deep.dnn "${cluster[@]}" --plan pipe.plan -o found.plan
+cp out.json plan.json
+strict simulate deep.dnn --plan found.plan "${cluster[@]}"
+python3 - "$root/docs/inspect.md" <<'END' || { cat plan.json out.json; fail "the keys of a plan with stages"; }
+import json, re, sys
+page = open(sys.argv[1]).read()
+plan, step = json.load(open("plan.json")), json.load(open("out.json"))
+table = re.search(r"^\| key \| meaning \|\n(.*?)\n\n", page, re.M | re.S)[1]
+listed = set(re.findall(r"`(\w+)`", " ".join(row.split("|")[1] for row in table.split("\n")))) - {"tokens_per_s"}
+for shown in plan, step:
+    assert listed <= set(shown), listed - set(shown)
+    assert 0 < shown["floor_s"] < shown["step_s"] and 0 < shown["bubble"] < 1
+    assert [c["stages"] for c in shown["ranks"]] == [[0], [1]] and len(shown["edges"]) >= 2
+    assert {e["class"] for e in shown["entry_points"]} == {0, 1}
+    for c in shown["ranks"]:
+        assert sum(c["arena"].values()) <= c["peak_bytes"] <= c["memory_bytes"], c
+        assert set(c) <= set(re.findall(r"`(\w+)`", table)), c
+assert plan["floor_s"] == step["floor_s"] and plan["ranks"] == step["ranks"]
+assert max(c["peak_bytes"] for c in plan["ranks"]) == plan["peak_bytes"]
+END
 # No command that takes --json is left out, but those that need more to run.
 for name in $("$dnnc" list commands | sed -n 's/^  *\([a-z]*\)  *[A-Z][A-Za-z.]* .*/\1/p'); do
   [ -n "${seen[$name]:-}" ] && continue

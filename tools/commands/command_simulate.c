@@ -3,8 +3,8 @@
  * list of actions is run on the simulator, or a training step of a model is
  * priced.
  */
+#include "tools/commands/planning.h"
 #include "tools/commands/schedule.h"
-#include "tools/show/inspect.h"
 
 #include <string.h>
 
@@ -58,6 +58,7 @@ static int simulate_model(Tool *tool) {
     text_add(&out, "{");
     priced_print_json(&out, &priced);
     inspect_print_rates_json(&out, &rates);
+    plan_print_floor_json(&out, &priced);
     text_add(&out, "}\n");
   } else {
     priced_print(&out, &priced);

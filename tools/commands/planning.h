@@ -129,5 +129,7 @@ const char *planning_simplify(Planning *planning, const char *text);
 /* Returns a time below the step of every plan of the model on these ranks.
  * Returns 0 if none is known. */
 Ps planning_floor(const Priced *priced);
+/* Prints it as a field of an object, after a comma. */
+void plan_print_floor_json(Text *out, const Priced *priced);
 
 #endif

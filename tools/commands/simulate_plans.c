@@ -11,7 +11,7 @@
 #include <stdio.h>
 
 #include "driver/trial.h"
-#include "tools/show/inspect.h"
+#include "tools/commands/planning.h"
 
 typedef struct PlanRows {
   Tool *tool;
@@ -40,6 +40,7 @@ static void print_row_json(Text *out, const char *plan, const Inspection *in) {
   text_add(out, ",");
   priced_print_json(out, in->priced);
   inspect_print_rates_json(out, in);
+  plan_print_floor_json(out, in->priced);
   text_add(out, "}\n");
 }
 

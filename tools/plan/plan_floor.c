@@ -96,3 +96,8 @@ Ps planning_floor(const Priced *p) {
   double floor = (computes > moves ? computes : moves) * 1e12;
   return floor < (double)SIM_LONGEST ? (Ps)floor : SIM_LONGEST;
 }
+
+void plan_print_floor_json(Text *out, const Priced *priced) {
+  text_add(out, ",\"floor_s\":");
+  text_add_real(out, (double)planning_floor(priced) * 1e-12);
+}

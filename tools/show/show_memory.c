@@ -74,7 +74,7 @@ static bool is_shown(const Compilation *c, int class, bool is_json) {
 
 /* ---- by entry point ---- */
 
-static void add_entry_json(Text *out, const EntryPoint *entry,
+static void add_entry_json(Text *out, const EntryPoint *entry, int class,
                            const char *whole) {
   text_printf(out, "{\"name\":\"%s\",\"arena_bytes\":%lld", entry->name,
               (long long)entry_point_arena_bytes(entry));
@@ -84,7 +84,7 @@ static void add_entry_json(Text *out, const EntryPoint *entry,
     text_add_json(out, whole);
   else
     text_add(out, "null");
-  text_add(out, "}");
+  text_printf(out, ",\"class\":%d}", class);
 }
 
 static void add_entry_row(Text *out, const EntryPoint *entry,
@@ -107,9 +107,12 @@ void show_entry_points(Text *out, const Compilation *c, bool is_json) {
       text_printf(out, " from rank %d on\n", class->first_rank);
     for (int i = 0; i < class->program.n_entry_points; i++) {
       const EntryPoint *entry = &class->program.entry_points[i];
+      const char *whole = driver_whole_batch(c, entry);
       if (is_json && n++) text_add(out, ",");
-      (is_json ? add_entry_json : add_entry_row)(out, entry,
-                                                 driver_whole_batch(c, entry));
+      if (is_json)
+        add_entry_json(out, entry, k, whole);
+      else
+        add_entry_row(out, entry, whole);
     }
   }
   if (is_json) text_add(out, "]");
