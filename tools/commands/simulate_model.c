@@ -2,7 +2,7 @@
  * simulate_model.c -- prints how long a training step of a model takes on a
  * cluster under its plan, by part, how sure that is, and whether it fits.
  */
-#include "tools/commands/simulate_classes.h"
+#include "tools/show/show_classes.h"
 #include "tools/show/show_stages.h"
 
 static double share(int64_t part, int64_t of) {

@@ -1,8 +1,8 @@
 /*
- * simulate_classes.h -- declares what commands print of classes of ranks.
+ * show_classes.h -- declares what commands print of classes of ranks.
  */
-#ifndef TOOLS_COMMANDS_SIMULATE_CLASSES_H
-#define TOOLS_COMMANDS_SIMULATE_CLASSES_H
+#ifndef TOOLS_SHOW_SHOW_CLASSES_H
+#define TOOLS_SHOW_SHOW_CLASSES_H
 
 #include "tools/commands/tool_price.h"
 

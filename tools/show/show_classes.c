@@ -1,5 +1,5 @@
 /*
- * simulate_classes.c -- prints how long the ranks of each class compute and
+ * show_classes.c -- prints how long the ranks of each class compute and
  * wait in a priced step, and whether their memory suffices.
  *
  *     ranks 0..127, stage 0 (a100_80g): compute 21755.186 ms, ...; memory: ...
@@ -7,7 +7,7 @@
  * Many classes that follow each other and are alike are one row, with the least
  * and the most of what differs.
  */
-#include "tools/commands/simulate_classes.h"
+#include "tools/show/show_classes.h"
 
 #include <string.h>
 
