@@ -338,10 +338,9 @@ static Value shards_of(const Slide *s, Value value) {
 
 /* x[Y:n@axes] -> [Y~@axes, Y:width]: what the windows of each rank see. */
 static Value open_windows(const Slide *s, Value value, double fill) {
-  enum { MOST_PARTS = 64 };
-  Value parts[2 * MOST_PARTS + 1], rows = shards_of(s, value);
+  Value *parts = ARENA_ARRAY(s->p->ctx->module->arena, Value, 2 * s->n);
+  Value rows = shards_of(s, value);
   int n = 0;
-  ASSERT(s->n <= MOST_PARTS);
   for (int64_t j = s->n - 1; j > 0; j--) {
     int64_t take = rows_at(s, s->left, j);
     if (take > 0)

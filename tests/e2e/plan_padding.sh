@@ -185,3 +185,16 @@ printf "mesh { a = 2; b = 2 }\nplan {\n$pins" >pins.plan
 printf "mesh { a = 2; b = 2 }\nplan {\n  shard G0 over (a, b)\n  shard C0 over b\n  shard V0 over b\n  shard T over (a, b)\n  shard B over none\n$pins" >many.plan
 fits many.plan --plan pins.plan
 echo "the bound of three samples on two ranks is $bound s, and plans that fit are found"
+
+# ---- windows over more than 64 shards, which ended with a fault ----
+cat >model.dnn <<'END'
+dim B = 1, Y = 256, X = 4, C = 2, O = 2
+net m(x: [B, C, Y, X]) -> [B, O] {
+  param w: [O, C, Y:3, X:3] = normal(0.1)
+  return mean(relu(conv(x, w, C, (Y, X), pad = 1)), (Y, X))
+}
+data d { x: [B, C, Y, X] = synthetic(); y: i32[B] = synthetic(O) }
+train { loss = cross_entropy(m(d.x), d.y, O); optimizer = sgd(lr = 0.01); steps = 1 }
+END
+printf 'mesh { rows = 128 }\nplan { shard Y over rows }\n' >rows.plan
+"$dnnc" verify model.dnn --plan rows.plan >out 2>&1 && grep -q '^m on 128 ranks .*: equal to one rank$' out || { cat out; fail "128 shards"; }
