@@ -3,7 +3,7 @@
     python3 benchmarks/plan_claims.py models DNNC [MODEL ...]
     python3 benchmarks/plan_claims.py forms  DNNC [small] [FORM ...]
     python3 benchmarks/plan_claims.py memory DNNC [MODEL SIZE ... CLUSTER RANKS FROM TO STEP]
-    python3 benchmarks/plan_claims.py text   DNNC [ROW ...]
+    python3 benchmarks/plan_claims.py text   DNNC [certificate] [stages] [ROW ...]
     python3 benchmarks/plan_claims.py losses DNNC [N [SEED]]
     python3 benchmarks/plan_claims.py refusals DNNC [N [SEED]]
     python3 benchmarks/plan_claims.py bytes  DNNC OTHER_DNNC [ROW ...]
@@ -21,8 +21,9 @@ memory    With more memory a step takes no longer, and the peak is within the
 text      A plan that is printed, read and printed is the same text; as pins it
           plans to the same step, and its final graph has the same text; it has
           fewer than 100 lines, and `verify` says that the program computes what
-          one rank does.  Of `certificate` among the rows, it checks the
-          certificate alone and plays nothing.
+          one rank does.  With `certificate` it checks the certificate alone
+          and plays nothing.  With `stages` plans are searched with stages, on
+          CNNs and clusters of one and several kinds of devices, too.
 losses    The loss that `explain` prints for an alternative is what `plan` with
           that pin returns, for N random alternatives.
 refusals  Where pins and limits leave no plan, there is one without any one of
@@ -278,23 +279,36 @@ def memory(dnnc, words):
 MOST_LINES = 100
 
 
-def final_graph(dnnc, row, plan):
+STAGED_ROWS = {f"{name}-{cluster}": (name, [], cluster, None)
+               for name in ("alexnet", "vgg16", "resnet50", "inception_v3",
+                            "googlenet")
+               for cluster in ("pipedream-a", "pipedream-b", "pipedream-c",
+                               "mixed", "islands")}
+STAGED_ROWS["gpt3-64"] = ROWS["gpt3-64"]
+
+
+def final_program(dnnc, row, plan):
+    """The graphs of all stages, and what each rank executes."""
     model, sizes, _, _ = row
-    done, _, _ = run([dnnc, "ir", os.path.join(ROOT, f"models/{model}.dnn"),
-                      *sizes, "--plan", plan, "--after=list_schedule"])
-    return done.stdout if done.returncode == 0 else None
+    words = [dnnc, "ir", os.path.join(ROOT, f"models/{model}.dnn"), *sizes,
+             "--plan", plan]
+    shown = [run(words + more)[0] for more in (["--after=list_schedule"],
+                                               ["--instructions"])]
+    if any(done.returncode != 0 for done in shown):
+        return None
+    return "".join(done.stdout for done in shown)
 
 
-def text_of(dnnc, name, row, folder, options):
+def text_of(dnnc, name, row, folder, search, options):
     plan = os.path.join(folder, "found.plan")
     again = os.path.join(folder, "again.plan")
     faults = []
-    done, cpu, _ = run(command(dnnc, "plan", row, "--json", "--quiet", "-o",
-                               plan))
+    done, cpu, _ = run(command(dnnc, "plan", row, *search, "--json", "--quiet",
+                               "-o", plan))
     if done.returncode != 0:
         print(f"{name:24} exit {done.returncode}  FAULT")
         return False
-    step = json.loads(done.stdout)["step_s"]
+    step, words = (json.loads(done.stdout)[key] for key in ("step_s", "words"))
     # One plan is priced: the pins, which say all of it.
     one, _, _ = run(command(dnnc, "plan", row, "--plan", plan, "--effort", "1",
                             "--quiet", "-o", again))
@@ -303,11 +317,11 @@ def text_of(dnnc, name, row, folder, options):
     elif lines_of_plan(read(plan)) != lines_of_plan(read(again)):
         faults.append("another text")
     else:
-        graph = final_graph(dnnc, row, plan)
-        if not graph or graph != final_graph(dnnc, row, again):
-            faults.append("another graph")
-    pinned, pinned_cpu, _ = run(command(dnnc, "plan", row, "--plan", plan,
-                                        "--json", "--quiet"))
+        program = final_program(dnnc, row, plan)
+        if not program or program != final_program(dnnc, row, again):
+            faults.append("another program")
+    pinned, pinned_cpu, _ = run(command(dnnc, "plan", row, *search, "--plan",
+                                        plan, "--json", "--quiet"))
     pinned_step = (json.loads(pinned.stdout)["step_s"]
                    if pinned.returncode == 0 else float("nan"))
     if pinned_step != step:
@@ -324,6 +338,7 @@ def text_of(dnnc, name, row, folder, options):
                                               verified.stdout))
     print(f"{name:24} {step * 1e3:12.3f} ms {cpu:6.1f} s, as pins "
           f"{pinned_cpu:6.1f} s, {n_lines:3} lines, verify {verify_cpu:6.1f} s"
+          f"{'  ' + words if search else ''}"
           f"{'  FAULT: ' if faults else ''}{'; '.join(faults)}", flush=True)
     return not faults
 
@@ -331,9 +346,12 @@ def text_of(dnnc, name, row, folder, options):
 def text(dnnc, names):
     is_good = True
     options = ["--certificate"] if "certificate" in names else []
-    for name in [name for name in names if name != "certificate"] or list(ROWS):
+    search = ["--search", "stages"] if "stages" in names else []
+    rows = {**ROWS, **STAGED_ROWS}
+    asked = [name for name in names if name not in ("certificate", "stages")]
+    for name in asked or list(STAGED_ROWS if search else ROWS):
         with tempfile.TemporaryDirectory() as folder:
-            is_good &= text_of(dnnc, name, ROWS[name], folder, options)
+            is_good &= text_of(dnnc, name, rows[name], folder, search, options)
     return is_good
 
 

@@ -3,7 +3,8 @@
     stage_pins.py files                        writes the models and clusters of the cases
     stage_pins.py refusals DNNC GOLDEN         compares the messages (DNNC_BLESS=1 writes them)
     stage_pins.py kept DNNC                    what is found has each pin of a list
-    stage_pins.py again DNNC                   what is found plans again, as pins, to the same program
+    stage_pins.py again DNNC                   what is found plans again, as pins, to the same program;
+                                               so does what says all about stages that no search takes
     stage_pins.py conflicts DNNC               without any member of a conflict there is a plan
     stage_pins.py random DNNC [--seed S] [--cases N] [--from K]
                                                N cases from case K on, by seed S
@@ -225,6 +226,25 @@ def program_of(dnnc, plan, model, cluster):
     return ran.stdout if ran.returncode == 0 else ran.stderr
 
 
+# Stages that no search takes, but the lines say all about them.
+AS_WRITTEN = [
+    (["--ranks", "3"], "plan {\n schedule = 1f1b\n microbatches = 4\n stage 0: linear[0..3] on 0..1 as (data = 2)\n stage 1: linear[4..7] on 2\n}\n"),
+    (["--cluster", "mixed.cluster"], "mesh { pipe = 2; data = 4 }\nplan {\n schedule = gpipe\n microbatches = 4\n cut after linear[3]\n}\n"),
+    (["--ranks", "2"], 'mesh { pipe = 2 }\nplan {\n schedule = "list.csv"\n microbatches = 2\n cut after linear[3]\n}\n'),
+]
+
+
+def as_written(dnnc):
+    bad = 0
+    for words, lines in AS_WRITTEN:
+        code, messages = run_plan(dnnc, [*words, "--quiet"], lines)
+        programs = [program_of(dnnc, plan, "deep.dnn", None) for plan in ("pins.plan", "found.plan")]
+        if code or programs[0] != programs[1] or "stage 1" not in programs[0]:
+            print(f"FAIL: {lines}another program\n{messages}")
+            bad += 1
+    return bad
+
+
 def again(dnnc, models=(("deep.dnn", "four.cluster", ()),)):
     bad = 0
     for lines in ("mesh { pipe = 2; data = 2 }\n", "mesh { pipe = 4 }\n", "plan { schedule = zbh1 }\n"):
@@ -405,7 +425,7 @@ def main():
     if of.what == "conflicts":
         return conflicts(of.dnnc)
     if of.what == "again":
-        return again(of.dnnc)
+        return again(of.dnnc) + as_written(of.dnnc)
     return random_cases(of.dnnc, of.seed, of.first, of.cases)
 
 

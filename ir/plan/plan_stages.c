@@ -126,7 +126,7 @@ static bool check_pipe(Module *module, const Pins *pins, int64_t groups) {
     if (!axis_is_pipe(axis->name) || !axis->size || axis->size == groups)
       continue;
     diag(module->diags, DIAG_stage_pipe, axis->span, (long long)axis->size,
-         (long long)groups);
+         (long long)groups, groups == 1 ? "" : "s");
     return false;
   }
   return true;

@@ -35,6 +35,17 @@ static Span count_span(const Pins *pins) {
                                         : pins->schedule_span;
 }
 
+/* Returns "pipe = 2; data = auto". */
+static const char *mesh_text(Refuser *r) {
+  Text out = text_create(r->arena);
+  for (int i = 0; i < r->pins->axes.n; i++) {
+    const PinAxis *axis = &r->pins->axes.data[i];
+    text_printf(&out, "%s%s = ", i ? "; " : "", axis->name);
+    text_printf(&out, axis->size ? "%lld" : "auto", (long long)axis->size);
+  }
+  return text_string(&out);
+}
+
 static bool refuse(Refuser *r, Span span, const char *what, const char *help) {
   Diag *d = diag(r->module->diags, DIAG_not_supported, span, what);
   if (help) diag_help(d, "%s", help);
@@ -43,16 +54,29 @@ static bool refuse(Refuser *r, Span span, const char *what, const char *help) {
 
 /* ---- what no search looks at ---- */
 
+/* Stages are cut alike for ranks of one kind alone. */
+static bool refuse_groups(Refuser *r) {
+  const SliceGroup *first = &r->input->slice->groups[0];
+  const char *help = arena_printf(
+      r->arena,
+      "'--ranks %lld' takes the first of them alone; without these lines "
+      "'--search stages' looks at all; or write 'schedule', 'microbatches' and "
+      "all stages",
+      (long long)first->n);
+  return refuse(r, first_span(r->pins),
+                "a search around lines about stages over several groups or "
+                "islands of a cluster",
+                help);
+}
+
 static bool check_supported(Refuser *r) {
   const Pins *pins = r->pins;
   if (pins->list)
     return refuse(r, pins->schedule_span,
                   "a search under a schedule that a file lists",
-                  "name a schedule, as in 'schedule = 1f1b'");
-  if (r->input->slice->n_groups > 1)
-    return refuse(r, first_span(pins),
-                  "a search for stages on machines of several kinds",
-                  "choose ranks of one kind with --ranks");
+                  "name a schedule, as in 'schedule = 1f1b', or write "
+                  "'microbatches' and all stages, too");
+  if (r->input->slice->n_groups > 1) return refuse_groups(r);
   if (pins->stages.n == 0 || !pins_have_stage_meshes(pins)) return true;
   Mesh mesh, *of_lines = ARENA_ARRAY(r->arena, Mesh, pins->stages.n);
   bool differ = false;
@@ -60,7 +84,8 @@ static bool check_supported(Refuser *r) {
     return false;
   return !differ || refuse(r, first_span(pins),
                            "a search around stages of different meshes",
-                           "give each stage as many ranks and the same mesh");
+                           "give each stage as many ranks and the same mesh, "
+                           "or write 'schedule' and 'microbatches', too");
 }
 
 /* ---- the lines by themselves ---- */
@@ -113,6 +138,25 @@ static void add_nearest(Refuser *r, Text *out) {
       text_printf(out, "%s'pipe = %lld'", n++ ? " or " : "", (long long)groups);
 }
 
+/* Why the written mesh has other ranks than there are. */
+static const char *mesh_reason(Refuser *r) {
+  int64_t known = 1;
+  bool has_auto = false, has_pipe = false;
+  for (int i = 0; i < r->pins->axes.n; i++) {
+    const PinAxis *axis = &r->pins->axes.data[i];
+    has_auto |= axis->size == 0;
+    has_pipe |= axis_is_pipe(axis->name);
+    if (axis->size > 0 && known <= INT32_MAX / axis->size) known *= axis->size;
+  }
+  const char *words = arena_printf(r->arena, "%lld ranks", (long long)known);
+  if (has_auto)
+    return arena_printf(r->arena, "its axes without 'auto' have %s alone",
+                        words);
+  if (has_pipe) return arena_printf(r->arena, "it has %lld", (long long)known);
+  return arena_printf(r->arena, "each group of ranks has it, which are %s",
+                      words);
+}
+
 static bool report_groups(Refuser *r) {
   long long ranks = r->input->ranks;
   Text nearest = text_create(r->arena);
@@ -127,7 +171,8 @@ static bool report_groups(Refuser *r) {
     d = diag(r->module->diags, DIAG_stages_divide, span,
              (long long)r->of.groups, ranks);
   else
-    d = diag(r->module->diags, DIAG_stages_mesh, span, ranks);
+    d = diag(r->module->diags, DIAG_stages_mesh, span, mesh_text(r), ranks,
+             mesh_reason(r));
   if (is_mesh)
     diag_help(d, "the axes of the mesh, 'pipe' among them, make up all ranks: "
                  "leave one to 'auto'");

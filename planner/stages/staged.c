@@ -13,9 +13,10 @@ static const char *why_not(const Pricing *p, bool needs) {
   if (input->ranks < 2) return "there is one rank";
   if (!needs && pins && pins_have_mesh(pins)) return "the mesh is written";
   if (needs && input->slice->n_groups > 1)
-    return "the machines are of several kinds";
+    return "there are several groups or islands of machines";
   if (input->slice->n_groups > 1 && input->ranks > MOST_UNEQUAL_RANKS)
-    return "the machines are of several kinds, with more than 128 ranks";
+    return "there are several groups or islands of machines, with more than "
+           "128 ranks";
   if (!needs && pins && pins->microbatches.is_set &&
       pins->microbatches.value < 2)
     return "there is one micro-batch";

@@ -448,8 +448,12 @@ void planning_search(Planning *planning) {
   planning->input = planning_input(planning, &planning->host);
   tool_hold_signals();
   add_kernels(planning, &planning->input);
-  if (!check_pins(planning)) return;
+  bool is_searched = check_pins(planning);
   planning_find_space(planning);
+  if (!is_searched) {
+    if (planning_price_written(planning)) planning->refusal = NULL;
+    return;
+  }
   if (!planning->no_space) planning->host.bound = list_bound_plans;
   planning->search_seconds = -thread_seconds();
   planning->result = plan_search(&planning->input);
