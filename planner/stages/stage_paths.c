@@ -145,8 +145,7 @@ const char **stage_paths(Arena *arena, const PlanPaths *paths,
           map_has(m.covered, path))
         continue;
       const char *text = text_of(&m, path, s);
-      if (text && !map_has(m.covered, name_intern(m.names, text)))
-        vec_push(arena, &texts, text);
+      if (text) vec_push(arena, &texts, text); /* it means this path, too */
       if (text) map_put(m.covered, name_intern(m.names, text), m.covered);
     }
     if (texts.n == 0) return NULL;
