@@ -6,6 +6,8 @@
     stage_pins.py again DNNC                   what is found plans again, as pins, to the same program;
                                                so does what says all about stages that no search takes
     stage_pins.py conflicts DNNC               without any member of a conflict there is a plan
+    stage_pins.py drops DNNC [--seed S] [--cases N] [--from K]
+                                               likewise of N random conflicts
     stage_pins.py random DNNC [--seed S] [--cases N] [--from K]
                                                N cases from case K on, by seed S
 """
@@ -291,25 +293,70 @@ def without(words, mesh, lines, text):
     return words, mesh, [line for line in lines if line != text]
 
 
+def faults_of_conflict(dnnc, words, mesh, lines, messages):
+    """Returns the members, whether each is enough, and those without which there is no plan."""
+    found = re.search(r"no plan was found that keeps (.*)", messages)
+    if not found:
+        return [], False, []
+    members = re.findall(r"'([^']*)'", found.group(1))
+    is_each_enough = "help: without" in messages
+    faults = []
+    for member in members if is_each_enough else []:
+        now, its_mesh, its_lines = without(words, mesh, lines, member)
+        code, said = run_plan(dnnc, [*now, "--effort", "200"], written(its_mesh, its_lines))
+        if code:
+            faults.append(f"no plan without '{member}' of {members}:\n{said}")
+    return members, is_each_enough, faults
+
+
 def conflicts(dnnc):
     bad = 0
     for words, mesh, lines in CONFLICTS:
         words = words.split()
         code, messages = run_plan(dnnc, [*words, "--effort", "60"], written(mesh, lines))
-        members = re.search(r"no plan was found that keeps (.*)", messages)
-        if code != 2 or not members or "in frames of" not in messages or "what helps" not in messages:
-            print(f"FAIL: exit {code} of {written(mesh, lines)}{messages}")
+        members, is_each_enough, faults = faults_of_conflict(dnnc, words, mesh, lines, messages)
+        if code != 2 or not members or "in frames of" not in messages or "what helps" not in messages or faults:
+            print(f"FAIL: exit {code} of {written(mesh, lines)}{messages}{''.join(faults)}")
             bad += 1
             continue
-        members = re.findall(r"'([^']*)'", members.group(1))
-        is_each_enough = "help: without" in messages
-        for member in members if is_each_enough else []:
-            now, its_mesh, its_lines = without(words, mesh, lines, member)
-            code, said = run_plan(dnnc, [*now, "--effort", "200"], written(its_mesh, its_lines))
-            if code:
-                print(f"FAIL: no plan without '{member}' of {members}: {written(mesh, lines)}{messages}{said}")
-                bad += 1
         print(f"conflict of {', '.join(members)}{'' if is_each_enough else ' and others'}")
+    return bad
+
+
+CONFLICT_LINES = ["schedule = fthenb", "schedule = gpipe", "schedule = 1f1b", "schedule = zbh1", "schedule = bfs(v = 2)",
+                  "microbatches = 2", "microbatches = 4", "microbatches = 8", "microbatches = 16", "zero = 0", "zero = 1",
+                  "cut after linear[6]", "cut after linear[0]", "cut after linear[3]"]
+CONFLICT_MESHES = ["mesh { pipe = 2 }", "mesh { pipe = 2; data = 2 }", "mesh { pipe = 4 }", "mesh { pipe = auto }",
+                   "mesh { pipe = 2; tensor = 2 }", "mesh { pipe = auto; data = 2 }"]
+
+
+def random_conflict(dnnc, seed, case):
+    """Returns what is wrong, and the members; no members: the pins can be kept, or were refused for another reason."""
+    r = random.Random(f"conflict {seed} {case}")
+    mesh = [r.choice(CONFLICT_MESHES)]
+    lines, words = [], ["--ranks", "4"]
+    for line in r.sample(CONFLICT_LINES, r.randint(1, 4)):
+        name = line.split()[0]
+        if not any(name == other.split()[0] for other in lines):
+            lines.append(line)
+    lines.append(f"memory = {r.choice([40, 55, 70, 85, 100, 120, 140, 170])}KB")
+    code, messages = run_plan(dnnc, [*words, "--effort", "60"], written(mesh, lines))
+    members, is_each_enough, faults = faults_of_conflict(dnnc, words, mesh, lines, messages) if code == 2 else ([], False, [])
+    if code == 2 and not members:
+        faults = ["no conflict is named\n"]
+    said = "".join(f"FAIL: case {case}: {fault}{written(mesh, lines)}{messages}" for fault in faults)
+    return said, members if is_each_enough else []
+
+
+def random_conflicts(dnnc, seed, first, n):
+    bad = kept = 0
+    for case in range(first, first + n):
+        said, members = random_conflict(dnnc, seed, case)
+        bad += bool(said)
+        kept += bool(members)
+        if said:
+            print(said, flush=True)
+    print(f"cases {first} to {first + n - 1} of seed {seed}: {kept} conflicts of which each member is enough, {bad} wrong")
     return bad
 
 
@@ -408,7 +455,7 @@ def random_cases(dnnc, seed, first, n):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["files", "refusals", "kept", "again", "conflicts", "random"])
+    parser.add_argument("what", choices=["files", "refusals", "kept", "again", "conflicts", "drops", "random"])
     parser.add_argument("dnnc", nargs="?")
     parser.add_argument("golden", nargs="?")
     parser.add_argument("--seed", type=int, default=1)
@@ -424,6 +471,8 @@ def main():
         return kept(of.dnnc)
     if of.what == "conflicts":
         return conflicts(of.dnnc)
+    if of.what == "drops":
+        return random_conflicts(of.dnnc, of.seed, of.first, of.cases)
     if of.what == "again":
         return again(of.dnnc) + as_written(of.dnnc)
     return random_cases(of.dnnc, of.seed, of.first, of.cases)

@@ -145,10 +145,23 @@ of_stages stages 2
 python3 stages.py "$dnnc" "$staged" stages || { cut -c1-3000 explained.json; fail "numbers of stages"; }
 of_stages schedule 3
 python3 stages.py "$dnnc" "$staged" schedule || { cut -c1-3000 explained.json; fail "schedules"; }
-# Other cuts are not listed where lines name what stages have.
+# Lines `stage` end elsewhere likewise, and each is the plan with this cut; branches on other ranks have no other cuts.
 printf 'plan {\n  schedule = 1f1b\n  microbatches = 4\n  stage 0: wte, wpe, block[0] on 0\n  stage 1: block[1], norm on 1\n}\n' >cut.plan
-"$dnnc" explain "$staged" cuts --plan cut.plan --cluster pipedream-a.cluster >words 2>message || { cat message; fail "lines 'stage'"; }
-grep -q "^other cuts of a plan with lines 'stage' or 'place' are not supported yet" words || { cat words; fail "lines 'stage'"; }
+of_stages cuts 0
+python3 - "$dnnc" "$staged" <<'END' || { cut -c1-3000 explained.json; fail "lines 'stage'"; }
+import json, re, subprocess, sys
+report = json.load(open("explained.json"))
+for one in report["alternatives"]:
+    new = re.fullmatch(r"stage 0 ends after (.*), not (.*)", one["pin"])[1]
+    open("other.plan", "w").write("mesh { pipe = 2 }\nplan {\n  schedule = 1f1b\n  microbatches = 4\n  cut after %s\n}\n" % new)
+    out = subprocess.run([sys.argv[1], "simulate", sys.argv[2], "--plan", "other.plan", "--cluster", "pipedream-a.cluster", "--json"],
+                         capture_output=True, text=True)
+    assert abs(json.loads(out.stdout)["step_s"] - one["changed_step_s"]) < 1e-12, (one, out.stdout[:200])
+assert len(report["alternatives"]) == 2, report["alternatives"]
+END
+printf 'plan {\n  microbatches = 2\n  place block[0] on 1\n}\n' >place.plan
+"$dnnc" explain "$staged" cuts --plan place.plan --cluster pipedream-a.cluster >words 2>message || { cat message; fail "lines 'place'"; }
+grep -q "^other cuts of a plan with lines 'place' are not supported yet" words || { cat words; fail "lines 'place'"; }
 "$dnnc" explain "$staged" bubble --plan "$root/benchmarks/plans/tensor.plan" --cluster pipedream-a.cluster >words || fail "no stages"
 grep -qx 'bubble: there is one stage' words || { cat words; fail "one stage"; }
 exit 0

@@ -443,6 +443,36 @@ static void add_lean(Planning *planning) {
   out->has_plan = lean.has_plan;
 }
 
+/* Lines may say all about stages that no search knows, as what a search found
+ * over several groups of a cluster. */
+static bool says_all(const Pins *pins) {
+  return pins && pins_have_stages(pins) && pins->schedule &&
+         pins->microbatches.is_set;
+}
+
+static bool price_written(Planning *planning) {
+  Arena *arena = planning->tool->arena;
+  const Pins *pins = planning->loaded.pins;
+  PlanTexts texts;
+  CandidatePrice price = {0};
+  if (!says_all(pins) ||
+      !driver_plan_texts(&planning->loaded, pins, diags_create(arena), &texts))
+    return false;
+  planning_price_whole(planning, 1, &texts.text, &price);
+  if (!price.is_legal) return false;
+  bool fits = price.peak <= price.memory;
+  planning->result = (SearchResult){
+      .has_plan = fits,
+      .best = {.text = texts.text, .words = texts.words, .price = price},
+      .first = texts.text,
+      .n_priced = 1,
+      .n_legal = 1,
+      .n_fit = fits,
+      .space = "the plan as it is written, whose stages no search takes yet"};
+  priced_plans_list(&planning->priced, &planning->result);
+  return true;
+}
+
 void planning_search(Planning *planning) {
   begin_record(planning);
   planning->input = planning_input(planning, &planning->host);
@@ -451,7 +481,7 @@ void planning_search(Planning *planning) {
   bool is_searched = check_pins(planning);
   planning_find_space(planning);
   if (!is_searched) {
-    if (planning_price_written(planning)) planning->refusal = NULL;
+    if (price_written(planning)) planning->refusal = NULL;
     return;
   }
   if (!planning->no_space) planning->host.bound = list_bound_plans;

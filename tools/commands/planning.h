@@ -124,12 +124,6 @@ unsigned planning_restrictions(const Planning *planning);
 /* Returns the printed plan without lines about paths that change nothing. */
 const char *planning_simplify(Planning *planning, const char *text);
 
-/* ---- tools/plan/plan_written.c ---- */
-
-/* Prices the plan that the pins say, if they say all about its stages, in place
- * of a search.  Returns false if it is not legal. */
-bool planning_price_written(Planning *planning);
-
 /* ---- tools/plan/plan_floor.c ---- */
 
 /* Returns a time below the step of every plan of the model on these ranks.

@@ -10,12 +10,10 @@
  * The search estimates more plans than it prices.  The best of these are priced
  * here; the others keep their estimates, which the table says.
  */
-#include "tools/explain/explain.h"
-
 #include <stdlib.h>
 #include <string.h>
 
-#include "planner/stages/stage_chain.h"
+#include "tools/explain/stage_borders.h"
 #include "tools/plan/one_rank.h"
 #include "tools/show/show_stages.h"
 
@@ -180,16 +178,30 @@ static void add_cuts_beside(CutWalk *w, int stage) {
   if (at + 1 < after) add_cut(w, stage, at + 1);
 }
 
+/* Stages follow the chain as far as their last pieces do. */
+static const char *add_ends(CutWalk *w) {
+  Explanation *e = w->e;
+  int n = plan_of(e)->stages.n, *ends = ARENA_ARRAY(e->tool->arena, int, n);
+  for (int s = 0; s < n; s++)
+    ends[s] = s + 1 < n ? last_piece(w, s) + 1 : w->chain.n;
+  return explain_add_borders(
+      &(StageBorders){.e = e, .chain = &w->chain, .ends = ends});
+}
+
 void explain_add_cuts(Explanation *e) {
   CutWalk w = {.e = e};
   if (!explain_has_stages(e)) return;
-  if (!plan_of(e)->has_cuts) {
-    e->why_none = "other cuts of a plan with lines 'stage' or 'place' are not "
-                  "supported yet: write lines 'cut after'";
+  if (plan_of(e)->places.n > 0) {
+    e->why_none = "other cuts of a plan with lines 'place' are not supported "
+                  "yet: write lines 'stage' or 'cut after'";
     return;
   }
   e->why_none = find_borders(&w);
   if (e->why_none || !find_stages(&w)) return;
+  if (!plan_of(e)->has_cuts) {
+    e->why_none = add_ends(&w);
+    return;
+  }
   for (int s = 0; s + 1 < plan_of(e)->stages.n; s++) add_cuts_beside(&w, s);
 }
 
