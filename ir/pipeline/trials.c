@@ -31,6 +31,7 @@ typedef struct Player {
   int live;  /* F whose W is not made */
   int begun; /* on a V: micro-batches between F of its first and second stage */
   int64_t begin, now;
+  int64_t left; /* time of the calls that are not made */
 } Player;
 
 struct Trials {
@@ -87,6 +88,13 @@ Trials *trials_begin(Arena *arena, const PipelineShape *shape, int most_live) {
   return t;
 }
 
+/* Calls of a rank: as many of each kind. */
+static int64_t time_of_rank(const Trials *t) {
+  return (t->durations[TOKEN_forward] + t->durations[TOKEN_input_grad] +
+          t->durations[TOKEN_weight_grad]) *
+         (t->n_calls / MOST_CALLS_A_BATCH);
+}
+
 static void reset(Trials *t, const Tokens *order) {
   int n = t->shape->stages * t->shape->microbatches;
   for (int i = 0; i < 2; i++)
@@ -97,7 +105,8 @@ static void reset(Trials *t, const Tokens *order) {
                        .is_taken = player->is_taken,
                        .made = player->made,
                        .weights = player->weights,
-                       .begin = NEVER};
+                       .begin = NEVER,
+                       .left = time_of_rank(t)};
     memset(player->is_taken, 0, (size_t)t->n_calls * sizeof(bool));
   }
   t->time = 0;
@@ -173,6 +182,7 @@ static void make(Trials *t, Player *player, Token token) {
   player->made[player->n_made++] = token;
   if (player->begin == NEVER) player->begin = t->time;
   player->now = t->time + t->durations[token.kind];
+  player->left -= t->durations[token.kind];
   switch (token.kind) {
   case TOKEN_forward:
     player->live++;
@@ -206,7 +216,14 @@ static void step(Trials *t, Player *player) {
 
 /* ---- trials ---- */
 
-/* Returns false if the ranks came to a stand before all was made. */
+/* A rank that waits now takes longer than the best trial did. */
+static bool is_late(const Trials *t, const Player *player) {
+  return player->now <= t->time && player->left > 0 &&
+         t->best_step - player->left < t->time;
+}
+
+/* Returns false if the ranks came to a stand before all was made, or are slower
+ * than in the best trial. */
 static bool play(Trials *t) {
   int64_t next = 0;
   while (next != NEVER) {
@@ -215,6 +232,7 @@ static bool play(Trials *t) {
     for (int r = 0; r < t->shape->ranks; r++) {
       Player *player = &t->players[r];
       if (player->now <= t->time) step(t, player);
+      if (is_late(t, player)) return false;
       if (player->now > t->time && player->now < next) next = player->now;
     }
   }
