@@ -8,9 +8,16 @@
 
 #define NEVER ((double)INT64_MAX)
 
+/* The sums over pieces before a place. */
+typedef struct CutSum {
+  Ps time, once; /* of a micro-batch; of a step */
+  Bytes state, saved;
+} CutSum;
+
 typedef struct Cutter {
   const StagePlay *play;
-  const StageCosts *costs;
+  int n_pieces;
+  const CutSum *to;  /* by end */
   Bytes memory;      /* of a stage */
   const int *pinned; /* by end: the last place before it where one has to end */
   int n_stages;
@@ -18,34 +25,38 @@ typedef struct Cutter {
   int *before;  /* the same: the end of the stage before */
 } Cutter;
 
-static double time_of(const Cutter *c, const StageCost *cost) {
-  bool recomputes = c->play->shape.schedule->recomputes;
-  return (double)cost->forward * (recomputes ? 2 : 1) +
-         (double)cost->input_grad + (double)cost->weight_grad +
-         (double)(cost->bulk + cost->update) / c->play->shape.microbatches;
-}
-
-static bool fits(const Cutter *c, const StageCost *cost, int stage) {
-  return cost->state + cost->gradient + cost->saved * c->play->frames[stage] <=
-         c->memory;
+static const CutSum *cut_sums(Arena *arena, const StageCosts *costs,
+                              bool recomputes) {
+  CutSum *sums = ARENA_ARRAY(arena, CutSum, costs->n + 1);
+  for (int i = 0; i <= costs->n; i++) {
+    const StageCost *to = &costs->to[i];
+    Ps again = recomputes ? to->forward : 0;
+    sums[i] =
+        (CutSum){to->forward + again + to->input_grad + to->weight_grad,
+                 to->bulk + to->update, to->state + to->gradient, to->saved};
+  }
+  return sums;
 }
 
 /* The time of pieces `first` to before `end`; NEVER if they do not fit, or if a
  * stage has to end between. */
 static double stage_time(const Cutter *c, int stage, int first, int end) {
   if (first < c->pinned[end]) return NEVER;
-  StageCost cost = stage_cost(c->costs, first, end);
-  return fits(c, &cost, stage) ? time_of(c, &cost) : NEVER;
+  const CutSum *from = &c->to[first], *to = &c->to[end];
+  Bytes saved = (to->saved - from->saved) * c->play->frames[stage];
+  if (to->state - from->state + saved > c->memory) return NEVER;
+  return (double)(to->time - from->time) +
+         (double)(to->once - from->once) / c->play->shape.microbatches;
 }
 
 /* The best value of the stages before, which have all pieces before `first`. */
 static double before(const Cutter *c, int stage, int first) {
   if (stage == 0) return first == 0 ? 0 : NEVER;
-  return c->best[(stage - 1) * (c->costs->n + 1) + first];
+  return c->best[(stage - 1) * (c->n_pieces + 1) + first];
 }
 
 static void take(Cutter *c, int stage, int end, int first, double all) {
-  int at = stage * (c->costs->n + 1) + end;
+  int at = stage * (c->n_pieces + 1) + end;
   if (all >= c->best[at]) return;
   c->best[at] = all;
   c->before[at] = first;
@@ -82,7 +93,7 @@ static void cut_equal(Cutter *c, int stage, int end, double slowest) {
 }
 
 static double cut(Cutter *c, double slowest) {
-  int n = c->costs->n;
+  int n = c->n_pieces;
   for (int i = 0; i < c->n_stages * (n + 1); i++) c->best[i] = NEVER;
   for (int stage = 0; stage < c->n_stages; stage++)
     for (int end = stage + 1; end <= n - (c->n_stages - 1 - stage); end++)
@@ -106,7 +117,8 @@ bool stage_cuts(Arena *arena, const StagePlay *play, const StageCosts *costs,
   if (n < n_stages) return false;
   Arena *own = arena_beside(arena);
   Cutter c = {.play = play,
-              .costs = costs,
+              .n_pieces = n,
+              .to = cut_sums(own, costs, play->shape.schedule->recomputes),
               .memory =
                   (memory - costs->transient) / (n_stages / play->shape.groups),
               .pinned = last_pinned(own, is_pinned, n),

@@ -45,9 +45,10 @@ bool stage_estimate(StageSearch *s, StagedPlan *plan) {
                                  s->memory, ends))
     return false;
   if (!plan->ends) plan->ends = ends;
-  plan->step = stage_play_step(s->arena, play, plan->costs, plan->ends);
   plan->peak = stage_play_peak(s->arena, play, plan->costs, plan->ends);
-  return plan->peak <= s->memory;
+  if (plan->peak > s->memory) return false;
+  plan->step = stage_play_step(s->arena, play, plan->costs, plan->ends);
+  return true;
 }
 
 /* ---- proposals ---- */

@@ -41,6 +41,18 @@ const char *stage_begin(StageSearch *s) {
 
 /* ---- prices ---- */
 
+enum {
+  NODES = 24000, /* of all programs that are priced, about */
+  FEWEST_PRICES = 5,
+  MOST_PRICES = 16,
+  MOST_ROUNDS = 2, /* of less memory */
+  MOST_ILLEGAL = 4 /* before a legal one: no plan with stages is */
+};
+
+static bool has_plan(const Pricing *p) {
+  return p->best && price_missing(&p->best->price) == 0;
+}
+
 /* Plans whose estimates err alike. */
 static uint64_t form_of(const StagedPlan *plan) {
   uint64_t form = hash_mix(71, (uint64_t)plan->shape.groups);
@@ -60,22 +72,34 @@ typedef struct StageError {
 
 typedef struct StageJudge {
   StageSearch *s;
+  int most;       /* prices */
   bool *is_taken; /* by plan */
   VEC(StageError) errors;
 } StageJudge;
 
-/* The last error of the form, else of as many groups, else none. */
-static double error_of(const StageJudge *j, const StagedPlan *plan) {
-  double of = 1;
-  bool has_groups = false;
+/* Prices over estimates, of the last plan of the form, else of as many groups.
+ * Returns NULL if none of these was priced. */
+static const StageError *error_of(const StageJudge *j, const StagedPlan *plan) {
+  const StageError *of = NULL;
   for (int i = j->errors.n - 1; i >= 0; i--) {
     const StageError *error = &j->errors.data[i];
-    if (error->form == form_of(plan)) return error->step;
-    if (has_groups || error->groups != plan->shape.groups) continue;
-    has_groups = true;
-    of = error->step;
+    if (error->form == form_of(plan)) return error;
+    if (!of && error->groups == plan->shape.groups) of = error;
   }
   return of;
+}
+
+static double corrected_step(const StageJudge *j, const StagedPlan *plan) {
+  const StageError *error = error_of(j, plan);
+  return (double)plan->step * (error ? error->step : 1);
+}
+
+/* How much slower than the best price an estimate may be.  A large program
+ * takes seconds to price: there an estimate that was corrected counts more. */
+static double patience(const StageJudge *j, const StagedPlan *plan) {
+  const StageError *error = error_of(j, plan);
+  if (j->most > FEWEST_PRICES || !error) return 1.1;
+  return error->form == form_of(plan) ? 1.02 : 1.03;
 }
 
 /* Plans of two forms may be one program. */
@@ -108,7 +132,7 @@ static int next_plan(const StageJudge *j, double *out_step) {
   int best = -1;
   for (int i = 0; i < j->s->plans.n; i++) {
     const StagedPlan *plan = &j->s->plans.data[i];
-    double step = (double)plan->step * error_of(j, plan);
+    double step = corrected_step(j, plan);
     if (best >= 0 && step >= *out_step) continue;
     if ((double)plan->peak * peak_error_of(j, plan) >
         (double)j->s->p->input->memory)
@@ -120,19 +144,12 @@ static int next_plan(const StageJudge *j, double *out_step) {
   return best;
 }
 
-enum {
-  NODES = 24000, /* of all programs that are priced, about */
-  FEWEST_PRICES = 5,
-  MOST_PRICES = 16,
-  MOST_ROUNDS = 2, /* of less memory */
-  MOST_ILLEGAL = 4 /* before a legal one: no plan with stages is */
-};
-
 /* Returns the fastest plan with stages that was priced and fits, if it is the
  * best of all. */
 static const StagedPlan *price_best(StageSearch *s, int most) {
   Pricing *p = s->p;
   StageJudge j = {.s = s,
+                  .most = most,
                   .is_taken = ARENA_ARRAY(s->arena, bool, s->plans.n + 1)};
   const StagedPlan *best = NULL;
   int end = p->n_priced + most, n_illegal = 0;
@@ -141,9 +158,10 @@ static const StagedPlan *price_best(StageSearch *s, int most) {
          (has_legal || n_illegal < MOST_ILLEGAL)) {
     double step = 0;
     int at = next_plan(&j, &step);
-    bool has_one = p->best && price_missing(&p->best->price) == 0;
-    if (at < 0 || (has_one && step > 1.1 * (double)p->best->price.step)) break;
+    if (at < 0) break;
     const StagedPlan *plan = &s->plans.data[at];
+    if (has_plan(p) && step > patience(&j, plan) * (double)p->best->price.step)
+      break;
     const Scored *before = p->best;
     Candidate c = stage_candidate(s, plan);
     const Scored *scored = pricing_one(p, &c);
@@ -175,10 +193,6 @@ static int prices_of(const Pricing *p) {
 static void allow(Pricing *p, int prices) {
   int most = p->input->most_candidates, end = p->n_priced + prices;
   p->most = end < most ? end : most;
-}
-
-static bool has_plan(const Pricing *p) {
-  return p->best && price_missing(&p->best->price) == 0;
 }
 
 /* Groups of ranks whose devices are of one kind have stages of equal meshes.
