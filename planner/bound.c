@@ -44,7 +44,8 @@ typedef struct Bounding {
   Arena *arena;
   const BoundRequest *r;
   const Unrolled *all;
-  Map *answered; /* BoundSetting -> Answered */
+  Map *answered;      /* BoundSetting -> Answered */
+  MeshChains *chains; /* of the meshes of settings */
 } Bounding;
 
 /* ---- one elimination ---- */
@@ -350,11 +351,11 @@ static const void *open_tables(void *user, const BoundSetting *setting,
   const Bounding *b = user;
   const BoundRequest *r = b->r;
   TableRequest request = {.loads = {r->units, setting->mesh, r->slice, r->model,
-                                    setting->microbatches},
+                                    setting->microbatches, b->chains},
                           .batch_axes = setting->batch_axes};
-  const UnitTables *tables = setting->groups > 1
-                                 ? stage_bound_tables(b->arena, r, setting)
-                                 : unit_tables(b->arena, &request);
+  const UnitTables *tables =
+      setting->groups > 1 ? stage_bound_tables(b->arena, r, setting, b->chains)
+                          : unit_tables(b->arena, &request);
   if (tables && tables->is_partial)
     *out_reason = "a unit has too many assignments";
   return tables;
@@ -425,7 +426,7 @@ static void list_plans(const Bounding *b, BoundPlans *out) {
 Bound plan_bound_and_plans(Arena *arena, const BoundRequest *request,
                            BoundPlans *out) {
   Bounding b = {arena, request, unroll(arena, request->units),
-                map_create(arena)};
+                map_create(arena), mesh_chains_create(arena)};
   BoundEvaluator evaluator = {&b, open_tables, answer, least_bytes, may_pass};
   if (!b.all)
     return (Bound){.reason = "blocks that are not neighbours share a value"};

@@ -212,7 +212,8 @@ static const char *begin(EliminationSearch *s) {
                          .slice = input->slice,
                          .model = input->model,
                          .ranks = input->ranks,
-                         .pins = input->pins};
+                         .pins = input->pins,
+                         .chains = mesh_chains_create(s->arena)};
   return pins_reason(s);
 }
 

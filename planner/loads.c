@@ -26,11 +26,31 @@ struct Loads {
   Map *messages, *reshardings; /* of Sent */
 };
 
+struct MeshChains {
+  Arena *arena;
+  Map *of; /* mesh -> Resharding */
+};
+
+MeshChains *mesh_chains_create(Arena *arena) {
+  MeshChains *chains = ARENA_NEW(arena, MeshChains);
+  *chains = (MeshChains){arena, map_create(arena)};
+  return chains;
+}
+
+static Resharding *chains_of(Arena *arena, const LoadRequest *request) {
+  MeshChains *known = request->chains;
+  Resharding *chains = known ? map_get(known->of, request->mesh) : NULL;
+  if (chains) return chains;
+  chains = reshard_create_plain(known ? known->arena : arena, request->mesh);
+  if (known) map_put(known->of, request->mesh, chains);
+  return chains;
+}
+
 Loads *loads_create(Arena *arena, const LoadRequest *request) {
   Loads *loads = ARENA_NEW(arena, Loads);
   *loads = (Loads){.arena = arena,
                    .r = *request,
-                   .chains = reshard_create_plain(arena, request->mesh),
+                   .chains = chains_of(arena, request),
                    .launches = map_create(arena),
                    .least = map_create(arena),
                    .messages = map_create(arena),

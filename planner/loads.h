@@ -50,12 +50,19 @@ typedef struct Load {
                       persistent or added up */
 } Load;
 
+/* Chains of reshardings by mesh, which do not depend on micro-batches: loads of
+ * one mesh share them.  They lie in the arena, and the meshes must outlive it.
+ */
+typedef struct MeshChains MeshChains;
+MeshChains *mesh_chains_create(Arena *arena);
+
 typedef struct LoadRequest {
   const Units *units;
   const Mesh *mesh;
   const ClusterSlice *slice;
   const CostModel *model;
   int64_t microbatches;
+  MeshChains *chains; /* that are known, or NULL */
 } LoadRequest;
 
 /* Costs that are computed when they are first asked for. */

@@ -20,7 +20,8 @@ typedef struct SpaceRequest {
   const ClusterSlice *slice;
   const CostModel *model;
   int64_t ranks;
-  const Pins *pins; /* or NULL */
+  const Pins *pins;   /* or NULL */
+  MeshChains *chains; /* of its places, or NULL */
 } SpaceRequest;
 
 typedef struct SpaceInfo SpaceInfo;

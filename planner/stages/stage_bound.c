@@ -95,13 +95,14 @@ static void copy_tables(Arena *arena, const BoundRequest *r,
 }
 
 const UnitTables *stage_bound_tables(Arena *arena, const BoundRequest *r,
-                                     const BoundSetting *setting) {
+                                     const BoundSetting *setting,
+                                     MeshChains *chains) {
   const ClusterSlice *slice =
       stage_group_slice(arena, r->slice, setting->groups);
   bool has_links = slice != NULL;
   TableRequest request = {.loads = {r->units, setting->mesh,
                                     has_links ? slice : r->slice, r->model,
-                                    setting->microbatches},
+                                    setting->microbatches, chains},
                           .batch_axes = setting->batch_axes};
   Arena *scratch = arena_beside(arena);
   const UnitTables *all = unit_tables(scratch, &request);

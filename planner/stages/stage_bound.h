@@ -11,6 +11,7 @@
 
 /* Returns NULL if some unit cannot be assigned. */
 const UnitTables *stage_bound_tables(Arena *arena, const BoundRequest *request,
-                                     const BoundSetting *setting);
+                                     const BoundSetting *setting,
+                                     MeshChains *chains);
 
 #endif

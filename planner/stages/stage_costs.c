@@ -262,7 +262,8 @@ StageCosts stage_costs_of(Arena *arena, const StageCostsRequest *request,
                        .mesh = proposal->place.mesh,
                        .slice = of->slice,
                        .model = of->model,
-                       .microbatches = proposal->microbatches};
+                       .microbatches = proposal->microbatches,
+                       .chains = of->chains};
   int n = request->chain->n;
   CostMaker m = {.arena = arena,
                  .r = request,

@@ -243,7 +243,8 @@ void stage_walk(StageSearch *s) {
                            .slice = slice,
                            .model = input->model,
                            .ranks = input->ranks / groups,
-                           .pins = s->pins.of_stage};
+                           .pins = s->pins.of_stage,
+                           .chains = mesh_chains_create(s->arena)};
     spaces_visit(spaces, n_spaces, &s->of, visit_place, &walk);
   }
 }

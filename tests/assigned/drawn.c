@@ -150,7 +150,7 @@ bool assigned_draw(const Program *program, Arena *arena, uint64_t seed,
   if (!driver_cost_model(&program->trial.c, &out->slice, &out->model))
     return false;
   TableRequest tables = {.loads = {program->units, mesh, &out->slice,
-                                   &out->model, p->microbatches},
+                                   &out->model, p->microbatches, NULL},
                          .batch_axes = p->microbatches > 1
                                            ? choose(choices, 1 << mesh->n_axes)
                                            : ANY_AXES};

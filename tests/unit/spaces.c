@@ -57,7 +57,7 @@ static const UnitTables *two_halves_tables(Arena *arena, const SpaceRequest *r,
                                            int batch_axes) {
   const int *cut = place->own;
   TableRequest request = {
-      {r->units, place->mesh, r->slice, r->model, microbatches},
+      {r->units, place->mesh, r->slice, r->model, microbatches, r->chains},
       batch_axes,
       NULL,
       false};
