@@ -33,6 +33,7 @@ typedef struct Pricing {
   bool prices_whole; /* not with fewer blocks */
   const char *units; /* words about the plans that place unit by unit */
   int n_staged;      /* as in SearchResult */
+  bool ends_early;   /* the walk over stages, by its budget */
   const StagedChoice *staged;
 } Pricing;
 

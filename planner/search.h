@@ -38,6 +38,9 @@ typedef struct SearchHost {
   /* How far the search is; or NULL. */
   void (*progress)(void *user, int n_priced, int of,
                    const CandidatePrice *best);
+  /* How many plans with stages are estimated, the last ones on so many groups
+   * of ranks; or NULL. */
+  void (*estimated)(void *user, int64_t n_plans, int groups);
   /* Lists the plans of the bound of a step (bound.h); or NULL. */
   void (*bound)(void *user, Ps step, BoundPlans *out);
   void *user;

@@ -110,7 +110,11 @@ static const char *with_stages(const Pricing *p, const char *space,
       "cut where one value alone goes on, under all schedules, of which those "
       "with the least estimates were priced",
       before,
-      is_alike ? "stages with equal meshes on 2 to 64 groups of ranks; " : "");
+      !is_alike ? ""
+      : p->ends_early
+          ? "stages with equal meshes on 2 to 64 groups of ranks, "
+            "as far as the budget of estimates goes; "
+          : "stages with equal meshes on 2 to 64 groups of ranks; ");
 }
 
 typedef enum SearchWays {

@@ -11,7 +11,8 @@
 enum {
   MOST_CHUNKS = 4,
   MOST_STAGES = 64,
-  MOST_WORSE = 2 /* numbers of micro-batches in a row */
+  ESTIMATES_A_PRICE = 2000, /* a price takes as long as a thousand or more */
+  MOST_WORSE = 2            /* numbers of micro-batches in a row */
 };
 
 #define NONE (INT64_MAX / 4)
@@ -61,10 +62,10 @@ static void add_shape(StageSearch *s, const StagedPlan *like,
   plan.shape.stages = plan.shape.groups * chunks;
   if (plan.shape.stages > s->chain.n ||
       (plan.shape.stages > MOST_STAGES && !s->pins.needs_stages) ||
-      !stage_pins_allow_schedule(&s->pins, schedule, plan.shape.groups,
-                                 chunks) ||
-      !stage_estimate(s, &plan))
+      !stage_pins_allow_schedule(&s->pins, schedule, plan.shape.groups, chunks))
     return;
+  s->n_estimates++;
+  if (!stage_estimate(s, &plan)) return;
   if (plan.step < s->best && !s->p->input->is_lean) s->best = plan.step;
   vec_push(s->arena, &s->plans, plan);
 }
@@ -163,13 +164,21 @@ static Ps try_count(PlaceWalk *w, const SpacePlace *place, int64_t m) {
   return least_step(w->s, first);
 }
 
+/* Whoever stops the search gets the best of what it has found.  The budget
+ * counts estimates, so that equal searches find equal plans. */
+static bool is_over(StageSearch *s) {
+  const SearchInput *input = s->p->input;
+  s->p->ends_early |=
+      s->n_estimates / ESTIMATES_A_PRICE >= input->most_candidates;
+  return s->p->ends_early || input->host->is_stopped(input->host->user);
+}
+
 /* Few micro-batches on many groups wait too long, but for lines that ask for
  * these. */
 static bool may_be_count(const PlaceWalk *w, int64_t m) {
-  const SearchHost *host = w->s->p->input->host;
   bool is_asked = w->s->pins.needs_stages || w->s->pins.schedule;
   bool may_be = is_asked ? m >= 1 : m >= 2 && 2 * m >= w->groups;
-  return may_be && !host->is_stopped(host->user);
+  return may_be && !is_over(w->s);
 }
 
 /* Returns the next divisor upwards or downwards.  Returns 0 if there is none.
@@ -246,5 +255,7 @@ void stage_walk(StageSearch *s) {
                            .pins = s->pins.of_stage,
                            .chains = mesh_chains_create(s->arena)};
     spaces_visit(spaces, n_spaces, &s->of, visit_place, &walk);
+    if (input->host->estimated)
+      input->host->estimated(input->host->user, s->n_estimates, groups);
   }
 }

@@ -37,6 +37,7 @@ typedef struct StageSearch {
   SpaceRequest of;        /* of one number of groups */
   VEC(StagedPlan) plans;  /* that are estimated to fit */
   VEC(StagePlay *) plays; /* that are known */
+  int64_t n_estimates;    /* of all walks */
   Ps best;                /* the least step that is estimated */
   double least_over;      /* bytes of a price over its estimate; 0: none was */
 } StageSearch;

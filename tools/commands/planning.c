@@ -248,6 +248,17 @@ static void show_progress(void *user, int n_priced, int of,
   fflush(stderr);
 }
 
+static void show_estimates(void *user, int64_t n_plans, int groups) {
+  const Planning *planning = user;
+  if (planning->tool->options.quiet || !isatty(STDERR_FILENO)) return;
+  fprintf(stderr, "\r%-77s",
+          arena_printf(planning->tool->arena,
+                       "%lld plans with stages estimated, on up to %d groups "
+                       "of ranks",
+                       (long long)n_plans, groups));
+  fflush(stderr);
+}
+
 static void end_progress(const Planning *planning) {
   if (planning->tool->options.quiet || !isatty(STDERR_FILENO)) return;
   fprintf(stderr, "\r%78s\r", "");
@@ -364,6 +375,7 @@ SearchInput planning_input(Planning *planning, SearchHost *host) {
   *host = (SearchHost){.price = price_candidates,
                        .is_stopped = is_stopped,
                        .progress = show_progress,
+                       .estimated = show_estimates,
                        .user = planning};
   return (SearchInput){.arena = planning->tool->arena,
                        .train = planning->loaded.model->train,
