@@ -492,8 +492,8 @@ typedef struct OwnCosts {
 } OwnCosts;
 
 /* Returns false if the space has no such plan. */
-static bool own_costs(const Recheck *k, const Assignment *assignments,
-                      OwnCosts *out) {
+static bool own_costs(const Recheck *k, const BoundSetting *setting,
+                      const Assignment *assignments, OwnCosts *out) {
   const Units *units = k->r->units;
   out->units = ARENA_ARRAY(k->arena, UnitCost, units->units.n + 1);
   out->edges = ARENA_ARRAY(k->arena, EdgeCost, units->edges.n + 1);
@@ -501,9 +501,11 @@ static bool own_costs(const Recheck *k, const Assignment *assignments,
     if (!costs_allow(k->costs, units->units.data[u], assignments[u]))
       return false;
     out->units[u] = cost_of_unit(k->costs, u, assignments[u]);
+    if (has_stages(setting)) leave_for_stages(&out->units[u]);
   }
   for (int i = 0; i < units->edges.n; i++) {
     const UnitEdge *edge = &units->edges.data[i];
+    if (has_stages(setting) && k->r->crosses[i]) continue; /* a message */
     out->edges[i] = cost_of_edge(k->costs, edge, assignments[edge->from],
                                  assignments[edge->to]);
     if (!out->edges[i].is_possible) return false;
@@ -524,12 +526,27 @@ static double own_mean(const Recheck *k, const BoundQuestion *q,
     bool is_head = split >= 0 && units->splits.data[split].is_head[i];
     sum += (double)edge->times * edge_mean(q, edge, is_head, &own->edges[i]);
   }
-  return sum / BOUND_ONE;
+  return sum / BOUND_ONE / groups_of(q->setting);
 }
 
-static double largest_mean(const Recheck *k, const BoundSetting *setting,
-                           const OwnCosts *own) {
-  double most = 0;
+static void note_load(OwnLoad *out, double time, const BoundWeights *weights,
+                      int unit) {
+  if (time > (double)out->time) *out = (OwnLoad){(Ps)time, *weights, unit};
+}
+
+static void find_largest(const Recheck *k, const BoundQuestion *q,
+                         const OwnCosts *own, OwnLoad *out) {
+  const Units *units = k->r->units;
+  note_load(out, own_mean(k, q, own), &q->weights, -1);
+  for (int u = 0; u < units->units.n && has_stages(q->setting); u++)
+    if (unit_is_in_one_stage(units, u))
+      note_load(out, unit_mean(k, q, u, &own->units[u]) / BOUND_ONE,
+                &q->weights, u);
+}
+
+static OwnLoad largest_load(const Recheck *k, const BoundSetting *setting,
+                            const OwnCosts *own) {
+  OwnLoad out = {.unit = -1};
   for (int i = 0; i < N_BOUND_EXTREMES; i++)
     for (int link = 0; link < N_LOAD_LINKS; link++)
       for (int split = -1; split < k->r->units->splits.n; split++) {
@@ -538,21 +555,25 @@ static double largest_mean(const Recheck *k, const BoundSetting *setting,
         if (split >= 0 && bound_extremes[i][1] != BOUND_backward_stream) break;
         q.weights.of[bound_extremes[i][0]] =
             q.weights.of[bound_extremes[i][1]] = BOUND_ONE;
-        double mean = own_mean(k, &q, own);
-        if (mean > most) most = mean;
+        if (bound_weights_suit(setting, &q.weights))
+          find_largest(k, &q, own, &out);
       }
-  return most;
+  return out;
 }
 
-Ps recheck_load(Arena *arena, const BoundRequest *request,
-                const BoundSetting *setting, const Assignment *assignments) {
+OwnLoad recheck_load(Arena *arena, const BoundRequest *request,
+                     const BoundSetting *setting,
+                     const Assignment *assignments) {
   Recheck k = {.arena = arena, .r = request};
   OwnCosts own;
+  OwnLoad out = {.time = -1, .unit = -1};
+  const ClusterSlice *ranks = request->slice;
+  if (has_stages(setting))
+    ranks = stage_group_slice(arena, ranks, setting->groups);
   k.costs = costs_create(arena, request);
-  costs_set(k.costs, request->slice, setting->mesh, setting->microbatches);
-  Ps out = own_costs(&k, assignments, &own)
-               ? (Ps)largest_mean(&k, setting, &own)
-               : -1;
+  costs_set(k.costs, ranks, setting->mesh, setting->microbatches);
+  if (own_costs(&k, setting, assignments, &own))
+    out = largest_load(&k, setting, &own);
   costs_destroy(k.costs);
   return out;
 }

@@ -24,10 +24,18 @@ Bound recheck_bound(Arena *arena, const BoundRequest *request,
  * last digits. */
 bool recheck_holds(const Bound *found, const BoundClaim *claim);
 
-/* Returns the largest mean of loads of a plan of a setting, which no bound of
- * the space is above; its units have these assignments.  Returns -1 if the
- * space has no such plan. */
-Ps recheck_load(Arena *arena, const BoundRequest *request,
-                const BoundSetting *setting, const Assignment *assignments);
+/* The largest load of a plan; with stages the mean over its groups of ranks, or
+ * what one group has. */
+typedef struct OwnLoad {
+  Ps time;              /* -1: the space has no such plan */
+  BoundWeights weights; /* the mean that it is */
+  int unit;             /* which one group has whole; -1: all of the model */
+} OwnLoad;
+
+/* Returns the largest load of a plan of a setting, which no bound of the space
+ * is above; its units have these assignments. */
+OwnLoad recheck_load(Arena *arena, const BoundRequest *request,
+                     const BoundSetting *setting,
+                     const Assignment *assignments);
 
 #endif

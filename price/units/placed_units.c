@@ -331,8 +331,9 @@ static bool read_mesh(PlacedReader *r) {
   return true;
 }
 
-PlacedUnits units_placed(Arena *arena, const Units *units, const Plan *plan,
-                         const Graph *graph) {
+PlacedUnits units_placed_in_stages(Arena *arena, const Units *units,
+                                   const Plan *plan, int n,
+                                   const Graph *const *graphs) {
   PlacedReader r = {.arena = arena,
                     .units = units,
                     .plan = plan,
@@ -344,7 +345,7 @@ PlacedUnits units_placed(Arena *arena, const Units *units, const Plan *plan,
   if (!find_recomputes(&r, &out.recomputes))
     return (PlacedUnits){.reason =
                              "it computes some layers again, not all blocks"};
-  see(&r, graph);
+  for (int i = 0; i < n; i++) see(&r, graphs[i]);
   Assignment *assignments = ARENA_ARRAY(arena, Assignment, units->units.n + 1);
   bool *is_mixed = ARENA_ARRAY(arena, bool, units->units.n + 1);
   for (int u = 0; u < units->units.n; u++) {
@@ -355,9 +356,15 @@ PlacedUnits units_placed(Arena *arena, const Units *units, const Plan *plan,
     assignments[u] = elect(&r, &votes);
     is_mixed[u] = !is_unanimous(&r, &votes, assignments[u]);
   }
-  check_params(&r, graph, assignments, is_mixed);
+  for (int i = 0; i < n; i++)
+    check_params(&r, graphs[i], assignments, is_mixed);
   out.mesh = r.mesh;
   out.assignments = assignments;
   out.is_mixed = is_mixed;
   return out;
+}
+
+PlacedUnits units_placed(Arena *arena, const Units *units, const Plan *plan,
+                         const Graph *graph) {
+  return units_placed_in_stages(arena, units, plan, 1, &graph);
 }

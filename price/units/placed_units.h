@@ -18,6 +18,10 @@ typedef struct PlacedUnits {
 /* Reads the placements of a final graph of the whole program. */
 PlacedUnits units_placed(Arena *arena, const Units *units, const Plan *plan,
                          const Graph *graph);
+/* Reads those of the final graphs of stages with equal meshes. */
+PlacedUnits units_placed_in_stages(Arena *arena, const Units *units,
+                                   const Plan *plan, int n,
+                                   const Graph *const *graphs);
 
 /* Returns the same key for a path of the whole program and for that of the
  * block of the units which stands for its block. */

@@ -166,7 +166,7 @@ static Ps rechecked(Arena *arena, const BoundRequest *request, const Drawn *d) {
                           .batch_axes = ANY_AXES,
                           .zero = d->proposal.zero,
                           .recomputes = d->proposal.recomputes};
-  return recheck_load(arena, request, &setting, d->proposal.assignments);
+  return recheck_load(arena, request, &setting, d->proposal.assignments).time;
 }
 
 Comparison assigned_compare(const Program *program, Arena *arena,

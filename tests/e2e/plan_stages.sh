@@ -39,8 +39,14 @@ awk -v a="$(step staged.plan)" -v b="$(step one.plan)" 'BEGIN { exit !(a > 0 && 
 plan --search stages -o again.plan && cmp staged.plan again.plan || fail "another plan the second time"
 "$dnnc" verify deep.dnn --plan staged.plan --cluster slow.cluster >out 2>&1 || { cat out; fail "verify"; }
 grep -q '^bound: computed again' out || { cat out; fail "the bound was not computed again"; }
-# A bound raised by 0.1 %, with its gap, is refused; so is one whose restrictions leave out stages.
 verify() { "$dnnc" verify deep.dnn --plan "$1" --cluster slow.cluster --certificate >out 2>&1; }
+# The search gap is that of the bound and the largest load of the plan, on average over groups or of one operator.
+awk -v b="$(field bound_s plan.json)" -v l="$(field load_s plan.json)" -v g="$(field search_gap plan.json)" -v s="$(field step_s plan.json)" \
+  'BEGIN { d = g - (1 - b / l); exit !(b <= l && l <= s && d < 1e-6 && d > -1e-6) }' || fail "search gap"
+grep -qE '"load":"[^"]*(on average over|which one group)' plan.json || fail "no load in words"
+sed -E 's/^(  search_gap *=).*/\1 0.9/' staged.plan >gap.plan
+! verify gap.plan && grep -q 'the search gap is not' out || { cat out; fail "another search gap"; }
+# A bound raised by 0.1 %, with its gap, is refused; so is one whose restrictions leave out stages.
 raise() {
   awk -v by="$2" '/^  step /{ s = $3 + 0 } /^  bound /{ b = $3 * by; $0 = sprintf("  bound = %.9fms", b) }
     /^  gap /{ $0 = sprintf("  gap = %.17g", 1 - b / s) } /^  search_gap /{ next } { print }' "$1"

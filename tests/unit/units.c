@@ -589,7 +589,7 @@ Test(units, a_bound_is_below_the_largest_load_of_a_plan) {
                             .microbatches = trial.c.plan->microbatches,
                             .batch_axes = ANY_AXES,
                             .zero = trial.c.plan->zero};
-    Ps largest = recheck_load(arena, &space, &setting, placed.assignments);
+    Ps largest = recheck_load(arena, &space, &setting, placed.assignments).time;
     Bound bound = plan_bound(arena, &space);
     cr_assert(!bound.reason, "%s: %s", plans[i], bound.reason);
     cr_expect(bound.time <= largest && largest <= step,

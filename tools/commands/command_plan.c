@@ -160,6 +160,10 @@ static void print_bound_json(Text *out, const Chosen *chosen,
   } else {
     text_add(out, ",\"search_gap\":");
     text_add_real(out, plan_search_gap(&of->load, bound->time));
+    text_add(out, ",\"load_s\":");
+    text_add_real(out, (double)of->load.time * 1e-12);
+    text_add(out, ",\"load\":");
+    text_add_json(out, of->load.what);
   }
 }
 

@@ -44,7 +44,7 @@ static void add_stages(Planning *planning, Ps step, PlanBound *out) {
   space.step = step;
   space.least_groups = 2;
   space.most_groups = MOST_STAGE_GROUPS;
-  space.crosses = unit_edges_cross(arena, space.units);
+  out->space.crosses = space.crosses = unit_edges_cross(arena, space.units);
   Bound bound = plan_bound(arena, &space);
   if (bound.is_empty) return;
   if (bound.reason || out->bound.is_empty || bound.time < out->bound.time)

@@ -11,6 +11,7 @@
 typedef struct PlanLoad {
   const char *reason; /* why there is none; or NULL */
   Ps time;            /* the largest load, no more than the step */
+  const char *what;   /* which load that is, in words */
 } PlanLoad;
 
 /* Returns the largest load of the plan of a trial, by the formulas of
