@@ -45,6 +45,7 @@ typedef struct Bounding {
   const BoundRequest *r;
   const Unrolled *all;
   Map *answered;      /* BoundSetting -> Answered */
+  Map *flows;         /* tables with stages -> StageFlow */
   MeshChains *chains; /* of the meshes of settings */
 } Bounding;
 
@@ -68,6 +69,18 @@ static Bytes bytes_of(const Load *load, const BoundSetting *s) {
 
 static int groups_of(const BoundSetting *s) {
   return s->groups > 1 ? s->groups : 1;
+}
+
+static StageFlow flow_of(const Bounding *b, const void *tables) {
+  const StageFlow *flow = map_get(b->flows, tables);
+  return flow ? *flow : (StageFlow){0, 0};
+}
+
+/* Bytes of micro-batches in flight.  A schedule may keep the inputs of stages
+ * alone where it computes again. */
+static double bytes_in_flight(const Bounding *b, const BoundSetting *s,
+                              const void *tables) {
+  return s->recomputes ? 0 : flow_of(b, tables).bytes;
 }
 
 static double interference(const Bounding *b) {
@@ -277,10 +290,14 @@ static BoundAnswer answer(void *user, const BoundQuestion *question) {
   int groups = groups_of(question->setting);
   int64_t largest, sum = least_in(arena, &aim, values, &largest);
   if (sum < largest * groups) sum = largest * groups;
+  double more = bytes_in_flight(b, aim.s, aim.tables);
   BoundAnswer out = {.is_known = true,
-                     .bytes = bytes_of_values(&aim, values) / groups};
+                     .bytes =
+                         bytes_of_values(&aim, values) / groups + (Bytes)more};
   out.time = (Ps)(((double)sum / BOUND_ONE) -
-                  aim.weights.per_byte * (double)b->r->memory);
+                  aim.weights.per_byte * ((double)b->r->memory - more));
+  Ps chain = flow_of(b, aim.tables).chain;
+  if (out.time < chain) out.time = chain;
   note_answer(&aim, values, out.time);
   arena_destroy(arena);
   return out;
@@ -308,6 +325,7 @@ static double mean_of(const Aim *aim, const uint16_t *values,
     sum += (double)edge_cost(aim, edge, &aim->tables->edge[edge]->loads[at]);
   }
   *out_bytes /= groups_of(aim->s);
+  *out_bytes += bytes_in_flight(aim->b, aim->s, aim->tables);
   return sum / BOUND_ONE;
 }
 
@@ -343,7 +361,8 @@ static Bytes least_bytes(void *user, const BoundQuestion *question) {
     }
     sum += least;
   }
-  return sum / groups_of(question->setting);
+  return sum / groups_of(question->setting) +
+         (Bytes)bytes_in_flight(b, question->setting, tables);
 }
 
 static const void *open_tables(void *user, const BoundSetting *setting,
@@ -358,6 +377,11 @@ static const void *open_tables(void *user, const BoundSetting *setting,
                           : unit_tables(b->arena, &request);
   if (tables && tables->is_partial)
     *out_reason = "a unit has too many assignments";
+  if (tables && !tables->is_partial && setting->groups > 1) {
+    StageFlow *flow = ARENA_NEW(b->arena, StageFlow);
+    *flow = stage_bound_flow(b->arena, r, setting, tables);
+    map_put(b->flows, tables, flow);
+  }
   return tables;
 }
 
@@ -425,8 +449,12 @@ static void list_plans(const Bounding *b, BoundPlans *out) {
 
 Bound plan_bound_and_plans(Arena *arena, const BoundRequest *request,
                            BoundPlans *out) {
-  Bounding b = {arena, request, unroll(arena, request->units),
-                map_create(arena), mesh_chains_create(arena)};
+  Bounding b = {arena,
+                request,
+                unroll(arena, request->units),
+                map_create(arena),
+                map_create(arena),
+                mesh_chains_create(arena)};
   BoundEvaluator evaluator = {&b, open_tables, answer, least_bytes, may_pass};
   if (!b.all)
     return (Bound){.reason = "blocks that are not neighbours share a value"};

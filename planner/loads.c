@@ -576,6 +576,11 @@ static Bytes least_saved_bytes(const Loads *l, const PlanUnit *u,
          dtype_size_bytes(saved->type->dtype);
 }
 
+Bytes loads_of_saved(const Loads *l, int unit, int saved) {
+  const PlanUnit *u = l->r.units->units.data[unit];
+  return least_saved_bytes(l, u, &u->saved.data[saved]);
+}
+
 static void add_saved(const Loads *l, const PlanUnit *u, const UnitSaved *saved,
                       Assignment assignment, Load *out) {
   Bytes bytes = saved_bytes(l, u, saved, assignment);

@@ -77,6 +77,8 @@ bool loads_allow(const Loads *loads, int unit, Assignment assignment);
 Load loads_of_unit(Loads *loads, int unit, Assignment assignment);
 /* The launches of a kernel of the unit in a step: part of its load. */
 Ps loads_of_kernel(Loads *loads, int unit, int kernel, Assignment assignment);
+/* The least bytes of a saved value in a micro-batch. */
+Bytes loads_of_saved(const Loads *loads, int unit, int saved);
 /* The loads of bringing the value of an edge where its reader wants it,
  * divided by the readers of the value, which may share it, the unit that makes
  * it included if it sums it. */

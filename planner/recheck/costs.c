@@ -437,19 +437,35 @@ static void add_param(Costs *c, const PlanUnit *unit, const UnitParam *param,
 
 /* A value of the forward pass may lie in shards over all ranks, wherever its
  * unit has it; a cast of a parameter may be made for each pass. */
-static void add_saved(const Costs *c, const PlanUnit *unit,
-                      const UnitSaved *saved, UnitCost *out) {
-  bool is_left = unit->block < 0 || saved->leaves_block;
+static double saved_bytes(const Costs *c, const PlanUnit *unit,
+                          const UnitSaved *saved) {
   double bytes = (double)(type_elements(saved->type) *
                           dtype_size_bytes(saved->type->dtype));
-  out->runs_again |= !is_left;
-  if (saved->of_params) return;
+  if (saved->of_params) return 0;
   if (has_batch(unit, &saved->dims, saved->type->rank))
     bytes /= (double)c->microbatches;
   for (int a = 0; a < c->mesh->n_axes; a++)
     bytes /= (double)c->mesh->axes[a].size;
+  return bytes;
+}
+
+static void add_saved(const Costs *c, const PlanUnit *unit,
+                      const UnitSaved *saved, UnitCost *out) {
+  bool is_left = unit->block < 0 || saved->leaves_block;
+  double bytes = saved_bytes(c, unit, saved);
+  out->runs_again |= !is_left;
   out->saved += bytes;
   if (is_left) out->left += bytes;
+}
+
+double cost_of_saved(const Costs *c, int at, int saved) {
+  const PlanUnit *unit = c->r->units->units.data[at];
+  return saved_bytes(c, unit, &unit->saved.data[saved]);
+}
+
+double cost_of_kernel(Costs *c, int at, int kernel, Assignment assignment) {
+  const PlanUnit *unit = c->r->units->units.data[at];
+  return kernel_time(c, unit, &unit->kernels.data[kernel], assignment);
 }
 
 UnitCost cost_of_unit(Costs *c, int at, Assignment assignment) {

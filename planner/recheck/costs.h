@@ -66,6 +66,11 @@ bool costs_allow(const Costs *costs, const PlanUnit *unit,
 bool costs_shard_batch(const Costs *costs, const PlanUnit *unit,
                        Assignment assignment, int axes);
 UnitCost cost_of_unit(Costs *costs, int unit, Assignment assignment);
+/* Returns how long a kernel of the unit runs in a step. */
+double cost_of_kernel(Costs *costs, int unit, int kernel,
+                      Assignment assignment);
+/* Returns the least bytes of a saved value in a micro-batch. */
+double cost_of_saved(const Costs *costs, int unit, int saved);
 /* Returns the cost for one reader of the value. */
 EdgeCost cost_of_edge(Costs *costs, const UnitEdge *edge, Assignment from,
                       Assignment to);

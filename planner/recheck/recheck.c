@@ -50,6 +50,8 @@ typedef struct Tables {
   PlaceTable *edges;   /* by kind */
   const int *n_values; /* by copy */
   const LeastOrder *order;
+  double chain;     /* a micro-batch through all stages and back */
+  double in_flight; /* bytes of a group on average, but for one micro-batch */
 } Tables;
 
 /* Lists what each axis may shard, from this axis on. */
@@ -155,6 +157,61 @@ static PlaceTable place_table(Recheck *k, const UnitEdge *edge, bool crosses,
   return out;
 }
 
+/* ---- micro-batches in flight ---- */
+
+static double least_of_kernel(Recheck *k, const Tables *tables,
+                              const SpanKernel *kernel) {
+  const ValueTable *table = &tables->units[k->kinds->of_unit[kernel->unit]];
+  double least = 0;
+  for (int v = 0; v < table->values.n; v++) {
+    double time = cost_of_kernel(k->costs, kernel->unit, kernel->kernel,
+                                 table->values.data[v]);
+    if (v == 0 || time < least) least = time;
+  }
+  return least;
+}
+
+/* Returns how long all micro-batches together run between a saved value of copy
+ * `copy` of its block, and the reader of the value. */
+static double time_between(const Recheck *k, const StageSpan *span,
+                           int64_t copy, const double *least) {
+  const Units *units = k->r->units;
+  const PlanUnit *of = units->units.data[span->unit];
+  double sum = 0;
+  for (int i = 0; i < k->r->spans->n_kernels; i++) {
+    const PlanUnit *unit = units->units.data[k->r->spans->kernels[i].unit];
+    int64_t times = unit->times;
+    if (!span->between[i]) continue;
+    /* The copies behind have what the next block has. */
+    if (of->times > 1 && unit->block == of->block) times = 1;
+    if (of->times > 1 && unit->block == of->block + 1)
+      times += of->times - 1 - copy;
+    sum += least[i] * (double)times;
+  }
+  return sum;
+}
+
+static void find_flow(Recheck *k, const BoundSetting *s, Tables *out) {
+  const StageSpans *spans = k->r->spans;
+  double once = 0, stored = 0;
+  if (!has_stages(s) || !spans) return;
+  double *least = ARENA_ARRAY(k->arena, double, spans->n_kernels + 1);
+  for (int i = 0; i < spans->n_kernels; i++)
+    least[i] = least_of_kernel(k, out, &spans->kernels[i]);
+  for (int i = 0; i < spans->spans.n; i++) {
+    const StageSpan *span = &spans->spans.data[i];
+    double bytes = cost_of_saved(k->costs, span->unit, span->saved);
+    for (int64_t t = 0; t < k->r->units->units.data[span->unit]->times; t++) {
+      double time = time_between(k, span, t, least);
+      once += bytes;
+      stored += bytes * time / (double)k->r->step;
+      if (time / (double)s->microbatches > out->chain)
+        out->chain = time / (double)s->microbatches;
+    }
+  }
+  if (stored > once) out->in_flight = (stored - once) / groups_of(s);
+}
+
 static void make_order(Recheck *k, Tables *out) {
   int *n_values = ARENA_ARRAY(k->arena, int, k->copies->n + 1);
   for (int i = 0; i < k->copies->n; i++)
@@ -186,6 +243,7 @@ static const void *open_tables(void *user, const BoundSetting *setting,
     out->edges[i] =
         place_table(k, &k->r->units->edges.data[edge], crosses, out);
   }
+  find_flow(k, setting, out);
   make_order(k, out);
   if (!out->order) *out_reason = "a table would be too large";
   return out;
@@ -401,9 +459,16 @@ static int64_t least_of_all(Sum *s, double *out_bytes) {
 
 /* ---- what the walk asks ---- */
 
+/* A schedule that computes stages again may keep no more than their inputs. */
+static double in_flight(const BoundQuestion *q) {
+  const Tables *tables = q->tables;
+  return q->setting->recomputes ? 0 : tables->in_flight;
+}
+
 /* Costs are means over groups, each of which may have the bytes of a rank. */
 static Ps time_of(const Sum *s, int64_t sum) {
-  double free = s->q->weights.per_byte * (double)s->k->r->memory;
+  double memory = (double)s->k->r->memory - in_flight(s->q);
+  double free = s->q->weights.per_byte * memory;
   return (Ps)((double)sum / BOUND_ONE - free);
 }
 
@@ -420,10 +485,12 @@ static BoundAnswer answer(void *user, const BoundQuestion *question) {
   double bytes = 0;
   if (out.time < k->r->step) {
     out.time = time_of(&s, least_of_all(&s, &bytes));
-    out.bytes = (Bytes)(bytes / groups_of(question->setting));
+    out.bytes =
+        (Bytes)(bytes / groups_of(question->setting) + in_flight(question));
   }
   Ps whole = time_of(&s, largest_of_groups(&s));
   if (whole > out.time) out.time = whole;
+  if (s.tables->chain > (double)out.time) out.time = (Ps)s.tables->chain;
   arena_destroy(s.arena);
   return out;
 }
@@ -441,7 +508,7 @@ static Bytes least_bytes(void *user, const BoundQuestion *question) {
     }
     sum += least * (double)k->r->units->units.data[u]->times;
   }
-  return (Bytes)(sum / groups_of(question->setting));
+  return (Bytes)(sum / groups_of(question->setting) + in_flight(question));
 }
 
 static Bound walk(Arena *arena, const BoundRequest *request) {

@@ -112,3 +112,83 @@ const UnitTables *stage_bound_tables(Arena *arena, const BoundRequest *r,
   arena_destroy(scratch);
   return out;
 }
+
+/* ---- one micro-batch ---- */
+
+typedef struct Flow {
+  const BoundRequest *r;
+  const UnitTables *tables;
+  Loads *loads;
+  Ps *times; /* by kernel of the spans, the least of all assignments */
+} Flow;
+
+static const PlanUnit *unit_of(const Flow *f, int unit) {
+  return f->r->units->units.data[unit];
+}
+
+static Ps least_time(const Flow *f, const SpanKernel *kernel) {
+  const UnitShape *shape = f->tables->unit[kernel->unit];
+  Ps least = INT64_MAX;
+  for (int v = 0; v < shape->n_values; v++) {
+    Ps time = loads_of_kernel(f->loads, kernel->unit, kernel->kernel,
+                              shape->values[v]);
+    if (time < least) least = time;
+  }
+  return least;
+}
+
+/* Of a step: what runs while the value of a block is stored, and what more does
+ * for each copy of the block behind it. */
+typedef struct SpanTime {
+  double own, of_copy;
+} SpanTime;
+
+static SpanTime time_of_span(const Flow *f, const StageSpan *span) {
+  const StageSpans *spans = f->r->spans;
+  const PlanUnit *maker = unit_of(f, span->unit);
+  SpanTime out = {0, 0};
+  for (int k = 0; k < spans->n_kernels; k++) {
+    const PlanUnit *unit = unit_of(f, spans->kernels[k].unit);
+    double time = (double)f->times[k];
+    bool is_inside = maker->times > 1 && unit->block == maker->block;
+    if (!span->between[k]) continue;
+    out.own += time * (is_inside ? 1 : (double)unit->times);
+    if (maker->times > 1 && unit->block == maker->block + 1)
+      out.of_copy += time;
+  }
+  return out;
+}
+
+/* A byte of a micro-batch that is stored for as long as kernels of the step run
+ * is there for a part of the step. */
+StageFlow stage_bound_flow(Arena *arena, const BoundRequest *r,
+                           const BoundSetting *setting,
+                           const UnitTables *tables) {
+  StageFlow out = {0, 0};
+  const ClusterSlice *slice =
+      stage_group_slice(arena, r->slice, setting->groups);
+  LoadRequest request = {r->units, setting->mesh, slice ? slice : r->slice,
+                         r->model, setting->microbatches};
+  double once = 0, stored = 0, longest = 0;
+  if (!r->spans) return out;
+  Arena *scratch = arena_beside(arena);
+  Flow f = {r, tables, loads_create(scratch, &request),
+            ARENA_ARRAY(scratch, Ps, r->spans->n_kernels + 1)};
+  for (int k = 0; k < r->spans->n_kernels; k++)
+    f.times[k] = least_time(&f, &r->spans->kernels[k]);
+  for (int i = 0; i < r->spans->spans.n; i++) {
+    const StageSpan *span = &r->spans->spans.data[i];
+    double copies = (double)unit_of(&f, span->unit)->times;
+    SpanTime time = time_of_span(&f, span);
+    double bytes = (double)loads_of_saved(f.loads, span->unit, span->saved);
+    double all = copies * time.own + copies * (copies - 1) / 2 * time.of_copy;
+    double first = time.own + (copies - 1) * time.of_copy;
+    once += copies * bytes;
+    stored += bytes * all / (double)r->step;
+    if (first > longest) longest = first;
+  }
+  out.chain = (Ps)(longest / (double)setting->microbatches);
+  if (stored > once) out.bytes = (stored - once) / setting->groups;
+  arena_destroy(scratch);
+  return out;
+}

@@ -14,4 +14,16 @@ const UnitTables *stage_bound_tables(Arena *arena, const BoundRequest *request,
                                      const BoundSetting *setting,
                                      MeshChains *chains);
 
+/* What one micro-batch after another needs, whatever the stages. */
+typedef struct StageFlow {
+  Ps chain;     /* of a micro-batch, from its first kernel to its last */
+  double bytes; /* that a group stores on average over a step, beyond those of
+                   one micro-batch; of a step that takes as long as that of the
+                   request */
+} StageFlow;
+
+StageFlow stage_bound_flow(Arena *arena, const BoundRequest *request,
+                           const BoundSetting *setting,
+                           const UnitTables *tables);
+
 #endif

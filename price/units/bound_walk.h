@@ -12,6 +12,7 @@
 #include "price/price_list.h"
 #include "price/units/assignment.h"
 #include "price/units/bound_weights.h"
+#include "price/units/stage_groups.h"
 #include "price/units/units.h"
 
 typedef struct BoundRequest {
@@ -29,7 +30,8 @@ typedef struct BoundRequest {
    * unit_edges_cross where there may be stages. */
   int least_groups, most_groups;
   const bool *crosses;
-  Ps step; /* of a plan of the space; the bound is no higher */
+  const StageSpans *spans; /* from unit_stage_spans; or NULL */
+  Ps step;                 /* of a plan of the space; the bound is no higher */
   const BoundWeights *first; /* to be tried early for each setting; or NULL */
   bool (*is_stopped)(void *user); /* or NULL; if so there is no bound */
   void *user;

@@ -217,7 +217,7 @@ static LoopSet unit_loops(const UnitKernel *k, LoopSet own) {
 }
 
 /* Readers of a view read the bytes of its operand. */
-static Value bytes_of_view(const Graph *graph, Value value) {
+Value units_stored_value(const Graph *graph, Value value) {
   while (graph->nodes.data[value.node]->op != OP_input &&
          graph->nodes.data[value.node]->n_inputs > 0 &&
          !node_is_launched(graph, value.node))
@@ -257,7 +257,7 @@ static LoopSet add_sums(UnitFinder *f, PlanUnit *unit, const UnitKernel *k) {
   for (int i = 0; i < node->n_inputs; i++) {
     const UnitValue *value = find_value(unit, node->inputs[i]);
     if (!value || !value->partial) continue;
-    Value bytes = bytes_of_view(f->graph, value->value);
+    Value bytes = units_stored_value(f->graph, value->value);
     if (!node_is_launched(f->graph, k->id))
       viewed |= value->partial;
     else if (!find_sum(unit, bytes))
@@ -422,7 +422,7 @@ static void find_edges(UnitFinder *f) {
   for (int i = 0; i < f->units->edges.n; i++) {
     UnitEdge *edge = &f->units->edges.data[i];
     UnitSum *sum = find_sum(f->units->units.data[edge->from],
-                            bytes_of_view(f->graph, edge->value));
+                            units_stored_value(f->graph, edge->value));
     edge->readers = readers[edge->value.node];
     edge->from_sums = sum != NULL;
     if (sum && edge->readers >= sum->readers) sum->readers = edge->readers + 1;
@@ -460,7 +460,7 @@ static void note_readers(UnitFinder *f, ValueReaders **readers, int id) {
     return;
   int block = f->units->units.data[f->unit[id]]->block;
   for (int i = 0; i < node->n_inputs; i++) {
-    Value v = bytes_of_view(graph, node->inputs[i]);
+    Value v = units_stored_value(graph, node->inputs[i]);
     ValueReaders *of = &readers[v.node][v.result];
     of->backward |= node->phase != PHASE_forward;
     of->elsewhere |= node->phase == PHASE_forward && f->unit[v.node] >= 0 &&
@@ -485,10 +485,10 @@ static void find_saved(UnitFinder *f) {
       if (f->unit[v.node] != u || node->op == OP_input ||
           node->phase != PHASE_forward || !readers[v.node][v.result].backward)
         continue;
-      vec_push(
-          f->arena, &unit->saved,
-          ((UnitSaved){graph_type(graph, v), value->dims, f->of_params[v.node],
-                       readers[v.node][v.result].elsewhere}));
+      vec_push(f->arena, &unit->saved,
+               ((UnitSaved){v, graph_type(graph, v), value->dims,
+                            f->of_params[v.node],
+                            readers[v.node][v.result].elsewhere}));
     }
   }
 }

@@ -45,6 +45,7 @@ typedef struct UnitSum {
 
 /* A value of the forward pass that the backward pass reads. */
 typedef struct UnitSaved {
+  Value value; /* of the graph */
   const Type *type;
   DimMap dims;
   bool of_params;    /* it depends on parameters alone */
@@ -126,6 +127,9 @@ typedef struct Units {
  * have. */
 Units *units_of(Arena *arena, const Graph *kernels, Name batch_dim,
                 const UnitRepeats *repeats, const char **out_reason);
+/* Returns the value whose bytes a value has: of a view, that which it views. */
+Value units_stored_value(const Graph *graph, Value value);
+
 /* ---- unit_cuts.c ---- */
 
 /* Fills in `is_light`, `is_cut` and `splits`. */

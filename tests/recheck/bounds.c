@@ -74,8 +74,10 @@ static bool load(Module *module, const BoundCase *of, BoundRequest *out) {
                      .step = of->step,
                      .least_groups = of->most_groups > 0 ? 2 : 0,
                      .most_groups = of->most_groups};
-  if (units && of->most_groups > 0)
+  if (units && of->most_groups > 0) {
     out->crosses = unit_edges_cross(arena, units);
+    out->spans = unit_stage_spans(arena, units);
+  }
   return units != NULL;
 }
 

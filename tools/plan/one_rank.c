@@ -102,6 +102,7 @@ const char *one_rank_bound(Arena *arena, const OneRank *program,
   if (is_fixed(restrictions, RESTRICTION_equal_stages)) {
     out->most_groups = MOST_STAGE_GROUPS;
     out->crosses = unit_edges_cross(arena, units);
+    out->spans = unit_stage_spans(arena, units);
   }
   return pins ? narrow(arena, pins, restrictions, out) : NULL;
 }

@@ -45,6 +45,7 @@ static void add_stages(Planning *planning, Ps step, PlanBound *out) {
   space.least_groups = 2;
   space.most_groups = MOST_STAGE_GROUPS;
   out->space.crosses = space.crosses = unit_edges_cross(arena, space.units);
+  space.spans = unit_stage_spans(arena, space.units);
   Bound bound = plan_bound(arena, &space);
   if (bound.is_empty) return;
   if (bound.reason || out->bound.is_empty || bound.time < out->bound.time)
