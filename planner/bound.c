@@ -289,14 +289,17 @@ static BoundAnswer answer(void *user, const BoundQuestion *question) {
   int *values = ARENA_ARRAY(arena, int, b->all->n + 1);
   int groups = groups_of(question->setting);
   int64_t largest, sum = least_in(arena, &aim, values, &largest);
+  BoundBy by = sum < largest * groups ? BOUND_BY_operator : BOUND_BY_mean;
   if (sum < largest * groups) sum = largest * groups;
   double more = bytes_in_flight(b, aim.s, aim.tables);
   BoundAnswer out = {.is_known = true,
+                     .by = by,
                      .bytes =
                          bytes_of_values(&aim, values) / groups + (Bytes)more};
   out.time = (Ps)(((double)sum / BOUND_ONE) -
                   aim.weights.per_byte * ((double)b->r->memory - more));
   Ps chain = flow_of(b, aim.tables).chain;
+  if (out.time < chain) out.by = BOUND_BY_chain;
   if (out.time < chain) out.time = chain;
   note_answer(&aim, values, out.time);
   arena_destroy(arena);

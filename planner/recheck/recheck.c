@@ -21,6 +21,7 @@ enum { MOST_VALUES = 4096 };
 typedef struct Recheck {
   Arena *arena;
   const BoundRequest *r;
+  Ps longest; /* of the steps that are bounded: that of the plan */
   const Copies *copies;
   const LeastPair *pairs; /* by copy of an edge */
   const Kinds *kinds;
@@ -204,7 +205,7 @@ static void find_flow(Recheck *k, const BoundSetting *s, Tables *out) {
     for (int64_t t = 0; t < k->r->units->units.data[span->unit]->times; t++) {
       double time = time_between(k, span, t, least);
       once += bytes;
-      stored += bytes * time / (double)k->r->step;
+      stored += bytes * time / (double)k->longest;
       if (time / (double)s->microbatches > out->chain)
         out->chain = time / (double)s->microbatches;
     }
@@ -489,8 +490,14 @@ static BoundAnswer answer(void *user, const BoundQuestion *question) {
         (Bytes)(bytes / groups_of(question->setting) + in_flight(question));
   }
   Ps whole = time_of(&s, largest_of_groups(&s));
-  if (whole > out.time) out.time = whole;
-  if (s.tables->chain > (double)out.time) out.time = (Ps)s.tables->chain;
+  if (whole > out.time) {
+    out.time = whole;
+    out.by = BOUND_BY_operator;
+  }
+  if (s.tables->chain > (double)out.time) {
+    out.time = (Ps)s.tables->chain;
+    out.by = BOUND_BY_chain;
+  }
   arena_destroy(s.arena);
   return out;
 }
@@ -511,9 +518,10 @@ static Bytes least_bytes(void *user, const BoundQuestion *question) {
   return (Bytes)(sum / groups_of(question->setting) + in_flight(question));
 }
 
-static Bound walk(Arena *arena, const BoundRequest *request) {
+static Bound walk(Arena *arena, const BoundRequest *request, Ps longest) {
   Recheck k = {.arena = arena,
                .r = request,
+               .longest = longest,
                .copies = copies_of(arena, request->units),
                .kinds = kinds_of(arena, request->units, request->crosses)};
   if (!k.copies)
@@ -545,10 +553,10 @@ Bound recheck_bound(Arena *arena, const BoundRequest *request,
   BoundRequest space = *request;
   if (are_there(&claim->weights, request->units)) space.first = &claim->weights;
   space.step = claim->bound;
-  Bound found = walk(arena, &space);
+  Bound found = walk(arena, &space, claim->step);
   if (found.reason || recheck_holds(&found, claim)) return found;
   space.step = claim->step;
-  return walk(arena, &space);
+  return walk(arena, &space, claim->step);
 }
 
 /* ---- one plan ---- */

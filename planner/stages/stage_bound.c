@@ -137,8 +137,8 @@ static Ps least_time(const Flow *f, const SpanKernel *kernel) {
   return least;
 }
 
-/* Of a step: what runs while the value of a block is stored, and what more does
- * for each copy of the block behind it. */
+/* How long kernels of a step run while the value of a block is stored, and what
+ * each copy of the block behind it adds. */
 typedef struct SpanTime {
   double own, of_copy;
 } SpanTime;

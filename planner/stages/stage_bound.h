@@ -14,7 +14,7 @@ const UnitTables *stage_bound_tables(Arena *arena, const BoundRequest *request,
                                      const BoundSetting *setting,
                                      MeshChains *chains);
 
-/* What one micro-batch after another needs, whatever the stages. */
+/* The time and bytes that micro-batches need, whatever the stages. */
 typedef struct StageFlow {
   Ps chain;     /* of a micro-batch, from its first kernel to its last */
   double bytes; /* that a group stores on average over a step, beyond those of

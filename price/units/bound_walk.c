@@ -13,6 +13,7 @@ typedef struct WalkedSetting {
   const void *tables;
   Ps bound;
   BoundWeights weights;
+  BoundBy by;
   VEC(BoundWeights) tried;
   int effort; /* of the list of efforts: those that were made */
 } WalkedSetting;
@@ -39,6 +40,18 @@ void bound_setting_print(Text *out, const BoundSetting *setting) {
               setting->recomputes ? ", blocks computed again" : "");
 }
 
+void bound_print_limit(Text *out, const Bound *bound) {
+  if (bound->by == BOUND_BY_chain)
+    text_add(out, "one micro-batch through all stages and back");
+  else
+    bound_limit_print(out, &bound->weights);
+  if (bound->by == BOUND_BY_operator)
+    text_add(out, ", of one operator on one group of ranks");
+  text_add(out, " (");
+  bound_setting_print(out, &bound->setting);
+  text_add(out, ")");
+}
+
 bool bound_weights_suit(const BoundSetting *setting,
                         const BoundWeights *weights) {
   return setting->groups < 2 ||
@@ -56,6 +69,7 @@ static BoundAnswer ask(BoundWalk *b, WalkedSetting *s,
   if (at.is_known && at.time > s->bound) {
     s->bound = at.time;
     s->weights = *weights;
+    s->by = at.by;
   }
   return at;
 }
@@ -340,5 +354,6 @@ Bound bound_walk(Arena *arena, const BoundRequest *request,
                    .is_empty = true};
   return (Bound){.time = s->bound < request->step ? s->bound : request->step,
                  .setting = s->is,
-                 .weights = s->weights};
+                 .weights = s->weights,
+                 .by = s->by};
 }

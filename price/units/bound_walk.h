@@ -60,13 +60,24 @@ void bound_setting_print(Text *out, const BoundSetting *setting);
 bool bound_weights_suit(const BoundSetting *setting,
                         const BoundWeights *weights);
 
+/* The load that a step takes at least as long as. */
+typedef enum BoundBy {
+  BOUND_BY_mean,     /* of the loads of the model; of all groups of ranks */
+  BOUND_BY_operator, /* the loads of one, which one group has */
+  BOUND_BY_chain     /* one micro-batch through all stages and back */
+} BoundBy;
+
 typedef struct Bound {
   const char *reason; /* why there is none; or NULL */
   bool is_empty;      /* since no plan of the space fits */
   Ps time;
   BoundSetting setting; /* whose plans may be that fast */
   BoundWeights weights;
+  BoundBy by;
 } Bound;
+
+/* Prints which load bounds the step, and the setting. */
+void bound_print_limit(Text *out, const Bound *bound);
 
 /* ---- evaluators ---- */
 
@@ -81,6 +92,7 @@ typedef struct BoundAnswer {
   Ps time;       /* below the step of all plans of the setting that fit */
   Bytes bytes;   /* of the plan whose mean of loads is the least; of its groups
                     on average */
+  BoundBy by;
 } BoundAnswer;
 
 typedef struct BoundEvaluator {

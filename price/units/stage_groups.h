@@ -45,9 +45,9 @@ typedef struct StageSpans {
   VEC(StageSpan) spans; /* of all saved values */
 } StageSpans;
 
-/* Of a block that stands for many, `between` has the kernels of the block
- * itself and of the blocks behind it: those of a further copy are like those of
- * the next block. */
+/* Where a block stands for many, `between` has kernels of the block itself and
+ * of the blocks behind it: those of a further copy are like those of the next
+ * block. */
 const StageSpans *unit_stage_spans(Arena *arena, const Units *units);
 
 #endif

@@ -4,8 +4,8 @@
  *
  *     x --> f --> g --> loss gradient --> g' --> f' --> reader of x
  *
- * A stage begins behind the one value that the stage before it hands on, and
- * its backward pass behind the gradient that the stage behind it hands back. So
+ * A stage begins behind the one value that the stage before it sends, and its
+ * backward pass behind the gradient that the stage behind it sends back.  So
  * kernels that are made of x and lead to the gradient of the loss, and those
  * that are made of this gradient and lead to a reader of x in the backward
  * pass, run one after the other, whatever the stages: two of one stage on its

@@ -2,13 +2,14 @@
  * bounds.c -- bounds the steps of a few small models as the search does, and
  * asks the recheck whether each bound is one.
  *
- *     recheck_bounds
+ *     recheck_bounds [FIRST [LAST]]
  *     mlp.dnn 4 0 1803212 holds
  *
  * A line has the model, the ranks, the number of the case, the bound in
  * picoseconds and what the recheck says.  faults.py links it with faulty copies
  * of the tables and compares the bounds.
  */
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -130,7 +131,8 @@ static void print_case(int i) {
 }
 
 int main(int argc, char **argv) {
-  for (int i = 0; i < ARRAY_LENGTH(cases); i++)
-    if (argc < 2 || atoi(argv[1]) == i) print_case(i);
+  int first = argc > 1 ? atoi(argv[1]) : 0;
+  int last = argc > 2 ? atoi(argv[2]) : argc > 1 ? first : INT_MAX;
+  for (int i = first; i < ARRAY_LENGTH(cases) && i <= last; i++) print_case(i);
   return 0;
 }

@@ -261,3 +261,57 @@ Test(stage_bounds, hold_for_blocks_of_attention) {
 Test(stage_bounds, hold_behind_fast_links) {
   check_gpt(&gpt_h100);
 }
+
+/* A block on each of six ranks. */
+static const Subject gpt_deep = {
+    .path = TEST_ROOT "/models/chargpt.dnn",
+    .cluster = TEST_ROOT "/models/h100x256.cluster",
+    .overrides = {{"L", "6"}, {"B", "64"}, {"C", "512"}},
+    .n_overrides = 3,
+    .batch = 64};
+
+static Bound bound_in(Program *program, Bytes memory, Ps step) {
+  BoundRequest request = program->space;
+  request.least_groups = request.most_groups = 6;
+  request.microbatches = 16;
+  request.zeros = 1;
+  request.memory = memory;
+  request.step = step;
+  Bound out = plan_bound(program->module->arena, &request);
+  BoundClaim claim = {out.time, step, out.weights};
+  Bound again = recheck_bound(program->module->arena, &request, &claim);
+  cr_expect(!again.reason && recheck_holds(&again, &claim));
+  return out;
+}
+
+/* Where little memory is left, micro-batches in flight do not fit, and blocks
+ * are computed again. */
+Test(stage_bounds, rise_with_micro_batches_in_flight) {
+  Program program;
+  load(&gpt_deep, 6, &program);
+  Ps free = bound_in(&program, 1000000000, INT64_MAX / 4).time;
+  Ps once = bound_in(&program, 62000000, INT64_MAX / 4).time;
+  Bound many = bound_in(&program, 62000000, free + free / 50);
+  cr_expect_eq(free, once, "%lld, then %lld", (long long)free, (long long)once);
+  cr_expect_gt(many.time, free + free / 60);
+  cr_expect(many.setting.recomputes);
+  driver_end_trial(&program.trial);
+}
+
+/* Fewer micro-batches than groups: each group waits for all others. */
+Test(stage_bounds, are_no_less_than_one_micro_batch_through_all_stages) {
+  Program program;
+  load(&gpt_deep, 6, &program);
+  BoundRequest request = program.space;
+  request.least_groups = request.most_groups = 6;
+  request.microbatches = 2;
+  request.zeros = 1;
+  request.memory = 1000000000;
+  request.step = INT64_MAX / 4;
+  Bound chain = plan_bound(program.module->arena, &request);
+  request.spans = NULL;
+  Bound mean = plan_bound(program.module->arena, &request);
+  cr_expect_eq(chain.by, BOUND_BY_chain);
+  cr_expect_gt(chain.time, mean.time + mean.time / 2);
+  driver_end_trial(&program.trial);
+}

@@ -54,10 +54,7 @@ static double gap_of(const Chosen *chosen, const Bound *bound) {
 /* The load that binds, and the setting whose plans may be that fast. */
 static const char *bound_limit(Arena *arena, const Bound *bound) {
   Text out = text_create(arena);
-  bound_limit_print(&out, &bound->weights);
-  text_add(&out, " (");
-  bound_setting_print(&out, &bound->setting);
-  text_add(&out, ")");
+  bound_print_limit(&out, bound);
   return text_string(&out);
 }
 
