@@ -79,16 +79,16 @@ static double groups_of(const BoundSetting *s) {
   return has_stages(s) ? s->groups : 1;
 }
 
-/* A stage may end inside of a unit, where its sums are.  Other micro-batches
- * compute while parameters and their gradients are sent.  A schedule may keep
- * the inputs of a stage alone. */
+/* A stage may end inside of a unit, where its sums are.  It may gather its
+ * parameters while it waits.  A schedule may keep the inputs of a stage alone.
+ */
 static void leave_for_stages(UnitCost *cost) {
   for (int pass = 0; pass < 2; pass++) {
     cost->cut[pass] = 0;
     cost->links[pass] = (Busy){0};
   }
   for (int zero = 0; zero < N_ZERO_LEVELS; zero++)
-    cost->zero[zero].gathers = cost->zero[zero].sums = 0;
+    cost->zero[zero].gathers = 0;
   cost->left = 0;
 }
 

@@ -10,7 +10,7 @@
  *
  *   - transfers of values that may go from one stage to another;
  *   - sums inside of a unit, which a border may divide;
- *   - what transfers take from kernels beside them;
+ *   - what gathers of parameters take from kernels beside them;
  *   - saved values where blocks are computed again: a schedule may compute a
  *     whole stage again;
  *   - all transfers where groups have links of several kinds.
@@ -30,8 +30,9 @@ static Load without_sums(Load load, bool has_links) {
   load.least_left = 0;
   for (int zero = 0; zero < N_ZERO_LEVELS; zero++) {
     ZeroLoad *of = &load.zero[zero];
-    of->bulk = of->summed = of->least_summed = 0;
+    of->bulk = of->summed = 0;
     if (has_links) continue;
+    of->least_summed = 0;
     of->least_sums = (LinkLoad){0};
     of->gathers = (LinkLoad){0};
   }

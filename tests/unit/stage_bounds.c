@@ -262,6 +262,25 @@ Test(stage_bounds, hold_behind_fast_links) {
   check_gpt(&gpt_h100);
 }
 
+/* Half a block on each rank: many micro-batches are in flight, or each rank
+ * waits for the few that there are. */
+Test(stage_bounds, hold_for_many_groups) {
+  static const int microbatches[] = {2, 4, 8, 16};
+  Program program;
+  int n = 0;
+  load(&gpt_h100, 8, &program);
+  for (int i = 0; i < ARRAY_LENGTH(microbatches); i++) {
+    double most = 0;
+    n += check_schedules(&program,
+                         &(Shape){.groups = 8, .microbatches = microbatches[i]},
+                         &most);
+    cr_expect(most > 0.35, "%d micro-batches: %.3f of a step at most",
+              microbatches[i], most);
+  }
+  cr_expect_gt(n, 20);
+  driver_end_trial(&program.trial);
+}
+
 /* A block on each of six ranks. */
 static const Subject gpt_deep = {
     .path = TEST_ROOT "/models/chargpt.dnn",
