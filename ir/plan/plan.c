@@ -12,7 +12,6 @@
 
 /* Enough to hide latency, and small enough to start early. */
 #define BUCKET_BYTES   25000000
-#define PREFETCH_BYTES 25000000
 
 Plan *plan_create(Module *module, Name model) {
   Plan *plan = ARENA_NEW(module->arena, Plan);
@@ -20,7 +19,7 @@ Plan *plan_create(Module *module, Name model) {
   plan->ranks = 1;
   plan->microbatches = 1;
   plan->bucket_bytes = BUCKET_BYTES;
-  plan->prefetch_bytes = PREFETCH_BYTES;
+  plan->prefetch_bytes = PLAN_PREFETCH_BYTES;
   return plan;
 }
 

@@ -92,6 +92,9 @@ typedef struct PlanStage {
   Span span;
 } PlanStage;
 
+/* `prefetch_bytes` where no line says any. */
+#define PLAN_PREFETCH_BYTES 25000000
+
 typedef struct Plan {
   Name name;
   /* Mesh of a stage: rank axes, then the sequential one if microbatches > 1.

@@ -163,7 +163,6 @@ static void join_pieces(Arena *arena, const RankBorders *borders,
   costs->to = to;
   costs->sent = sent;
   costs->sent_back = sent_back;
-  costs->transients = NULL; /* `transient` is for all pieces */
 }
 
 /* ---- costs ---- */
@@ -209,10 +208,11 @@ static const StageCosts *costs_of(const StageSearch *s, const RankShape *shape,
                        .assignments =
                            share_batch(s, loads_create(s->arena, &request))};
   StageCosts *costs = ARENA_NEW(s->arena, StageCosts);
-  *costs = stage_costs_of(
-      s->arena,
-      &(StageCostsRequest){&s->chain, &of, shape->slice, s->p->input->target},
-      &proposal);
+  *costs =
+      stage_costs_of(s->arena,
+                     &(StageCostsRequest){&s->chain, s->values, &of,
+                                          shape->slice, s->p->input->target},
+                     &proposal);
   join_pieces(s->arena, borders, costs);
   return costs;
 }

@@ -254,6 +254,47 @@ static const UnitPieces *find_pieces(const ChainMaker *m) {
   return out;
 }
 
+/* ---- pieces of paths ---- */
+
+/* Gradients are behind the border where their values are. */
+static const char *forward_path(const char *path) {
+  static const char prefix[] = "grad.";
+  bool is_back = strncmp(path, prefix, sizeof prefix - 1) == 0;
+  return is_back ? path + sizeof prefix - 1 : path;
+}
+
+static void name_piece(const ChainMaker *m, Name path, Map *out) {
+  const UnitRepeats *repeats = m->units->repeats;
+  if (!path || !*path || map_has(out, path)) return;
+  const char *own = forward_path(path);
+  for (int r = 0; r < repeats->n; r++) {
+    int index = repeat_index(&repeats->repeats[r], own);
+    if (index < 0) continue;
+    PathRange blocks = unit_blocks(repeats, &repeats->repeats[r], index);
+    own = of_block(m->arena, &repeats->repeats[r], own, blocks.first);
+    break;
+  }
+  intptr_t first = (intptr_t)map_get(m->first, name_intern(m->names, own));
+  if (first > 0)
+    map_put(out, path, (void *)(intptr_t)(piece_of(m, (int)first - 1) + 1));
+}
+
+static Map *name_pieces(const ChainMaker *m) {
+  Map *out = map_create(m->arena);
+  const Graph *graph = m->units->graph;
+  for (int id = 0; id < graph->nodes.n; id++) {
+    const Node *node = graph->nodes.data[id];
+    name_piece(m, graph_path(graph, id), out);
+    for (int k = 0; node->body && k < node->body->nodes.n; k++)
+      name_piece(m, graph_path(node->body, k), out);
+  }
+  return out;
+}
+
+int stage_chain_piece(const StageChain *chain, Name path) {
+  return path ? (int)(intptr_t)map_get(chain->named, path) - 1 : -1;
+}
+
 /* ---- borders between units ---- */
 
 bool unit_edge_leaves(const UnitPieces *from, const UnitPieces *to, int i) {
@@ -332,7 +373,8 @@ StageChain stage_chain_of(Arena *arena, const PlanPaths *paths,
   StageChain out = {.n = m.borders.n + 1,
                     .ends = ends,
                     .nodes = nodes,
-                    .units = find_pieces(&m)};
+                    .units = find_pieces(&m),
+                    .named = name_pieces(&m)};
   find_shared(&m, &out);
   return out;
 }

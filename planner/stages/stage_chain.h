@@ -35,6 +35,8 @@ typedef struct StageChain {
   const char *const *ends; /* by piece, but the last: as `cut after` has it */
   const int *nodes;        /* by piece, but the last: its last forward node */
   const UnitPieces *units; /* by unit */
+  Map *named; /* path of a node of the units, in kernels too -> its piece + 1,
+                 of the first block that it stands for */
   VEC(SharedParam) shared;
 } StageChain;
 
@@ -42,6 +44,9 @@ typedef struct StageChain {
  * taken. */
 StageChain stage_chain_of(Arena *arena, const PlanPaths *paths,
                           const Units *units);
+/* Returns the piece of a path of the units' graph.  Returns -1 for one that the
+ * model does not have. */
+int stage_chain_piece(const StageChain *chain, Name path);
 /* Returns whether copy `i` of the unit that makes a value is in another piece
  * than the reader. */
 bool unit_edge_leaves(const UnitPieces *from, const UnitPieces *to, int i);

@@ -10,9 +10,6 @@ typedef struct CostMaker {
   Loads *loads;
   StageCost *pieces;
   Bytes *sent, *sent_back; /* by piece: bytes of a rank */
-  Bytes *transients;       /* by piece */
-  Bytes *gathered; /* by piece: the largest value that its reader gathers */
-  Bytes *blocks;   /* by block: what it computes again, that it saves then */
 } CostMaker;
 
 static bool recomputes(const CostMaker *m, int unit) {
@@ -21,20 +18,6 @@ static bool recomputes(const CostMaker *m, int unit) {
 }
 
 /* ---- units ---- */
-
-/* Scratch memory of libraries for the kernel of the unit that needs most. */
-static Bytes scratch_bytes(const CostMaker *m, int unit) {
-  const Units *units = m->r->of->units;
-  const PlanUnit *u = units->units.data[unit];
-  const Target *target = m->r->target;
-  Bytes most = 0;
-  for (int i = 0; target && target->workspace_bytes && i < u->kernels.n; i++) {
-    Bytes bytes =
-        target->workspace_bytes(target, units->graph, u->kernels.data[i].id);
-    if (bytes > most) most = bytes;
-  }
-  return most;
-}
 
 static void add_unit(CostMaker *m, int unit) {
   const UnitPieces *at = &m->r->chain->units[unit];
@@ -49,26 +32,14 @@ static void add_unit(CostMaker *m, int unit) {
                     n,
       .weight_grad = load.weight_gradient / n,
       .bulk = zero->bulk,
-      .update = zero->update,
-      .state = zero->state,
-      .gradient = zero->gradient,
-      .saved = again ? load.left : load.saved};
-  Bytes beside = load.beside + scratch_bytes(m, unit);
-  if (again)
-    m->blocks[m->r->of->units->units.data[unit]->block] +=
-        load.saved - load.left;
+      .update = zero->update};
   for (int i = 0; i < at->n; i++) {
     StageCost *piece = &m->pieces[at->pieces[i]];
-    Bytes *transient = &m->transients[at->pieces[i]];
-    if (beside > *transient) *transient = beside;
     piece->forward += own.forward;
     piece->input_grad += own.input_grad;
     piece->weight_grad += own.weight_grad;
     piece->bulk += own.bulk;
     piece->update += own.update;
-    piece->state += own.state;
-    piece->gradient += own.gradient;
-    piece->saved += own.saved;
   }
 }
 
@@ -90,29 +61,39 @@ static Bytes shard_bytes(const CostMaker *m, const Type *type, int unit,
   return n;
 }
 
-static const SharedCost *shared_costs(const CostMaker *m) {
-  const StageChain *chain = m->r->chain;
-  SharedCost *out = ARENA_ARRAY(m->arena, SharedCost, chain->shared.n + 1);
-  for (int i = 0; i < chain->shared.n; i++) {
-    const SharedParam *shared = &chain->shared.data[i];
-    const UnitParam *param = &m->r->of->units->params.data[shared->param];
-    out[i] =
-        (SharedCost){shared->first, shared->last,
-                     shard_bytes(m, param->type, param->unit, &param->dims)};
-  }
+/* Returns the value that pieces behind that of a parameter read, or NULL. */
+static const StageValue *shared_cast(const CostMaker *m, Name path) {
+  const StageValues *values = m->r->values;
+  for (int v = 0; v < values->values.n; v++)
+    if (values->values.data[v].shared == path) return &values->values.data[v];
+  return NULL;
+}
+
+static SharedCost shared_cost(const CostMaker *m, const SharedParam *shared) {
+  const UnitParam *param = &m->r->of->units->params.data[shared->param];
+  const StageValue *cast = shared_cast(m, param->path);
+  int size = dtype_size_bytes(param->type->dtype);
+  Bytes shard = shard_bytes(m, param->type, param->unit, &param->dims);
+  SharedCost out = {.first = shared->first,
+                    .last = shared->last,
+                    .keeps_update = m->r->values->keeps_update[shared->param],
+                    .bytes = type_elements(param->type) * size};
+  out.shard = m->proposal->zero > 0 ? out.bytes / m->r->of->ranks : shard;
+  out.gradient = out.bytes;
+  if (!cast) return out;
+  int cast_size = dtype_size_bytes(cast->type->dtype);
+  out.cast = out.bytes / size * cast_size;
+  out.gradient =
+      shard_bytes(m, cast->type, cast->unit, &cast->dims) / cast_size * size;
   return out;
 }
 
-/* A value that its reader wants in larger shards is there twice, as made and as
- * read. */
-static void add_gathered(CostMaker *m, const UnitEdge *edge) {
-  const UnitPieces *to = &m->r->chain->units[edge->to];
-  Bytes made = shard_bytes(m, edge->type, edge->from, &edge->from_dims);
-  Bytes read = shard_bytes(m, edge->type, edge->to, &edge->to_dims);
-  if (read <= made) return;
-  Bytes bytes = (made + read) / m->proposal->microbatches;
-  for (int i = 0; i < to->n; i++)
-    if (bytes > m->gathered[to->pieces[i]]) m->gathered[to->pieces[i]] = bytes;
+static const SharedCost *shared_costs(const CostMaker *m) {
+  const StageChain *chain = m->r->chain;
+  SharedCost *out = ARENA_ARRAY(m->arena, SharedCost, chain->shared.n + 1);
+  for (int i = 0; i < chain->shared.n; i++)
+    out[i] = shared_cost(m, &chain->shared.data[i]);
+  return out;
 }
 
 /* A message has a value as a stage receives its data: whole but for the batch,
@@ -149,7 +130,6 @@ static void add_edge(CostMaker *m, int at) {
       loads_of_edge(m->loads, edge, m->proposal->assignments[edge->from],
                     m->proposal->assignments[edge->to]);
   Ps wait = load.wait / m->proposal->microbatches;
-  add_gathered(m, edge);
   for (int i = 0; i < to->n; i++) {
     StageCost *piece = &m->pieces[to->pieces[i]];
     if (!edge->is_backward) piece->forward += wait;
@@ -232,26 +212,18 @@ StageCost stage_cost(const StageCosts *costs, int first, int end) {
   return out;
 }
 
-/* Pieces of a block have its values beside theirs when these are computed
- * again. */
-static void add_blocks(CostMaker *m) {
-  const Units *units = m->r->of->units;
-  Bytes *most = ARENA_ARRAY(m->arena, Bytes, m->r->chain->n);
-  for (int u = 0; u < units->units.n; u++) {
-    const UnitPieces *at = &m->r->chain->units[u];
-    for (int i = 0; i < at->n && recomputes(m, u); i++) {
-      Bytes bytes = m->blocks[units->units.data[u]->block];
-      if (bytes > most[at->pieces[i]]) most[at->pieces[i]] = bytes;
-    }
-  }
-  for (int i = 0; i < m->r->chain->n; i++)
-    m->transients[i] += most[i] + m->gathered[i];
-}
-
-static Bytes most_of(const Bytes *bytes, int n) {
+/* Fills in the bytes, and returns the most that any piece needs beside. */
+static Bytes add_bytes(const StageBytes *bytes, int n, StageCost *to) {
   Bytes most = 0;
+  for (int i = 0; i <= n; i++) {
+    to[i].state = bytes->to[i].state;
+    to[i].gradient = bytes->to[i].step;
+    to[i].saved = bytes->to[i].saved + bytes->to[i].early;
+  }
   for (int i = 0; i < n; i++)
-    if (bytes[i] > most) most = bytes[i];
+    for (int c = 0; c < N_SCRATCH_CALLS; c++)
+      if (bytes->scratch[i].of[c][N_BESIDES - 1] > most)
+        most = bytes->scratch[i].of[c][N_BESIDES - 1];
   return most;
 }
 
@@ -271,22 +243,21 @@ StageCosts stage_costs_of(Arena *arena, const StageCostsRequest *request,
                  .loads = loads_create(arena, &loads),
                  .pieces = ARENA_ARRAY(arena, StageCost, n),
                  .sent = ARENA_ARRAY(arena, Bytes, n),
-                 .sent_back = ARENA_ARRAY(arena, Bytes, n),
-                 .transients = ARENA_ARRAY(arena, Bytes, n),
-                 .gathered = ARENA_ARRAY(arena, Bytes, n),
-                 .blocks = ARENA_ARRAY(arena, Bytes, of->units->units.n + 1)};
+                 .sent_back = ARENA_ARRAY(arena, Bytes, n)};
   for (int u = 0; u < of->units->units.n; u++) add_unit(&m, u);
   for (int i = 0; i < of->units->edges.n; i++) add_edge(&m, i);
-  add_blocks(&m);
   StageCost *to = ARENA_ARRAY(arena, StageCost, n + 1);
   for (int i = 0; i < n; i++) {
     to[i + 1] = to[i];
     add(&to[i + 1], &m.pieces[i], 1);
   }
+  StageBytesRequest bytes_of = {request->chain, request->values, of->units,
+                                request->target};
+  const StageBytes *bytes = stage_bytes_of(arena, &bytes_of, proposal);
   return (StageCosts){.n = n,
                       .to = to,
-                      .transient = most_of(m.transients, n),
-                      .transients = m.transients,
+                      .bytes = bytes,
+                      .transient = add_bytes(bytes, n, to),
                       .sent = m.sent,
                       .sent_back = m.sent_back,
                       .rates = message_rates(&m),

@@ -6,7 +6,7 @@
 #define PLANNER_STAGES_STAGE_COSTS_H
 
 #include "planner/propose.h"
-#include "planner/stages/stage_chain.h"
+#include "planner/stages/stage_bytes.h"
 
 /* The cost of a stage, or of all pieces up to one. */
 typedef struct StageCost {
@@ -15,14 +15,19 @@ typedef struct StageCost {
   Ps forward, input_grad, weight_grad;
   /* A step: transfers of gradients and parameters, and the update. */
   Ps bulk, update;
-  Bytes state, gradient, saved; /* saved: of one micro-batch */
+  Bytes state, gradient; /* gradient: all that is there for a step */
+  Bytes saved;           /* of one micro-batch */
 } StageCost;
 
-/* A parameter of two stages: in a step a rank sends its shard, and gets one of
- * the gradient back. */
+/* A parameter of two stages: in a step the first one sends it, or its cast, and
+ * gets a gradient back, both whole. */
 typedef struct SharedCost {
-  int first, last; /* pieces */
-  Bytes bytes;
+  int first, last;   /* pieces */
+  Bytes bytes;       /* whole, */
+  Bytes shard;       /* of a rank of the first stage */
+  Bytes gradient;    /* and of one of the last stage */
+  Bytes cast;        /* whole; 0: its readers read it as it is */
+  bool keeps_update; /* as in StageValues */
 } SharedCost;
 
 /* A message takes its latency and so much for each byte. */
@@ -32,11 +37,10 @@ typedef struct MessageRate {
 } MessageRate;
 
 typedef struct StageCosts {
-  int n;                   /* pieces */
-  const StageCost *to;     /* [n + 1]: sums of all pieces before */
-  Bytes transient;         /* the most that any piece needs beside */
-  const Bytes *transients; /* by piece: gradients of values, what a block
-                              computes again, scratch memory of libraries */
+  int n;               /* pieces */
+  const StageCost *to; /* [n + 1]: sums of all pieces before */
+  const StageBytes *bytes;
+  Bytes transient; /* the most that any piece needs beside */
   /* By piece: what a rank sends on to the next one, and back to it. */
   const Bytes *sent, *sent_back;
   const MessageRate *rates; /* by group of ranks: to the one behind it, from the
@@ -47,6 +51,7 @@ typedef struct StageCosts {
 
 typedef struct StageCostsRequest {
   const StageChain *chain;
+  const StageValues *values;
   const SpaceRequest *of;    /* the ranks of a stage */
   const ClusterSlice *slice; /* all ranks */
   const Target *target;      /* or NULL */

@@ -4,7 +4,7 @@
  * Two numbers of few micro-batches are played.  Each further one takes as long
  * as each of those between both.
  */
-#include "planner/stages/stage_play.h"
+#include "planner/stages/stage_peak.h"
 
 #include "ir/pipeline/links.h"
 
@@ -53,17 +53,17 @@ static const PlayEdges *find_edges(Arena *arena, const StagePlay *play,
   return out;
 }
 
-/* Schedules that keep all micro-batches that are shown keep all. */
-static const int *find_frames(Arena *arena, const StagePlay *play) {
-  int *frames = ARENA_ARRAY(arena, int, play->shape.stages);
-  for (int s = 0; s < play->shape.stages; s++) {
-    FrameClass class = {s, TOKEN_forward, TOKEN_weight_grad, -1};
-    frames[s] =
-        pipeline_frames(arena, play->pipeline, group_of(play, s), &class, NULL);
-    if (frames[s] == play->pipeline->n_microbatches)
-      frames[s] = play->shape.microbatches;
+static void find_frames(Arena *arena, StagePlay *play) {
+  int n = play->shape.stages;
+  StageFrames *frames_of = ARENA_ARRAY(arena, StageFrames, n);
+  int *frames = ARENA_ARRAY(arena, int, n);
+  for (int s = 0; s < n; s++) {
+    frames_of[s] =
+        stage_frames(arena, play->lives, s, play->shape.microbatches);
+    frames[s] = frames_of[s].whole;
   }
-  return frames;
+  play->frames_of = frames_of;
+  play->frames = frames;
 }
 
 static const StagePlay *known_calls(const StageShape *shape, int microbatches,
@@ -109,7 +109,10 @@ bool stage_play_create(Arena *arena, const StageShape *shape,
     out->fewer = NULL;
   else if (!out->fewer)
     out->fewer = fewer_calls(arena, shape, &less);
-  out->frames = find_frames(arena, out);
+  if (!like)
+    out->lives =
+        stage_lives_of(arena, out->pipeline, out->lowered, shape->schedule);
+  find_frames(arena, out);
   return true;
 }
 
@@ -338,69 +341,16 @@ Ps stage_play_step(Arena *arena, const StagePlay *play, const StageCosts *costs,
 
 /* ---- bytes ---- */
 
-/* The value that the loss reads or leaves, whichever is larger: no schedule
- * computes this again. */
-static Bytes loss_bytes(const StageCosts *costs, int end) {
-  int n = costs->n;
-  if (end < n) return 0;
-  Bytes left = stage_cost(costs, n - 1, n).saved;
-  Bytes read = n > 1 ? costs->sent[n - 2] : 0;
-  return left > read ? left : read;
-}
-
-/* The bytes that a rank of the stage keeps in a step.  A value that goes on is
- * saved where it is read, one for each frame; it and its gradient have a place
- * each on both sides. */
-static Bytes kept_bytes(const StagePlay *play, const StageCosts *costs,
-                        const int *ends, int stage) {
-  StageCost cost = cost_of(costs, ends, stage);
-  Bytes in = stage > 0 ? costs->sent[ends[stage - 1] - 1] : 0;
-  Bytes out = ends[stage] < costs->n ? costs->sent[ends[stage] - 1] : 0;
-  Bytes saved = cost.saved > out ? cost.saved - out : 0;
-  Bytes frames = play->frames[stage];
-  Bytes held = play->shape.schedule->recomputes
-                   ? saved + (in + loss_bytes(costs, ends[stage])) * frames
-                   : (saved + in) * frames;
-  return cost.state + cost.gradient + held + in + 2 * out;
-}
-
-/* The most that a unit of the stage needs beside. */
-static Bytes transient_bytes(const StageCosts *costs, const int *ends,
-                             int stage) {
-  Bytes most = 0;
-  for (int i = stage > 0 ? ends[stage - 1] : 0; i < ends[stage]; i++)
-    if (costs->transients[i] > most) most = costs->transients[i];
-  return most;
-}
-
-/* A parameter of two groups is sent, and its gradient received, by the one that
- * has it; the other one has a copy and a sum of its own. */
-static void add_shared(const StagePlay *play, const StageCosts *costs,
-                       const int *ends, Bytes *bytes) {
-  for (int i = 0; i < costs->n_shared; i++) {
-    const SharedCost *shared = &costs->shared[i];
-    int first = 0, last = 0;
-    while (ends[first] <= shared->first) first++;
-    while (ends[last] <= shared->last) last++;
-    if (group_of(play, first) == group_of(play, last)) continue;
-    bytes[group_of(play, first)] += shared->bytes;
-    bytes[group_of(play, last)] += 2 * shared->bytes;
-  }
-}
-
 Bytes stage_play_peak(Arena *arena, const StagePlay *play,
                       const StageCosts *costs, const int *ends) {
-  int n = play->shape.groups;
-  Bytes *bytes = ARENA_ARRAY(arena, Bytes, n), peak = 0;
-  Bytes *transients = ARENA_ARRAY(arena, Bytes, n);
-  for (int s = 0; s < play->shape.stages; s++) {
-    int group = group_of(play, s);
-    Bytes transient = transient_bytes(costs, ends, s);
-    bytes[group] += kept_bytes(play, costs, ends, s);
-    if (transient > transients[group]) transients[group] = transient;
+  Arena *own = arena_beside(arena);
+  Bytes peak = 0;
+  const ArenaParts *of = stage_arenas(own, play, costs, ends);
+  for (int g = 0; g < play->shape.groups; g++) {
+    Bytes bytes = of[g].persistent + of[g].step + of[g].frames +
+                  of[g].messages + of[g].scratch;
+    if (bytes > peak) peak = bytes;
   }
-  add_shared(play, costs, ends, bytes);
-  for (int g = 0; g < n; g++)
-    if (bytes[g] + transients[g] > peak) peak = bytes[g] + transients[g];
+  arena_destroy(own);
   return peak;
 }

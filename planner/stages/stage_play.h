@@ -8,6 +8,7 @@
 
 #include "ir/pipeline/pipeline.h"
 #include "planner/stages/stage_costs.h"
+#include "planner/stages/stage_lives.h"
 
 /* A schedule of so many stages on so many groups of ranks. */
 typedef struct StageShape {
@@ -26,7 +27,9 @@ typedef struct StagePlay {
   const struct StagePlay *fewer;   /* with fewer micro-batches; NULL: all are
                                       played */
   const PlayEdges *read, *written; /* by kind and stage of a call */
+  const StageLives *lives;
   const int *frames; /* by stage: micro-batches whose values it keeps */
+  const StageFrames *frames_of; /* by stage */
 } StagePlay;
 
 /* Returns false if the schedule refuses the shape.  Shares the calls of a known

@@ -80,8 +80,7 @@ static StageCost cost_of_stage(const RankWalk *w, const RankedStage *stage,
   const RankOption *option = &w->options.data[stage->option];
   StageCost cost = stage_cost(option->costs, first, stage->end);
   Bytes of = w->search->s->p->input->memory;
-  cost.state =
-      scaled(cost.state + option->costs->transient, option->memory, of);
+  cost.state = scaled(cost.state, option->memory, of);
   cost.gradient = scaled(cost.gradient, option->memory, of);
   cost.saved = scaled(cost.saved, option->memory, of);
   return cost;
@@ -105,14 +104,28 @@ static void add_shared(Arena *arena, const RankWalk *w,
     int first = stage_of_piece(w, stages, any->first),
         last = stage_of_piece(w, stages, any->last);
     const StageCosts *costs = w->options.data[stages[first].option].costs;
-    if (first != last)
-      shared[out->n_shared++] =
-          (SharedCost){first, last, costs->shared[i].bytes};
+    SharedCost cost = costs->shared[i];
+    cost.first = first;
+    cost.last = last;
+    if (first != last) shared[out->n_shared++] = cost;
   }
   out->shared = shared;
 }
 
-/* The state has all that stages need beside: their ranks have unlike memory. */
+/* The bytes of the stages, as if each rank had the memory of the search. */
+static const StageBytes *bytes_of(Arena *arena, const RankWalk *w, int n,
+                                  const RankedStage *stages) {
+  BytesPart *parts = ARENA_ARRAY(arena, BytesPart, n);
+  double of = (double)w->search->s->p->input->memory;
+  for (int s = 0; s < n; s++) {
+    const RankOption *option = &w->options.data[stages[s].option];
+    parts[s] = (BytesPart){option->costs->bytes,
+                           w->search->borders.pieces[stages[s].end - 1],
+                           of / (double)option->memory};
+  }
+  return stage_bytes_join(arena, parts, n);
+}
+
 static const StageCosts *stage_sums(Arena *arena, const RankWalk *w, int n,
                                     const RankedStage *stages) {
   StageCosts *out = ARENA_NEW(arena, StageCosts);
@@ -137,7 +150,7 @@ static const StageCosts *stage_sums(Arena *arena, const RankWalk *w, int n,
   }
   *out = (StageCosts){.n = n,
                       .to = to,
-                      .transients = ARENA_ARRAY(arena, Bytes, n),
+                      .bytes = bytes_of(arena, w, n, stages),
                       .sent = sent,
                       .sent_back = sent_back,
                       .rates = rates};

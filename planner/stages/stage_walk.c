@@ -82,7 +82,8 @@ static Ps least_time(const StageCosts *costs, const StageShape *shape) {
  * first one that suits. */
 static void add_proposal(StageSearch *s, const Proposal *proposal, int groups) {
   const SearchInput *input = s->p->input;
-  StageCostsRequest request = {&s->chain, &s->of, input->slice, input->target};
+  StageCostsRequest request = {&s->chain, s->values, &s->of, input->slice,
+                               input->target};
   StageCosts *costs = ARENA_NEW(s->arena, StageCosts);
   *costs = stage_costs_of(s->arena, &request, proposal);
   StagedPlan plan = {.proposal = proposal, .costs = costs};

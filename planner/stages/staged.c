@@ -34,6 +34,7 @@ const char *stage_begin(StageSearch *s) {
                       &input->repeats, &reason);
   if (!s->units) return reason;
   s->chain = stage_chain_of(s->arena, input->paths, s->units);
+  s->values = stage_values_of(s->arena, s->units, &s->chain);
   if (s->chain.n < 2) return "no value alone leaves a part of the model";
   s->ends = stage_ends_of(s->arena, &s->pins, &s->chain);
   return s->ends.lost ? "a line about stages has no border" : NULL;

@@ -31,6 +31,7 @@ typedef struct StageSearch {
   Arena *arena;
   const Units *units;
   StageChain chain;
+  const StageValues *values; /* of a micro-batch */
   StagePins pins;
   StageEnds ends;
   Bytes memory;           /* of a rank, as plans are estimated to fit */
