@@ -20,13 +20,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "planner/stages/stage_peak.h"
 #include "planner/stages/staged.h"
 #include "tests/assigned/assigned.h"
 
 typedef struct Settings {
-  int64_t plans, seed;
+  AssignedOptions of;
+  int64_t seed;
   double show; /* percent; 0: nothing */
-  const char *state, *model;
 } Settings;
 
 /* Distances of estimates: a share of what the program has. */
@@ -118,6 +119,31 @@ static void print_refusal(const Trial *trial, const char *plan) {
   printf("# refused: %s\n%s\n", text_string(&messages), plan);
 }
 
+static void print_arena(const char *name, const ArenaParts *a) {
+  printf("# %s: persistent %lld, step %lld, frames %lld, messages %lld, "
+         "scratch %lld\n",
+         name, (long long)a->persistent, (long long)a->step,
+         (long long)a->frames, (long long)a->messages, (long long)a->scratch);
+}
+
+/* The arena of each group of ranks, and what it is estimated to be. */
+static void print_far(const Trial *trial, const StagedPlan *plan,
+                      const char *text) {
+  StagePlay play;
+  Arena *arena = trial->module.arena;
+  printf("# %lld bytes, estimated %lld\n", (long long)trial->priced.peak,
+         (long long)plan->peak);
+  for (int g = 0; g < trial->priced.n_programs; g++)
+    print_arena("is", &trial->priced.programs[g].step->arena);
+  if (stage_play_create(arena, &plan->shape, NULL, 0, &play)) {
+    const ArenaParts *arenas =
+        stage_arenas(arena, &play, plan->costs, plan->ends);
+    for (int g = 0; g < plan->shape.groups; g++)
+      print_arena("estimated", &arenas[g]);
+  }
+  printf("%s\n", text);
+}
+
 static void end_trial(void *user, int i, const Trial *trial, bool is_priced) {
   Judge *j = user;
   if (!is_priced && j->settings->show > 0) print_refusal(trial, j->texts[i]);
@@ -129,8 +155,7 @@ static void end_trial(void *user, int i, const Trial *trial, bool is_priced) {
   note(&j->row->step, (double)j->plans[i]->step,
        (double)trial->priced.price.step);
   if (j->settings->show > 0 && fabs(off) > j->settings->show)
-    printf("# %+.1f %%: %lld bytes, estimated %lld\n%s\n", off, (long long)peak,
-           (long long)estimated, j->texts[i]);
+    print_far(trial, j->plans[i], j->texts[i]);
 }
 
 /* Prices some of the estimated plans, each at most once. */
@@ -139,7 +164,7 @@ static void price(const Settings *settings, const Program *program,
   enum { THREADS = 1 };
   Arena *arena = program->module->arena;
   int n_plans = e->search.plans.n, n = 0;
-  int most = settings->plans < n_plans ? (int)settings->plans : n_plans;
+  int most = settings->of.plans < n_plans ? (int)settings->of.plans : n_plans;
   TrialPlan *trials = ARENA_ARRAY(arena, TrialPlan, most);
   const StagedPlan **plans = ARENA_ARRAY(arena, const StagedPlan *, most);
   const char **texts = ARENA_ARRAY(arena, const char *, most);
@@ -181,22 +206,22 @@ static Row compare(const Settings *settings, int model, int ranks) {
 /* ---- the file of a run ---- */
 
 static void append(const Settings *settings, const Row *r) {
-  FILE *file = settings->state ? fopen(settings->state, "a") : NULL;
-  if (!settings->state) return;
+  FILE *file = settings->of.state ? fopen(settings->of.state, "a") : NULL;
+  if (!settings->of.state) return;
   if (!file ||
       fprintf(file, "%d %d %d %d %d %.9g %.9g %.9g %.9g %.9g %.9g\n", r->model,
               r->ranks, r->estimated, r->plans, r->legal, r->bytes.sum,
               r->bytes.absolute, r->bytes.most, r->step.sum, r->step.absolute,
               r->step.most) < 0 ||
       fclose(file) != 0) {
-    perror(settings->state);
+    perror(settings->of.state);
     exit(2);
   }
 }
 
 static void read_state(const Settings *settings, Arena *arena, Rows *rows) {
   Row r = {0};
-  FILE *file = settings->state ? fopen(settings->state, "r") : NULL;
+  FILE *file = settings->of.state ? fopen(settings->of.state, "r") : NULL;
   while (file && fscanf(file, "%d %d %d %d %d %lf %lf %lf %lf %lf %lf",
                         &r.model, &r.ranks, &r.estimated, &r.plans, &r.legal,
                         &r.bytes.sum, &r.bytes.absolute, &r.bytes.most,
@@ -257,26 +282,22 @@ static bool read_options(Settings *s, int argc, char **argv) {
   for (int i = 1; i < argc; i += 2) {
     if (i + 1 == argc) return false;
     const char *value = argv[i + 1];
-    if (!strcmp(argv[i], "--plans"))
-      s->plans = atoll(value);
-    else if (!strcmp(argv[i], "--seed"))
+    if (assigned_option(&s->of, argv[i], value)) continue;
+    if (!strcmp(argv[i], "--seed"))
       s->seed = atoll(value);
     else if (!strcmp(argv[i], "--show"))
       s->show = atof(value);
-    else if (!strcmp(argv[i], "--state"))
-      s->state = value;
-    else if (!strcmp(argv[i], "--model"))
-      s->model = value;
     else
       return false;
   }
-  return s->plans > 0;
+  return s->of.plans > 0;
 }
 
 static void run(const Settings *settings, Arena *arena, Rows *rows) {
   for (int model = 0; model < n_assigned_subjects; model++) {
     const Subject *subject = &assigned_subjects[model];
-    if (settings->model && strcmp(settings->model, subject->name)) continue;
+    if (settings->of.model && strcmp(settings->of.model, subject->name))
+      continue;
     for (int ranks = 2; ranks <= 8; ranks *= 2) {
       if (is_known(rows, model, ranks)) continue;
       Row row = compare(settings, model, ranks);
@@ -287,7 +308,7 @@ static void run(const Settings *settings, Arena *arena, Rows *rows) {
 }
 
 int main(int argc, char **argv) {
-  Settings settings = {.plans = 24, .seed = 1};
+  Settings settings = {.of.plans = 24, .seed = 1};
   Memory *memory = memory_create(no_memory, NULL);
   Arena *arena = arena_create(memory);
   Rows rows = {0};

@@ -29,8 +29,8 @@
 #include "tests/assigned/assigned.h"
 
 typedef struct Settings {
-  int64_t plans, from, show; /* show: or -1 */
-  const char *state, *model;
+  AssignedOptions of;
+  int64_t from, show; /* show: or -1 */
 } Settings;
 
 /* A plan, as it is kept in a file. */
@@ -73,8 +73,8 @@ static Program *program_of(int model) {
 }
 
 static int model_of(const Settings *settings, int64_t seed) {
-  for (int i = 0; settings->model && i < n_assigned_subjects; i++)
-    if (!strcmp(assigned_subjects[i].name, settings->model)) return i;
+  for (int i = 0; settings->of.model && i < n_assigned_subjects; i++)
+    if (!strcmp(assigned_subjects[i].name, settings->of.model)) return i;
   return (int)(seed % n_assigned_subjects);
 }
 
@@ -224,8 +224,8 @@ static bool read_row(FILE *file, Row *r) {
 }
 
 static void write_row(const Settings *settings, const Row *r) {
-  if (!settings->state) return;
-  FILE *file = fopen(settings->state, "a");
+  if (!settings->of.state) return;
+  FILE *file = fopen(settings->of.state, "a");
   if (!file ||
       fprintf(file, row_format, r->seed, r->model, r->is_legal, r->products,
               r->other_products, r->attention, r->other_attention,
@@ -233,7 +233,7 @@ static void write_row(const Settings *settings, const Row *r) {
               r->forward[0], r->forward[1], r->backward[0],
               r->backward[1]) < 0 ||
       fclose(file) != 0) {
-    perror(settings->state);
+    perror(settings->of.state);
     exit(2);
   }
 }
@@ -242,7 +242,7 @@ static int64_t read_state(const Settings *settings, Totals *totals,
                           int64_t *seed) {
   int64_t n = 0;
   Row row;
-  FILE *file = settings->state ? fopen(settings->state, "r") : NULL;
+  FILE *file = settings->of.state ? fopen(settings->of.state, "r") : NULL;
   if (!file) return 0;
   while (read_row(file, &row)) {
     if (row.model < 0 || row.model >= n_assigned_subjects) break;
@@ -258,16 +258,11 @@ static bool read_options(Settings *s, int argc, char **argv) {
   for (int i = 1; i < argc; i += 2) {
     if (i + 1 == argc) return false;
     const char *value = argv[i + 1];
-    if (!strcmp(argv[i], "--plans"))
-      s->plans = atoll(value);
-    else if (!strcmp(argv[i], "--from"))
+    if (assigned_option(&s->of, argv[i], value)) continue;
+    if (!strcmp(argv[i], "--from"))
       s->from = atoll(value);
     else if (!strcmp(argv[i], "--show"))
-      s->show = s->from = atoll(value), s->plans = 1;
-    else if (!strcmp(argv[i], "--state"))
-      s->state = value;
-    else if (!strcmp(argv[i], "--model"))
-      s->model = value;
+      s->show = s->from = atoll(value), s->of.plans = 1;
     else
       return false;
   }
@@ -275,7 +270,7 @@ static bool read_options(Settings *s, int argc, char **argv) {
 }
 
 int main(int argc, char **argv) {
-  Settings settings = {.plans = 1000, .from = 0, .show = -1};
+  Settings settings = {.of.plans = 1000, .from = 0, .show = -1};
   Totals totals[MOST_MODELS] = {{0}};
   if (!read_options(&settings, argc, argv)) {
     fprintf(stderr, "usage: bench_units [--plans N] [--from SEED] [--state "
@@ -283,7 +278,7 @@ int main(int argc, char **argv) {
     return 2;
   }
   int64_t seed = settings.from, n = read_state(&settings, totals, &seed);
-  for (; n < settings.plans; n++, seed++) {
+  for (; n < settings.of.plans; n++, seed++) {
     Row row = compare(&settings, seed);
     write_row(&settings, &row);
     add(totals, &row);

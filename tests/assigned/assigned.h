@@ -28,6 +28,15 @@ typedef struct Subject {
 extern const Subject assigned_subjects[];
 extern const int n_assigned_subjects;
 
+/* Options that bench_units and bench_stages have. */
+typedef struct AssignedOptions {
+  int64_t plans;
+  const char *state, *model; /* or NULL */
+} AssignedOptions;
+/* Reads --plans, --state or --model.  Returns false for another name. */
+bool assigned_option(AssignedOptions *options, const char *name,
+                     const char *value);
+
 /* A model whose plans are compared, as it is on one rank. */
 typedef struct Program {
   const Subject *subject;

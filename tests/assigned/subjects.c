@@ -1,6 +1,7 @@
 /*
  * subjects.c -- lists small models, and loads one with its units.
  */
+#include <stdlib.h>
 #include <string.h>
 
 #include "price/price_list.h"
@@ -33,6 +34,19 @@ const Subject assigned_subjects[] = {
 };
 /* clang-format on */
 const int n_assigned_subjects = ARRAY_LENGTH(assigned_subjects);
+
+bool assigned_option(AssignedOptions *options, const char *name,
+                     const char *value) {
+  if (!strcmp(name, "--plans"))
+    options->plans = atoll(value);
+  else if (!strcmp(name, "--state"))
+    options->state = value;
+  else if (!strcmp(name, "--model"))
+    options->model = value;
+  else
+    return false;
+  return true;
+}
 
 const Pins *assigned_read(const Program *program, Arena *arena,
                           const char *text) {
