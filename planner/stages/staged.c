@@ -46,9 +46,13 @@ enum {
   NODES = 24000, /* of all programs that are priced, about */
   FEWEST_PRICES = 5,
   MOST_PRICES = 16,
-  MOST_ROUNDS = 2, /* of less memory */
-  MOST_ILLEGAL = 4 /* before a legal one: no plan with stages is */
+  MOST_ROUNDS = 2,  /* of less memory */
+  MOST_ILLEGAL = 4, /* before a legal one: no plan with stages is */
+  PRICES_ABOVE = 4  /* of plans that are estimated not to fit */
 };
+
+/* Estimates of bytes are 5 % off on average. */
+#define WIDER 1.1
 
 static bool has_plan(const Pricing *p) {
   return p->best && price_missing(&p->best->price) == 0;
@@ -131,13 +135,13 @@ static double peak_error_of(const StageJudge *j, const StagedPlan *plan) {
  * its form. */
 static int next_plan(const StageJudge *j, double *out_step) {
   int best = -1;
+  Bytes memory = j->s->p->input->memory;
+  if (j->s->memory > memory) memory = j->s->memory;
   for (int i = 0; i < j->s->plans.n; i++) {
     const StagedPlan *plan = &j->s->plans.data[i];
     double step = corrected_step(j, plan);
     if (best >= 0 && step >= *out_step) continue;
-    if ((double)plan->peak * peak_error_of(j, plan) >
-        (double)j->s->p->input->memory)
-      continue;
+    if ((double)plan->peak * peak_error_of(j, plan) > (double)memory) continue;
     if (is_priced(j, plan)) continue;
     best = i;
     *out_step = step;
@@ -196,23 +200,30 @@ static void allow(Pricing *p, int prices) {
   p->most = end < most ? end : most;
 }
 
+/* Walks again in other memory, and forgets the plans of before. */
+static const StagedPlan *price_again(StageSearch *s, double share, int prices) {
+  s->memory = (Bytes)((double)s->memory * share);
+  s->plans.n = 0;
+  s->least_over = 0;
+  s->best = INT64_MAX / 4; /* its plan did not fit */
+  stage_walk(s);
+  return price_best(s, prices);
+}
+
 /* Groups of ranks whose devices are of one kind have stages of equal meshes.
  * Where nothing fits, the walk is repeated in less memory, by as much as the
- * bytes of a plan were above their estimate. */
+ * bytes of a plan were above their estimate.  Where nothing is estimated to
+ * fit, a few plans are priced whose estimates may be too high. */
 static void price_equal(StageSearch *s, int prices) {
   Pricing *p = s->p;
   if (p->input->slice->n_groups > 1) return;
   stage_walk(s);
   allow(p, 2 * prices);
   const StagedPlan *best = price_best(s, prices);
-  for (int i = 0; i < MOST_ROUNDS && !has_plan(p) && s->least_over > 1; i++) {
-    s->memory = (Bytes)((double)s->memory / s->least_over);
-    s->plans.n = 0;
-    s->least_over = 0;
-    s->best = INT64_MAX / 4; /* its plan did not fit */
-    stage_walk(s);
-    best = price_best(s, prices);
-  }
+  bool is_none = s->plans.n == 0;
+  for (int i = 0; i < MOST_ROUNDS && !has_plan(p) && s->least_over > 1; i++)
+    best = price_again(s, 1 / s->least_over, prices);
+  if (is_none && !has_plan(p)) best = price_again(s, WIDER, PRICES_ABOVE);
   stage_climb(s, best, prices);
 }
 
