@@ -33,7 +33,7 @@ typedef struct CommEvents {
 } CommEvents;
 
 /* The vote of a rank, or the result of all. */
-enum { COMM_VOTE_SUMS = 2 };
+enum { COMM_VOTE_SUMS = 2, COMM_MOST_VOTES = 32 };
 typedef struct CommVote {
   int64_t greatest;            /* of the values of all ranks */
   double sums[COMM_VOTE_SUMS]; /* over all ranks, in ascending order */
@@ -62,7 +62,8 @@ struct Comm {
   Status (*transfer)(Comm *comm, void *data, int64_t bytes, int from, int to);
   /* Starts to find the greatest and the sums of the votes of all ranks, and
    * returns at once, so that they are exchanged while the step runs.
-   * vote_wait blocks until the result is there. */
+   * vote_wait blocks until the result is there: of the first of those that have
+   * started, at most COMM_MOST_VOTES. */
   Status (*vote_start)(Comm *comm, const CommVote *own);
   Status (*vote_wait)(Comm *comm, CommVote *out);
   /* Looks for lost ranks also among the peers (comm_add_peers) in the groups

@@ -51,7 +51,8 @@ typedef struct World {
 
 typedef struct Local {
   World *world;
-  Meeting *vote;
+  Meeting *votes[COMM_MOST_VOTES];
+  int64_t n_votes, n_waited;
 } Local;
 
 /* ---- coming and leaving; the mutex is held ---- */
@@ -382,11 +383,13 @@ static Status local_wait(Comm *comm, int32_t id) {
 static Status local_vote_start(Comm *comm, const CommVote *own) {
   Local *local = comm->state;
   return meet_ranks(comm, of_all(comm, MEETING_vote), (Visit){.vote = *own},
-                    &local->vote);
+                    &local->votes[local->n_votes++ % COMM_MOST_VOTES]);
 }
 
 static Status local_vote_wait(Comm *comm, CommVote *out) {
-  return leave_when_over(comm, ((Local *)comm->state)->vote, out);
+  Local *local = comm->state;
+  return leave_when_over(
+      comm, local->votes[local->n_waited++ % COMM_MOST_VOTES], out);
 }
 
 static Status local_barrier(Comm *comm) {

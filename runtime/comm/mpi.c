@@ -38,8 +38,10 @@ static void make_jobs(Mpi *mpi, int n) {
 static Job *take_unused(Mpi *mpi) {
   if (!mpi->unused) make_jobs(mpi, FIRST_JOBS);
   Job *job = mpi->unused;
+  const FlightRecorder *recorder = mpi->comm->recorder;
   mpi->unused = job->next;
   memset(job, 0, sizeof *job);
+  job->step = recorder ? atomic_load(&recorder->step) : 0;
   return job;
 }
 
@@ -182,20 +184,24 @@ static Status mpi_transfer(Comm *comm, void *data, int64_t bytes, int from,
 
 static Status mpi_vote_start(Comm *comm, const CommVote *own) {
   Mpi *mpi = comm->state;
-  ASSERT(!mpi->vote);
-  mpi->votes[comm->rank] = *own;
-  mpi->vote = post_own(mpi, DNN_ALL_GATHER, 0, mpi->votes,
-                       comm->world * (int64_t)sizeof *own);
+  int slot = (int)(mpi->n_votes++ % COMM_MOST_VOTES);
+  CommVote *votes = &mpi->votes[slot * comm->world];
+  ASSERT(!mpi->vote_jobs[slot]);
+  votes[comm->rank] = *own;
+  mpi->vote_jobs[slot] = post_own(mpi, DNN_ALL_GATHER, 0, votes,
+                                  comm->world * (int64_t)sizeof *own);
   return STATUS_OK;
 }
 
 static Status mpi_vote_wait(Comm *comm, CommVote *out) {
   Mpi *mpi = comm->state;
-  ASSERT(mpi->vote);
-  wait_for_job(mpi, mpi->vote);
-  mpi->vote = NULL;
-  *out = mpi->votes[0];
-  for (int i = 1; i < comm->world; i++) comm_add_vote(out, &mpi->votes[i]);
+  int slot = (int)(mpi->n_waited++ % COMM_MOST_VOTES);
+  const CommVote *votes = &mpi->votes[slot * comm->world];
+  ASSERT(mpi->vote_jobs[slot]);
+  wait_for_job(mpi, mpi->vote_jobs[slot]);
+  mpi->vote_jobs[slot] = NULL;
+  *out = votes[0];
+  for (int i = 1; i < comm->world; i++) comm_add_vote(out, &votes[i]);
   return STATUS_OK;
 }
 
@@ -343,7 +349,7 @@ Status comm_mpi_create(Arena *arena, RankPlace place, int64_t limit_s,
   mpi->arena = arena;
   mpi->place = place;
   mpi->all = group_of_all(0, place.world);
-  mpi->votes = ARENA_ARRAY(arena, CommVote, place.world);
+  mpi->votes = ARENA_ARRAY(arena, CommVote, COMM_MOST_VOTES * place.world);
   mpi->marks = ARENA_ARRAY(arena, unsigned char, place.world);
   mpi->peers = ARENA_ARRAY(arena, Peer, place.world);
   mpi->is_peer = ARENA_ARRAY(arena, unsigned char, place.world);

@@ -35,6 +35,7 @@ typedef struct Job {
   /* Path of the instruction that started it; NULL means the host. */
   const char *path;
   int32_t instr, microbatch; /* microbatch as in FlightRecorder */
+  int64_t step;              /* that of the rank when it starts */
   DnnCollective own;
   CommPart own_part;
   int64_t own_count;
@@ -121,8 +122,9 @@ typedef struct Mpi {
   Job *unused; /* jobs of the main thread, as are: */
   Job **by_id; /* collectives that nobody has waited for yet */
   int32_t n_ids;
-  Job *vote;
-  CommVote *votes;      /* [W] */
+  Job *vote_jobs[COMM_MOST_VOTES];
+  CommVote *votes; /* [COMM_MOST_VOTES, W] */
+  int64_t n_votes, n_waited;
   unsigned char *marks; /* [W], of barriers */
   DnnGroup all;
   _Atomic bool main_waits;

@@ -79,7 +79,6 @@ bool mpi_is_over(Work *work, Slot *slot) {
 /* ---- what the members of a group mean ---- */
 
 static Header own_header(const Work *work) {
-  const FlightRecorder *recorder = work->mpi->comm->recorder;
   const DnnCollective *what = work->what;
   Header header;
   memset(&header, 0, sizeof header);
@@ -87,7 +86,7 @@ static Header own_header(const Work *work) {
   header.kind = what->kind == DNN_RECV ? DNN_SEND : what->kind;
   header.dtype = what->dtype;
   header.bytes = work->n * work->item;
-  header.step = recorder ? atomic_load(&recorder->step) : 0;
+  header.step = work->job->step;
   header.microbatch = work->job->microbatch;
   if (work->job->path)
     snprintf(header.path, sizeof header.path, "%s", work->job->path);
