@@ -150,6 +150,7 @@ static void add_table_reader(Text *out) {
                  {"DnnRankOffset", sizeof(DnnRankOffset)},
                  {"DnnSegment", sizeof(DnnSegment)},
                  {"DnnCall", sizeof(DnnCall)},
+                 {"DnnPeriodCall", sizeof(DnnPeriodCall)},
                  {"DnnValue", sizeof(DnnValue)}};
   for (int i = 0; i < ARRAY_LENGTH(structs); i++)
     text_printf(out, "_Static_assert(sizeof(%s) == %zu, \"layout\");\n",

@@ -222,6 +222,8 @@ static void add_entry_point(ProgramPrinter *printer,
                               sizeof(DnnSegment) * launches->segments.n);
   size_t calls = image_add(image, launches->calls.data,
                            sizeof(DnnCall) * launches->calls.n);
+  size_t periods = image_add(image, launches->periods.data,
+                             sizeof(DnnPeriodCall) * launches->periods.n);
   text_printf(out, "  {.id = %d, .name = ", entry_point->id);
   program_add_string(out, entry_point->name);
   text_printf(out,
@@ -229,10 +231,14 @@ static void add_entry_point(ProgramPrinter *printer,
               ", .n_segments = %d, .segments = AT(DnnSegment, %zu)"
               ", .n_calls = %d, .calls = AT(DnnCall, %zu), .batch = %" PRId64
               ", .arena_bytes = %" PRId64
-              ", .n_tensors = %d, .tensors = AT(DnnTensor, %zu)},\n",
+              ", .n_tensors = %d, .tensors = AT(DnnTensor, %zu)",
               instrs.n, instrs.at, launches->segments.n, segments,
               launches->calls.n, calls, entry_point->batch,
               entry_point_arena_bytes(entry_point), tensors.n, tensors.at);
+  if (entry_point->is_period)
+    text_printf(out, ", .periods = AT(DnnPeriodCall, %zu), .lead = %d", periods,
+                entry_point->lead);
+  text_add(out, "},\n");
 }
 
 static void add_entry_points(ProgramPrinter *printer, int at) {

@@ -38,6 +38,7 @@ typedef struct LaunchList {
   VEC(Launch *);
   VEC(DnnSegment) segments;
   VEC(DnnCall) calls;
+  VEC(DnnPeriodCall) periods; /* beside calls, in an entry point of periods */
   int n_message_ids; /* ids below are those of messages between stages */
 } LaunchList;
 

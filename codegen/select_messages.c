@@ -260,15 +260,29 @@ static void add_messages(Arena *arena, const EntryPoint *entry,
   }
 }
 
+static void add_period_call(Arena *arena, const EntryPoint *entry,
+                            const ProgramCall *from, LaunchList *out) {
+  const ProgramStage *stage = &entry->stages.data[from->stage];
+  DnnPeriodCall call = {.lag = from->lag};
+  for (int r = 0; r < N_REGISTERS; r++) {
+    bool is_microbatch = r == REGISTER_microbatch;
+    call.shifts[r] = from->registers[r];
+    call.moduli[r] =
+        is_microbatch ? 1 : stage_places(stage, (ProgramRegister)r);
+  }
+  vec_push(arena, &out->periods, call);
+}
+
 static void add_calls(Arena *arena, const EntryPoint *entry,
                       const SegmentPlaces *places, LaunchList *out) {
   for (int i = 0; i < entry->timeline.n; i++) {
     const ProgramCall *from = &entry->timeline.data[i];
     DnnCall call = {.segment = place_of_call(entry, from, places),
                     .is_first = from->is_first};
-    for (int r = 0; r < N_REGISTERS; r++)
+    for (int r = 0; r < N_REGISTERS && !entry->is_period; r++)
       call.registers[r] = from->registers[r];
     vec_push(arena, &out->calls, call);
+    if (entry->is_period) add_period_call(arena, entry, from, out);
   }
 }
 

@@ -174,6 +174,10 @@ Table program_add_persistent(ProgramPrinter *printer,
                                    from->type, held->stage);
     tensor->offset = buffer ? buffer->offset : -1;
     tensor->bytes = from->bytes;
+    if (buffer && buffer->n_versions > 1) {
+      tensor->n_slots = buffer->n_versions;
+      tensor->slot_bytes = buffer->slot_bytes;
+    }
     tensor->init = (uint8_t)from->init.kind;
     tensor->init_a = from->init.a;
     tensor->first = held->first;
@@ -199,6 +203,10 @@ static void add_value(ProgramPrinter *printer, TensorRows *rows,
                                  graph_type(stage->graph, value), stage);
   tensor->offset = assignment->offset[at];
   tensor->bytes = assignment->bytes[at];
+  if (stage->n_versions > 0 && role == ROLE_data) {
+    tensor->n_slots = stage->n_frames;
+    tensor->slot_bytes = assignment->move_bytes[at];
+  }
   tensor->init = (uint8_t)init.kind;
   tensor->init_a = init.a;
   if (role == ROLE_data)

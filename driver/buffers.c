@@ -23,6 +23,16 @@ static void add_stages(PersistentBuffers *persistent, Arena *arena,
     add(persistent, arena, entry->stages.data[s].graph, target);
 }
 
+/* Slots of versions are those of training, which comes before other entry
+ * points. */
+static void add_versions(PersistentBuffers *persistent, Arena *arena,
+                         const EntryPoint *entry, const Target *target) {
+  for (int s = 0; s < entry->stages.n && entry->is_period; s++)
+    persistent_buffers_add_versions(persistent, arena,
+                                    entry->stages.data[s].graph,
+                                    entry->stages.data[s].n_versions, target);
+}
+
 static bool has_stage(const RankProgram *program, int number) {
   const EntryPoint *entry = &program->entry_points[0];
   for (int s = 0; s < entry->stages.n; s++)
@@ -58,9 +68,11 @@ static void add_persistent(Compilation *c, RankProgram *program) {
   const Target *target = &c->target.backend->target;
   bool reads_checkpoint = c->options->purpose != PURPOSE_train;
   PersistentBuffers *persistent = &program->persistent;
-  for (int i = 0; i < program->n_entry_points; i++)
+  for (int i = 0; i < program->n_entry_points; i++) {
+    add_versions(persistent, arena, &program->entry_points[i], target);
     add_stages(persistent, arena, &program->entry_points[i], target,
                persistent_buffers_add);
+  }
   if (reads_checkpoint && c->model->train)
     persistent_buffers_add(persistent, arena, own_training(c, program), target);
   for (int i = 0; i < program->n_entry_points; i++)

@@ -220,6 +220,9 @@ const char *driver_cluster_target(const Cluster *cluster, int64_t ranks);
 /* Returns whether the devices of those ranks that the options name have one
  * back end; else reports that this is not supported yet. */
 bool driver_check_one_target(const Compilation *c);
+/* Reports that what is asked for is not supported yet where stages keep
+ * versions of their parameters; false if they do not. */
+bool driver_refuse_versions(const Compilation *c, const char *what);
 
 /* ---- for a look inside ---- */
 

@@ -320,7 +320,9 @@ bool driver_price(const Compilation *c, const PriceRequest *request,
   out->model.profile = request->profile;
   out->model.without = request->without;
   out->model.curves = request->curves;
-  if (!check_model(c, find_programs(out))) return false;
+  if (!check_model(c, find_programs(out)) ||
+      driver_refuse_versions(c, "the price of a step"))
+    return false;
   out->slice =
       cluster_slice(module->arena, out->cluster, request->first_rank, c->ranks);
   if (!driver_cost_model(c, &out->slice, &out->model)) return false;

@@ -114,6 +114,11 @@ static void hash_model(Compilation *c) {
 
 CompileResult driver_compile(Compilation *c, Station station) {
   bool is_training_only = station < STATION_packed;
+  const char *target = c->target.backend->name;
+  if (strcmp(target, "cpu") != 0 &&
+      driver_refuse_versions(
+          c, arena_printf(c->module->arena, "the target '%s'", target)))
+    return COMPILE_mistake;
   if (!(is_training_only ? driver_add_entry_point(c, ENTRY_train)
                          : add_entry_points(c)))
     return COMPILE_mistake;

@@ -40,6 +40,15 @@ static void note_trained(Compilation *c, const StageGraphs *graphs) {
 
 /* ---- programs ---- */
 
+bool driver_refuse_versions(const Compilation *c, const char *what) {
+  Arena *arena = c->module->arena;
+  if (!c->plan || !plan_has_versions(arena, c->plan)) return false;
+  diag(c->module->diags, DIAG_not_supported, c->plan->stages.data[0].span,
+       arena_printf(arena, "%s under the schedule '%s'", what,
+                    c->plan->schedule));
+  return true;
+}
+
 RankProgram *driver_program(Compilation *c) {
   if (c->classes.n == 0)
     vec_push(c->module->arena, &c->classes,
@@ -72,6 +81,7 @@ static ProgramParts parts_of(const Compilation *c, EntryPointId id,
     parts.times = spelling.times;
     parts.splits_backward = plan_splits_backward(arena, c->plan);
     parts.list = c->plan->list;
+    parts.has_versions = plan_has_versions(arena, c->plan);
   }
   for (int s = 0; s < n; s++)
     stages[s] = (ProgramStage){.graph = graphs->graphs.data[s],

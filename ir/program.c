@@ -63,6 +63,9 @@ int stage_places(const ProgramStage *stage, ProgramRegister number) {
   case REGISTER_slot: return stage->n_slots;
   case REGISTER_input_frame: return stage->n_input_frames;
   case REGISTER_weight_frame: return stage->n_weight_frames;
+  case REGISTER_version:
+  case REGISTER_new_version:
+    return stage->n_versions > 0 ? stage->n_versions : 1;
   case REGISTER_microbatch:
   case N_REGISTERS: break;
   }
@@ -71,7 +74,7 @@ int stage_places(const ProgramStage *stage, ProgramRegister number) {
 
 int stage_most_places(const ProgramStage *stage) {
   int most = 1;
-  for (int r = REGISTER_frame; r < N_REGISTERS; r++)
+  for (int r = REGISTER_frame; r <= REGISTER_weight_frame; r++)
     if (stage_places(stage, (ProgramRegister)r) > most)
       most = stage_places(stage, (ProgramRegister)r);
   return most;

@@ -43,6 +43,10 @@ typedef enum ProgramRegister {
    * to the input gradients, and from these to the weight gradients. */
   REGISTER_input_frame,
   REGISTER_weight_frame,
+  /* In an entry point of periods: slots of the version of the parameters that
+   * the segment reads, and of the one that it makes. */
+  REGISTER_version,
+  REGISTER_new_version,
   N_REGISTERS
 } ProgramRegister;
 
@@ -87,6 +91,10 @@ typedef struct PersistentBuffer {
   const Type *type;
   Init init;
   int64_t offset, bytes;
+  /* Slots of a parameter in an entry point of periods, one for each version,
+   * and the bytes from one to the next. */
+  int n_versions;
+  int64_t slot_bytes;
 } PersistentBuffer;
 
 typedef struct PersistentBuffers {
@@ -132,6 +140,9 @@ typedef struct ProgramStage {
   /* Likewise those whose received values it has, if there are several of one
    * edge: each has a slot. */
   int n_slots;
+  /* In an entry point of periods: forward passes that the stage runs ahead, and
+   * versions of its parameters that it keeps; else 0. */
+  int n_ahead, n_versions;
 } ProgramStage;
 
 /* A value that one stage makes, an output ROLE_send of its graph, and another
@@ -181,7 +192,10 @@ typedef struct ProgramCall {
   int segment; /* else -1 */
   int edge;    /* index in `edges`; of a segment -1 */
   int peer;    /* of a message: rank of the other side minus own rank */
-  int registers[N_REGISTERS]; /* those that the call does not read are 0 */
+  /* Those that the call does not read are 0.  In a period, what is added to the
+   * number of the micro-batch, see ProgramPeriods. */
+  int registers[N_REGISTERS];
+  int lag; /* in a period: micro-batch of the call minus the period's number */
   bool is_first; /* no call before it is of this segment, or message */
 } ProgramCall;
 
@@ -192,6 +206,9 @@ typedef struct EntryPoint {
   VEC(ProgramStage) stages;
   ProgramEdges edges; /* of all ranks, in one order */
   ArenaParts arena;   /* zero where one stage packs all of its values */
+  /* The timeline is a period of an endless list: see program_periods.c. */
+  bool is_period;
+  int lead; /* the greatest lag on any rank */
   VEC(ProgramCall) timeline;
 } EntryPoint;
 
@@ -235,6 +252,7 @@ typedef struct ProgramParts {
   const PipelineSchedule *schedule;
   PipelineTimes times;  /* of the schedule */
   bool splits_backward; /* it has I and W: B of it is both */
+  bool has_versions;    /* its timelines are periods */
   const Pipeline *list; /* calls that a person wrote, or NULL: of `schedule` */
   const Target *target; /* as in instructions_of */
   Diags *diags;
@@ -249,6 +267,14 @@ int program_classes(Arena *arena, const ProgramStage *stages, int n_stages,
  * Returns false, with a mistake, if it cannot be proved that all ranks end. */
 bool program_timeline(Arena *arena, const ProgramParts *parts,
                       EntryPoint *out_entries);
+
+/* ---- program_periods.c ---- */
+
+/* Does the same where the schedule has versions of parameters: `stages` have
+ * their segments and `edges` are filled in. */
+bool program_periods(Arena *arena, const ProgramParts *parts,
+                     ProgramStage *stages, ProgramEdges *edges,
+                     EntryPoint *out_entries);
 
 /* ---- program.c ---- */
 

@@ -189,7 +189,8 @@ ProgramSegments stage_segments(Arena *arena, const Graph *ordered, int stage,
                                const ProgramEdges *edges,
                                bool splits_backward) {
   ProgramSegments segments = {0};
-  int n_registers = splits_backward ? N_REGISTERS : REGISTER_slot + 1;
+  int n_registers =
+      splits_backward ? REGISTER_weight_frame + 1 : REGISTER_slot + 1;
   const TokenKind *kinds = microbatch_kinds(
       arena, ordered,
       splits_backward ? find_sent(arena, ordered, stage, edges) : NULL);

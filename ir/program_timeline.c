@@ -698,6 +698,8 @@ bool program_timeline(Arena *arena, const ProgramParts *parts,
     fill_edge(&t, e);
   }
   if (t.is_refused) return false;
+  if (parts->has_versions)
+    return program_periods(arena, parts, t.stages, &t.edges, out_entries);
   t.pipeline = make_pipeline(&t);
   Uses *uses = ARENA_ARRAY(arena, Uses, t.n_classes);
   assign_frames(&t, uses);

@@ -141,6 +141,10 @@ bool matmul_can_add(const Graph *graph, int id, const int *n_uses);
 
 void persistent_buffers_add(PersistentBuffers *layout, Arena *arena,
                             const Graph *graph, const Target *target);
+/* Likewise with slots for versions of the parameters that the graph updates. */
+void persistent_buffers_add_versions(PersistentBuffers *layout, Arena *arena,
+                                     const Graph *graph, int n_versions,
+                                     const Target *target);
 /* Adds the buffers of ROLE_decode_cache after the other buffers of all graphs.
  */
 void persistent_buffers_add_caches(PersistentBuffers *layout, Arena *arena,

@@ -24,11 +24,6 @@
 #define DNN_ABI           19
 #define DNN_MAX_DIGITS    4
 #define DNN_CHECK_NUMBERS 5 /* in a row of DnnInstr.checks */
-/* Registers of a call: REGISTER_ of ir/program.h. */
-#define DNN_REGISTER_MICROBATCH 0
-#define DNN_REGISTER_FRAME      1
-#define DNN_REGISTER_SLOT       2
-#define DNN_N_REGISTERS         5
 /* Around an instruction: the registers of its segment, then loops. */
 #define DNN_MAX_LOOPS (DNN_N_REGISTERS + 8)
 
@@ -69,6 +64,10 @@ typedef struct DnnTensor {
   /* Place of the local shard in the arena; the offset is -1 where the program
    * has none. */
   int64_t offset, bytes;
+  /* Slots of it in an entry point of periods, and bytes from one to the next:
+   * versions of a PARAM, batches of DATA; 0 slots mean one. */
+  int32_t n_slots;
+  int64_t slot_bytes;
   uint8_t init; /* InitKind of support.h */
   double init_a;
 } DnnTensor;
@@ -274,20 +273,6 @@ typedef struct DnnInstr {
 #define DNN_POSITION                                                           \
   "sample.position" /* as in passes/decode/incremental_decoding.h */
 
-/* A range of instructions.  A call of it runs them once. */
-typedef struct DnnSegment {
-  int32_t begin, n;    /* instructions */
-  int32_t n_registers; /* the first so many of a call; they are the outermost
-                          loops around its instructions */
-  int32_t stage;       /* of the stages of the model */
-} DnnSegment;
-
-typedef struct DnnCall {
-  int32_t segment;
-  int32_t is_first; /* no call before it in the entry point is of the segment */
-  int32_t registers[DNN_N_REGISTERS];
-} DnnCall;
-
 typedef struct DnnEntryPoint {
   uint8_t id;       /* EntryPointId of support/tables.h */
   const char *name; /* for messages */
@@ -296,6 +281,9 @@ typedef struct DnnEntryPoint {
   int32_t n_segments, n_calls;
   const DnnSegment *segments;
   const DnnCall *calls; /* in the order in which a rank makes them */
+  /* [n_calls]: they are a period, run once for each batch.  NULL: a step. */
+  const DnnPeriodCall *periods;
+  int32_t lead; /* of periods: the greatest lag on any rank */
   /* Samples that all ranks together take in one execution; of `predict` each
    * rank takes as many. */
   int64_t batch;

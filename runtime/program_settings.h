@@ -1,7 +1,8 @@
 /*
  * program_settings.h -- declares what a program says beside its graphs: the
- * roles of its tensors, its data, metrics and settings.  It is the first part
- * of program.h, through which everybody includes it.
+ * roles of its tensors, its data, metrics and settings, and the calls of its
+ * segments.  It is the first part of program.h, through which everybody
+ * includes it.
  *
  * In the copy of program.h that a bundle has, the members of
  * support/model_facts.def stand in place of its rows.
@@ -106,5 +107,33 @@ typedef struct DnnSample {
 #define SAMPLE_FACT(kind, name, meaning) DNN_MEMBER_##kind(name)
 #include "support/model_facts.def"
 } DnnSample;
+
+/* Registers of a call: REGISTER_ of ir/program.h. */
+#define DNN_REGISTER_MICROBATCH 0
+#define DNN_REGISTER_FRAME      1
+#define DNN_REGISTER_SLOT       2
+#define DNN_N_REGISTERS         7
+
+/* A range of instructions.  A call of it runs them once. */
+typedef struct DnnSegment {
+  int32_t begin, n;    /* instructions */
+  int32_t n_registers; /* the first so many of a call; they are the outermost
+                          loops around its instructions */
+  int32_t stage;       /* of the stages of the model */
+} DnnSegment;
+
+typedef struct DnnCall {
+  int32_t segment;
+  int32_t is_first; /* no call before it in the entry point is of the segment */
+  int32_t registers[DNN_N_REGISTERS];
+} DnnCall;
+
+/* A call of an endless list: in period t it is for micro-batch t + lag, and
+ * left out where there is no such one.  A register is
+ * max(micro-batch + shift, 0) % modulus. */
+typedef struct DnnPeriodCall {
+  int32_t lag;
+  int32_t shifts[DNN_N_REGISTERS], moduli[DNN_N_REGISTERS];
+} DnnPeriodCall;
 
 #endif

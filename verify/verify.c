@@ -236,6 +236,8 @@ CompileResult driver_verify(Compilation *c, uint64_t seed, VerifyReport *out) {
       .ranks = c->plan ? c->plan->ranks : 1,
       .stages = c->plan && c->plan->stages.n > 1 ? c->plan->stages.n : 1,
       .microbatches = c->plan ? c->plan->microbatches : 1};
+  if (driver_refuse_versions(c, "the proof that a plan computes the same"))
+    return COMPILE_mistake;
   VerifySteps steps = {0};
   Verify v = {.c = c,
               .module = module,

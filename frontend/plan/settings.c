@@ -31,15 +31,16 @@ static bool read_bytes(PinReader *r, const Expr *x, const char *name,
 
 /* ---- name = value ---- */
 
-enum { compiled, later };
+enum { compiled, pinned, later };
 
 static const struct {
   const char *setting, *name, *params;
   int status;
 } values[] = {
-#define PARAMS_none   ""
-#define PARAMS_chunks "v = 2"
-#define PARAMS_times  "times = none"
+#define PARAMS_none     ""
+#define PARAMS_chunks   "v = 2"
+#define PARAMS_times    "times = none"
+#define PARAMS_vertical "vertical = false"
 #define PIPELINE_SCHEDULE(name, function, placement, args, needs, saving,      \
                           update, status, meaning)                             \
   {"schedule", name, PARAMS_##args, status},
@@ -47,6 +48,7 @@ static const struct {
 #undef PARAMS_none
 #undef PARAMS_chunks
 #undef PARAMS_times
+#undef PARAMS_vertical
 #define PLAN_VALUE(setting, name, params, status)                              \
   {#setting, name, params, status},
 #include "frontend/plan/values.def"
@@ -117,7 +119,7 @@ static const char *read_value_call(PinReader *r, const Pin *pin,
                                    BuiltinCall *call, Builtin *signature) {
   int row = plan_find_value(r, pin->name, pin->value, call, signature);
   if (row < 0) return NULL;
-  if (values[row].status == compiled) return values[row].name;
+  if (values[row].status != later) return values[row].name;
   elab_not_supported(
       r->e, pin->value->span,
       arena_printf(r->e->arena, "%s = %s", pin->name, values[row].name));
@@ -135,8 +137,17 @@ static const char *spell_schedule(PinReader *r, const char *name,
                                   BuiltinCall *call) {
   Arena *arena = r->e->arena;
   int64_t n, times[3];
+  bool is_vertical = false;
   if (!call->builtin || call->builtin->n_params == 0 || !call->exprs[0])
     return name;
+  if (strcmp(call->builtin->params[0].name, "vertical") == 0) {
+    arg_bool(call, 0, &is_vertical);
+    if (is_vertical)
+      elab_not_supported(
+          r->e, call->exprs[0]->span,
+          arena_printf(arena, "schedule = %s(vertical = true)", name));
+    return name;
+  }
   if (strcmp(call->builtin->params[0].name, "times") != 0) {
     arg_int(call, 0, 1, &n);
     return arena_printf(arena, "%s(v = %lld)", name, (long long)n);

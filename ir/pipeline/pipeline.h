@@ -127,8 +127,9 @@ typedef enum PipelinePlacement {
 /* The arguments that a name takes. */
 typedef enum PipelineArgs {
   PIPELINE_ARGS_none,
-  PIPELINE_ARGS_chunks, /* v = 2: stages of each rank */
-  PIPELINE_ARGS_times,  /* times = (2, 2, 1): of F, I and W */
+  PIPELINE_ARGS_chunks,   /* v = 2: stages of each rank */
+  PIPELINE_ARGS_times,    /* times = (2, 2, 1): of F, I and W */
+  PIPELINE_ARGS_vertical, /* vertical = false: not true yet */
 } PipelineArgs;
 
 typedef struct PipelineSchedule {
@@ -138,7 +139,9 @@ typedef struct PipelineSchedule {
   bool recomputes; /* the backward pass of a stage runs its forward pass too */
   bool splits_backward; /* it has I and W */
   bool updates_early;   /* a stage need not wait for the gradients of others */
-  bool is_compiled;     /* plans may name it */
+  bool has_versions;    /* of parameters: an update for each micro-batch */
+  bool is_compiled;     /* plans may name it, and a search may choose it */
+  bool is_pinned;       /* plans may name it, and no search chooses it */
   /* Returns what it needs that the shape has not, or NULL. */
   const char *(*needs)(Arena *arena, const PipelineShape *shape);
   void (*fill)(Arena *arena, const PipelineShape *shape, Tokens *lists);

@@ -9,10 +9,12 @@ static const PipelineSchedule schedule_rows[] = {
 #define SAVING_keep      false, false
 #define SAVING_recompute true, false
 #define SAVING_split     false, true
-#define STATUS_compiled  true
-#define STATUS_later     false
-#define UPDATE_early     true
-#define UPDATE_late      false
+#define STATUS_compiled  true, false
+#define STATUS_pinned    false, true
+#define STATUS_later     false, false
+#define UPDATE_early     true, false
+#define UPDATE_versions  true, true
+#define UPDATE_late      false, false
 #define PIPELINE_SCHEDULE(name, function, placement, args, needs, saving,      \
                           update, status, meaning)                             \
   {name,                                                                       \
@@ -29,8 +31,10 @@ static const PipelineSchedule schedule_rows[] = {
 #undef SAVING_recompute
 #undef SAVING_split
 #undef UPDATE_early
+#undef UPDATE_versions
 #undef UPDATE_late
 #undef STATUS_compiled
+#undef STATUS_pinned
 #undef STATUS_later
 };
 

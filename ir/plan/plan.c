@@ -173,6 +173,11 @@ bool plan_updates_early(Arena *arena, const Plan *plan) {
   return schedule && schedule->updates_early;
 }
 
+bool plan_has_versions(Arena *arena, const Plan *plan) {
+  const PipelineSchedule *schedule = schedule_of(arena, plan);
+  return plan->stages.n > 1 && schedule && schedule->has_versions;
+}
+
 const PlanPin *plan_find_update(const Plan *plan, Names *names, PinAbout about,
                                 const char *parameter) {
   return plan_find_placement(plan, plan_update_key(names, about, parameter));

@@ -199,6 +199,9 @@ bool plan_splits_backward(Arena *arena, const Plan *plan);
 /* Returns whether its schedule lets a stage update its parameters before all
  * stages have their gradients. */
 bool plan_updates_early(Arena *arena, const Plan *plan);
+/* Returns whether each of several stages updates its parameters once for each
+ * batch, and keeps versions of them (ir/program_periods.c). */
+bool plan_has_versions(Arena *arena, const Plan *plan);
 /* Returns true if the pin places values, gradients or optimizer state. */
 bool pin_is_placement(const PlanPin *pin);
 /* Returns true if the pin is about gradients or optimizer state. */

@@ -244,6 +244,36 @@ static bool check_one_stage(Module *module, const Pins *pins,
   return false;
 }
 
+/* ---- versions of parameters ---- */
+
+static bool refuse_stage(Module *module, const Pins *pins,
+                         const PlanStage *stage, const char *what) {
+  Diag *d = diag(module->diags, DIAG_not_supported, stage->span,
+                 arena_printf(module->arena, "%s under the schedule '%s'", what,
+                              pins->schedule));
+  diag_note(d, pins->schedule_span, "the schedule is here");
+  return false;
+}
+
+static bool check_versions(Module *module, const Pins *pins, const Plan *plan,
+                           int n_classes) {
+  if (plan->microbatches > 1) {
+    diag(module->diags, DIAG_versions_microbatches, pins->microbatches.span,
+         pins->schedule, (long long)plan->microbatches);
+    return false;
+  }
+  for (int s = 0; s < plan->stages.n; s++) {
+    const PlanStage *stage = &plan->stages.data[s];
+    if (stage->n_ranks > 1)
+      return refuse_stage(module, pins, stage,
+                          arena_printf(module->arena, "stage %d on %d ranks", s,
+                                       stage->n_ranks));
+  }
+  if (n_classes == plan->stages.n) return true;
+  return refuse_stage(module, pins, &plan->stages.data[0],
+                      "several stages on one rank");
+}
+
 bool plan_check_schedule(Module *module, const Pins *pins, const Plan *plan) {
   if (plan->list) return plan_check_list(module, pins, plan);
   PipelineSpelling spelling = plan_spelling(module->arena, plan->schedule);
@@ -256,6 +286,8 @@ bool plan_check_schedule(Module *module, const Pins *pins, const Plan *plan) {
   int *class_of = ARENA_ARRAY(module->arena, int, n);
   int n_classes = plan_classes(module->arena, plan, class_of);
   if (!schedule) return true;
+  if (schedule->has_versions && !check_versions(module, pins, plan, n_classes))
+    return false;
   if (has_chunks &&
       (!check_stage_count(module, pins, &spelling, n, n_classes) ||
        !check_places(module, pins, plan, schedule)))

@@ -409,9 +409,19 @@ static void add_workspaces(PassContext *ctx, Packing *packing,
 
 /* ---- public ---- */
 
+/* A parameter that the graph updates: frozen ones have one version. */
+static bool is_updated(const Graph *graph, const GraphInput *input) {
+  const GraphOutput *output =
+      input->role == ROLE_param
+          ? graph_find_output(graph, ROLE_param, input->path)
+          : NULL;
+  return output && output->value.node != input->value.node;
+}
+
+/* It has as many slots as there are versions of it. */
 static void add_persistent(PersistentBuffers *assignment, Arena *arena,
-                           const Graph *graph, const Target *target,
-                           bool are_caches) {
+                           const Graph *graph, int n_versions,
+                           const Target *target, bool are_caches) {
   for (int i = 0; i < graph->inputs.n; i++) {
     const GraphInput *input = &graph->inputs.data[i];
     if (!role_persists(input->role) ||
@@ -424,7 +434,13 @@ static void add_persistent(PersistentBuffers *assignment, Arena *arena,
     input_index.init = input->init;
     input_index.bytes = value_bytes(graph, input->value);
     input_index.offset = align_up(assignment->bytes, target_alignment(target));
+    if (is_updated(graph, input)) input_index.n_versions = n_versions;
+    input_index.slot_bytes =
+        align_up(input_index.bytes, target_alignment(target));
     assignment->bytes = input_index.offset + input_index.bytes;
+    if (input_index.n_versions > 1)
+      assignment->bytes +=
+          (input_index.n_versions - 1) * input_index.slot_bytes;
     vec_push(arena, &assignment->buffers, input_index);
     Map **map = &assignment->by_path[input_index.role];
     if (!*map) *map = map_create(arena);
@@ -434,13 +450,19 @@ static void add_persistent(PersistentBuffers *assignment, Arena *arena,
 
 void persistent_buffers_add(PersistentBuffers *assignment, Arena *arena,
                             const Graph *graph, const Target *target) {
-  add_persistent(assignment, arena, graph, target, false);
+  persistent_buffers_add_versions(assignment, arena, graph, 1, target);
+}
+
+void persistent_buffers_add_versions(PersistentBuffers *assignment,
+                                     Arena *arena, const Graph *graph,
+                                     int n_versions, const Target *target) {
+  add_persistent(assignment, arena, graph, n_versions, target, false);
   assignment->bytes_but_caches = assignment->bytes;
 }
 
 void persistent_buffers_add_caches(PersistentBuffers *assignment, Arena *arena,
                                    const Graph *graph, const Target *target) {
-  add_persistent(assignment, arena, graph, target, true);
+  add_persistent(assignment, arena, graph, 1, target, true);
 }
 
 static bool has_caches(const Graph *graph) {
@@ -535,6 +557,7 @@ BufferAssignment *buffer_assign(PassContext *ctx, const ProgramStage *stage,
 typedef struct BufferUse {
   int first, last;
   bool is_kept;     /* an input, an output, or a sum over micro-batches */
+  bool is_data;     /* an input ROLE_data */
   bool is_sent;     /* an output ROLE_send */
   bool is_received; /* an input ROLE_receive */
   int n_slots;      /* of the edge by which it is received */
@@ -600,6 +623,7 @@ static void find_uses(StagePacking *p, Arena *arena) {
     const GraphInput *input = &graph->inputs.data[i];
     BufferUse *use = use_of(p, input->value);
     use->is_received |= input->role == ROLE_receive;
+    use->is_data |= input->role == ROLE_data;
     use->is_kept |= input->role != ROLE_receive;
     if (input->role == ROLE_receive) use->n_slots = slots_of(p, input->path);
   }
@@ -622,9 +646,20 @@ static void find_uses(StagePacking *p, Arena *arena) {
   }
 }
 
+/* In a period the update is of a micro-batch, too, and data is there from the
+ * forward pass on.  What runs once is the same for all. */
+static ProgramRegister frame_of_period(const StagePacking *p,
+                                       const BufferUse *use) {
+  if (use->is_data) return REGISTER_frame;
+  bool is_left = !use->is_kept && use->first < use->last &&
+                 kind_of(p, use->first) == TOKEN_forward;
+  return is_left ? REGISTER_frame : REGISTER_microbatch;
+}
+
 /* The frame of what one segment of a micro-batch leaves for another one.
  * Returns REGISTER_microbatch if there is none. */
 static ProgramRegister frame_of(const StagePacking *p, const BufferUse *use) {
+  if (p->entry->is_period) return frame_of_period(p, use);
   if (use->is_kept || use->first >= use->last) return REGISTER_microbatch;
   TokenKind first = kind_of(p, use->first), last = kind_of(p, use->last);
   if (token_info(first)->is_of_step || token_info(last)->is_of_step)
@@ -652,6 +687,12 @@ static void find_home(const StagePacking *p, Buffer *buffer,
   }
 }
 
+static bool has_versions(const StagePacking *p, const Buffer *buffer) {
+  return p->stage->n_versions > 1 && buffer->input_index >= 0 &&
+         is_updated(p->stage->graph,
+                    &p->stage->graph->inputs.data[buffer->input_index]);
+}
+
 static StagePacking begin_stage(PassContext *ctx, const EntryPoint *entry,
                                 ProgramStage *stage,
                                 const PersistentBuffers *persistent) {
@@ -665,6 +706,7 @@ static StagePacking begin_stage(PassContext *ctx, const EntryPoint *entry,
   for (int b = 0; b < p.packing.buffers.n; b++) {
     Buffer *buffer = &p.packing.buffers.data[b];
     if (is_transient(buffer)) find_home(&p, buffer, &p.uses[b]);
+    if (has_versions(&p, buffer)) buffer->n_copies = stage->n_versions;
   }
   return p;
 }
@@ -694,6 +736,24 @@ static int64_t scratch_base(const Packing *packing, int64_t at) {
   return at;
 }
 
+/* The input, and views of it, are the version that a segment reads; all other
+ * values with its bytes are the one that it makes. */
+static void fill_versions(StagePacking *p) {
+  const Graph *graph = p->stage->graph;
+  for (int id = 0; id < graph->nodes.n; id++) {
+    const Node *node = graph->nodes.data[id];
+    for (int r = 0; r < node->n_results; r++) {
+      Value value = {id, r}, from = value;
+      if (!has_versions(p, buffer_of(&p->packing, value))) continue;
+      while (node_is_view(graph, from.node))
+        from = graph->nodes.data[from.node]->inputs[0];
+      p->assignment->moves_with[value_index(&p->packing, value)] =
+          graph_node(graph, from)->op == OP_input ? REGISTER_version
+                                                  : REGISTER_new_version;
+    }
+  }
+}
+
 static void fill_moves(PassContext *ctx, StagePacking *p) {
   Arena *arena = ctx->module->arena;
   const Packing *packing = &p->packing;
@@ -706,6 +766,7 @@ static void fill_moves(PassContext *ctx, StagePacking *p) {
     p->assignment->move_bytes[v] = align_up(buffer->bytes, packing->alignment);
     p->assignment->moves_with[v] = buffer->moves_with;
   }
+  fill_versions(p);
 }
 
 /* Places the parts of an arena from `at` on, and returns the end of the last

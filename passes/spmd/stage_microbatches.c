@@ -54,6 +54,14 @@ static void report_late(const PassContext *ctx, const Graph *graph, int id,
        edge->path, edge->from);
 }
 
+/* Values that follow from the input differ between micro-batches.  Where each
+ * has an update of its own, they read parameters of different versions. */
+static bool differs(const PassContext *ctx, const GraphInput *input) {
+  const StageEdge *edge = stage_edge_received(ctx->cut, input);
+  return input->role == ROLE_data || (edge && !edge->is_of_step) ||
+         ctx->cut->has_versions;
+}
+
 /* By node: it runs for the one micro-batch of the plan. */
 static bool *find_work(const PassContext *ctx, const Graph *graph,
                        const int *late) {
@@ -62,9 +70,7 @@ static bool *find_work(const PassContext *ctx, const Graph *graph,
   for (int id = 0; id < graph->nodes.n; id++) {
     const Node *node = graph->nodes.data[id];
     const GraphInput *input = input_at(graph, id);
-    const StageEdge *edge = input ? stage_edge_received(ctx->cut, input) : NULL;
-    follows[id] =
-        input && (input->role == ROLE_data || (edge && !edge->is_of_step));
+    follows[id] = input && differs(ctx, input);
     for (int i = 0; i < node->n_inputs; i++)
       follows[id] |= follows[node->inputs[i].node];
     is_work[id] =

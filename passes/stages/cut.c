@@ -523,7 +523,9 @@ StageCut stages_cut(PassContext *ctx, const Graph *joint) {
   run_scale(&c);
   find_crossings(&c);
   StageCut cut = {.splits_backward = ctx->is_training &&
-                                     plan_splits_backward(scratch, ctx->plan)};
+                                     plan_splits_backward(scratch, ctx->plan),
+                  .has_versions = ctx->is_training &&
+                                  plan_has_versions(scratch, ctx->plan)};
   for (int s = 0; s < c.n_stages; s++)
     vec_push(ctx->module->arena, &cut.graphs,
              build_stage(&c, &inputs, n_values, s));

@@ -30,6 +30,7 @@ typedef struct StageCut {
   VEC(StageEdge) edges;
   bool
       splits_backward; /* the schedule calls input and weight gradients apart */
+  bool has_versions;   /* of parameters: an update for each batch */
 } StageCut;
 
 /* ---- cut.c ---- */

@@ -10,6 +10,9 @@
  * Three things need the gradients of all stages: clipping by their norm, a
  * dynamic loss scale, and a parameter that several stages read.
  *
+ * Where stages keep versions of their parameters no update can wait, so these
+ * three are mistakes.
+ *
  *     schedule = zbh2, clip = 0     ok of stage s = finite(norm of stage s)
  *     schedule = zbh2, clip = 1     ok            = finite(norm of all)
  */
@@ -80,7 +83,10 @@ bool early_update_holds(const PassContext *ctx, const Graph *graph) {
   Diags *diags = ctx->module->diags;
   Span span = plan->stages.data[0].span;
   const char *why = why_update_waits(ctx, graph);
-  if (!ctx->is_trial && why)
+  bool has_versions = plan_has_versions(ctx->scratch, plan);
+  if (why && has_versions)
+    diag(diags, DIAG_update_once, span, plan->schedule, why);
+  else if (!ctx->is_trial && why)
     diag(diags, DIAG_update_waits, span, plan->schedule, why);
   else if (!ctx->is_trial)
     diag(diags, DIAG_update_early, span, plan->schedule);

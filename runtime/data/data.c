@@ -479,6 +479,7 @@ typedef struct Fill {
   int64_t first; /* evaluation: sample */
   int64_t n;     /* samples; 0: a full batch */
   int64_t epoch; /* its steps in training, the samples of an evaluation */
+  int64_t slot;  /* of tensors that have several */
 } Fill;
 
 static Fill fill_of_step(Data *data, Device *device, const DnnEntryPoint *train,
@@ -610,11 +611,13 @@ static Status read_batch(const Fill *fill, unsigned char *to) {
 }
 
 static Status write_batch(Device *device, const DnnEntryPoint *entry,
-                          const unsigned char *from) {
+                          int64_t slot, const unsigned char *from) {
   for (int i = 0; i < entry->n_tensors; i++) {
     const DnnTensor *tensor = &entry->tensors[i];
     if (tensor->role != DNN_DATA) continue;
-    TRY(device->write(device, tensor->offset, from, shard_bytes(tensor)));
+    int64_t at = tensor->offset;
+    if (tensor->n_slots > 1) at += slot % tensor->n_slots * tensor->slot_bytes;
+    TRY(device->write(device, at, from, shard_bytes(tensor)));
     from += slot_bytes(tensor);
   }
   return STATUS_OK;
@@ -622,7 +625,7 @@ static Status write_batch(Device *device, const DnnEntryPoint *entry,
 
 static Status fill_all(const Fill *fill) {
   TRY(read_batch(fill, fill->data->batch));
-  return write_batch(fill->device, fill->entry, fill->data->batch);
+  return write_batch(fill->device, fill->entry, fill->slot, fill->data->batch);
 }
 
 /* ---- checks ---- */
@@ -693,9 +696,16 @@ Status data_fill_train(Data *data, Device *device, const DnnEntryPoint *train,
   const Ahead *ahead = &data->ahead;
   if (ahead->t == t) {
     TRY(ahead->status);
-    return write_batch(device, train, ahead->bytes);
+    return write_batch(device, train, 0, ahead->bytes);
   }
   Fill fill = fill_of_step(data, device, train, t);
+  return fill_all(&fill);
+}
+
+Status data_fill_slot(Data *data, Device *device, const DnnEntryPoint *train,
+                      int64_t t, int64_t slot) {
+  Fill fill = fill_of_step(data, device, train, t);
+  fill.slot = slot;
   return fill_all(&fill);
 }
 

@@ -55,6 +55,9 @@ int64_t data_eval_samples(const Data *data);
 /* Fills the DATA tensors of the entry point `train` for step t (from 1). */
 Status data_fill_train(Data *data, Device *device, const DnnEntryPoint *train,
                        int64_t t);
+/* Does the same in slot `slot`, modulo their number, of the tensors. */
+Status data_fill_slot(Data *data, Device *device, const DnnEntryPoint *train,
+                      int64_t t, int64_t slot);
 /* Reads the samples of step t into host memory, from which data_fill_train then
  * takes them; what is wrong with them, that call says. */
 void data_read_ahead(Data *data, Device *device, const DnnEntryPoint *train,

@@ -49,6 +49,13 @@ static int32_t id_at(const DnnInstr *instr, const int64_t *iterations) {
   return (int32_t)id;
 }
 
+/* Every slot of a ring comes up. */
+static int64_t greatest_register(const DnnEntryPoint *entry, int32_t call,
+                                 int32_t number) {
+  return entry->periods ? entry->periods[call].moduli[number] - 1
+                        : entry->calls[call].registers[number];
+}
+
 /* Registers of calls in which the instruction gets other ids. */
 static void find_ids(const DnnEntryPoint *entry, Starts **of_instrs) {
   for (int32_t i = 0; i < entry->n_calls; i++) {
@@ -56,7 +63,7 @@ static void find_ids(const DnnEntryPoint *entry, Starts **of_instrs) {
     const DnnSegment *segment = &entry->segments[call->segment];
     int64_t iterations[DNN_MAX_LOOPS] = {0};
     for (int32_t r = 0; r < segment->n_registers; r++)
-      iterations[r] = call->registers[r];
+      iterations[r] = greatest_register(entry, i, r);
     for (int32_t k = segment->begin; k < segment->begin + segment->n; k++) {
       Starts *starts = of_instrs[k];
       if (!starts) continue;
@@ -328,6 +335,7 @@ typedef struct Visitor {
                   int32_t i, int64_t *iterations);
   Exec *exec;
   int64_t step;
+  const ExecPeriod *period; /* NULL: all calls */
   void *user;
 } Visitor;
 
@@ -351,16 +359,35 @@ static void note_microbatch(Exec *exec, const DnnSegment *segment) {
       has_one ? exec->call->registers[DNN_REGISTER_MICROBATCH] : -1);
 }
 
+/* Sets the registers of a call of a period.  Returns false if it is left out.
+ */
+static bool enter_period(const ExecPeriod *period, const DnnPeriodCall *call,
+                         int64_t *iterations) {
+  int64_t k = period->number + call->lag;
+  for (int32_t r = 0; r < DNN_N_REGISTERS; r++) {
+    int64_t at = k + call->shifts[r];
+    iterations[r] = (at > 0 ? at : 0) % call->moduli[r];
+  }
+  return k >= 0 && k < period->n;
+}
+
 static Status visit_calls(const Visitor *v, const DnnEntryPoint *entry) {
   int64_t iterations[DNN_MAX_LOOPS] = {0};
   for (int32_t i = 0; i < entry->n_calls; i++) {
     const DnnCall *call = &entry->calls[i];
     const DnnSegment *segment = &entry->segments[call->segment];
+    Visitor own = *v;
     v->exec->call = call;
-    for (int32_t r = 0; r < segment->n_registers; r++)
+    if (v->period) {
+      const DnnPeriodCall *of = &entry->periods[i];
+      if (!enter_period(v->period, of, iterations)) continue;
+      own.step = v->period->first + v->period->number + of->lag;
+      TRY(v->period->begin(v->period->user, own.step));
+    }
+    for (int32_t r = 0; !v->period && r < segment->n_registers; r++)
       iterations[r] = call->registers[r];
     note_microbatch(v->exec, segment);
-    TRY(visit_segment(v, entry, segment, iterations));
+    TRY(visit_segment(&own, entry, segment, iterations));
   }
   recorder_note_microbatch(v->exec->recorder, -1);
   return STATUS_OK;
@@ -380,6 +407,12 @@ Status exec_start(Exec *exec, const DnnEntryPoint *entry, int64_t step) {
   if (exec->is_paced) pace_begin(&exec->pace);
   return visit_calls(&(Visitor){.visit = start_one, .exec = exec, .step = step},
                      entry);
+}
+
+Status exec_period(Exec *exec, const DnnEntryPoint *entry,
+                   const ExecPeriod *period) {
+  return visit_calls(
+      &(Visitor){.visit = start_one, .exec = exec, .period = period}, entry);
 }
 
 Status exec_finish(Exec *exec) {

@@ -321,6 +321,10 @@ static Status check_profiles(const Run *run) {
   if (run->comm->rank != 0) return STATUS_OK;
   if (run->options.links) TRY(file_check_output(run->options.links));
   if (!wants_profile(&run->options)) return STATUS_OK;
+  if (run->train && run->train->periods)
+    return status_make(STATUS_unavailable,
+                       "not supported yet: a profile of stages that keep "
+                       "versions of their parameters");
   for (int i = 0; i < ARRAY_LENGTH(paths); i++)
     if (paths[i]) TRY(profiler_check(paths[i]));
   return STATUS_OK;

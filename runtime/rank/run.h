@@ -149,6 +149,16 @@ int replicas_compare(Run *run);
 /* ---- train.c ---- */
 
 int run_train(Run *run);
+void run_write_step(Run *run, int64_t t);
+/* Notes how long a step took: waiting for much longer is a hang. */
+void run_note_time(Run *run, int64_t ns);
+
+/* ---- periods.c ---- */
+
+/* Trains up to step `end`, or to a stop, where the stages of a program keep
+ * versions of their parameters.  At its end nothing is under way, and the
+ * newest version has the place of the parameter.  Returns the exit code. */
+int periods_train(Run *run, int64_t end);
 
 /* ---- late_results.c ---- */
 

@@ -21,7 +21,7 @@ enum { MEDIANS_WAITED = 20 };
 
 /* ---- scalars ---- */
 
-static void write_step(Run *run, int64_t t) {
+void run_write_step(Run *run, int64_t t) {
   const DnnTensor *tensor = program_tensor(run->program, NULL, DNN_STEP);
   if (!tensor) return;
   int32_t narrow = (int32_t)t;
@@ -60,7 +60,7 @@ static int by_value(const void *a, const void *b) {
 }
 
 /* Waiting longer than 20 median steps, and a minute, is a hang. */
-static void note_time(Run *run, int64_t ns) {
+void run_note_time(Run *run, int64_t ns) {
   int64_t sorted[N_TIMES];
   run->times[run->n_times++ % N_TIMES] = ns;
   int64_t n = run->n_times < N_TIMES ? run->n_times : N_TIMES;
@@ -85,7 +85,7 @@ static int64_t one_step(Run *run, int64_t t, Status *out_data) {
   int64_t begin = clock_ns();
   *out_data = data_fill_train(run->data, run->device, run->train, t);
   bool is_good = out_data->code == STATUS_ok;
-  write_step(run, t);
+  run_write_step(run, t);
   CommVote vote =
       late_results_vote(run, is_good ? run_pending_stop(run) : STOP_failed);
   run_must(run, run->comm->vote_start(run->comm, &vote));
@@ -97,7 +97,7 @@ static int64_t one_step(Run *run, int64_t t, Status *out_data) {
   run->stop = (Stop)vote.greatest;
   late_results_take(run, &vote);
   int64_t ns = clock_ns() - begin;
-  note_time(run, ns);
+  run_note_time(run, ns);
   return ns;
 }
 
@@ -115,7 +115,7 @@ static void take_scale_back(Run *run) {
 static const char *find_not_finite(Run *run, Arena *arena, int64_t t) {
   const DnnValue *value;
   run_must(run, data_fill_train(run->data, run->device, run->train, t));
-  write_step(run, t);
+  run_write_step(run, t);
   take_scale_back(run);
   if (!explain_step(run, t, &value)) return explain_launches(run, arena, t);
   if (value) return explain_place(arena, value, run->n_times > 1 ? t - 1 : 0);
@@ -224,9 +224,40 @@ static int end_step(Run *run, int64_t t, int64_t ns) {
   return EXIT_done;
 }
 
+/* Compares, evaluates and saves after a step, at the end of which nothing is
+ * under way.  Result: exit code. */
+static int after_step(Run *run, bool evaluates, bool saves) {
+  int code = evaluates || saves ? replicas_compare(run) : EXIT_done;
+  if (!code && evaluates) code = run_evaluate(run);
+  if (!code && saves) code = save_checkpoint(run);
+  return code;
+}
+
+/* Steps without a flush between them, from one evaluation or checkpoint to the
+ * next.  Result: exit code. */
+static int train_rounds(Run *run) {
+  const DnnSettings *settings = &run->program->settings;
+  while (run->done < run->last && !run->stop) {
+    int64_t end = run->last;
+    int64_t every[] = {settings->eval_every, settings->save_every};
+    for (int i = 0; i < ARRAY_LENGTH(every); i++) {
+      int64_t next = every[i] > 0 ? (run->done / every[i] + 1) * every[i] : end;
+      if (next < end) end = next;
+    }
+    int code = periods_train(run, end);
+    if (code) return code;
+    code =
+        after_step(run, is_due(settings->eval_every, run->done) && !run->stop,
+                   is_due(settings->save_every, run->done));
+    if (code) return code;
+  }
+  return EXIT_done;
+}
+
 /* Result: exit code. */
 static int train_steps(Run *run) {
   const DnnSettings *settings = &run->program->settings;
+  if (run->train->periods) return train_rounds(run);
   for (int64_t t = run->done + 1; t <= run->last && !run->stop; t++) {
     Status data;
     int64_t ns = one_step(run, t, &data);
@@ -237,9 +268,7 @@ static int train_steps(Run *run) {
     bool saves = is_due(settings->save_every, t) && !run->program->is_paced;
     bool ends = t == run->last || run->stop;
     if (!code && (evaluates || saves || ends)) code = late_results_settle(run);
-    if (!code && (evaluates || saves)) code = replicas_compare(run);
-    if (!code && evaluates) code = run_evaluate(run);
-    if (!code && saves) code = save_checkpoint(run);
+    if (!code) code = after_step(run, evaluates, saves);
     if (code) return code;
   }
   return EXIT_done;

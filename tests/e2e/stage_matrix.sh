@@ -49,7 +49,7 @@ all_cases() {
 }
 # The cases in the order of a round of the seed.
 combinations() { shuf --random-source=<(yes "$seed $1") combinations.txt; }
-schedules() { "$dnnc" list schedules | grep -v 'not supported yet' | sed -n 's/^\([a-z0-9]*\).*/\1/p'; }
+schedules() { "$dnnc" list schedules | grep -v 'not supported yet\|^pipedream' | sed -n 's/^\([a-z0-9]*\).*/\1/p'; }
 
 # run NAME COMMAND...: ends in time, and every rank says what it has.
 run() {

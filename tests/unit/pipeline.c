@@ -62,6 +62,7 @@ static int spell(Module *module, const PipelineSchedule *schedule,
       [PIPELINE_ARGS_none] = {""},
       [PIPELINE_ARGS_chunks] = {"(v = 1)", "", "(v = 3)", "(v = 4)"},
       [PIPELINE_ARGS_times] = {"", "(times = (3, 1, 7))"},
+      [PIPELINE_ARGS_vertical] = {""},
   };
   int n = 0;
   for (; n < 4 && args[schedule->args][n]; n++)

@@ -320,6 +320,10 @@ int tool_build_and_run(Tool *tool) {
   if (code != EXIT_done) return code;
   Pacer pacer;
   bool is_paced = tool->options.paced != NULL;
+  if (is_paced && driver_refuse_versions(&c, "a paced run")) {
+    tool_report(tool);
+    return EXIT_user;
+  }
   if (is_paced && !tool_make_pacer(tool, &c, &pacer)) return EXIT_user;
   const char *save = saved_folder(tool, &c);
   Status status = save ? saver_check_free(save) : STATUS_OK;

@@ -102,7 +102,9 @@ static void list_schedules(Text *out) {
     const PipelineSchedule *schedule = pipeline_schedule(i);
     text_printf(out, "%-26s %s%s\n",
                 pipeline_schedule_call(out->arena, schedule), schedule->meaning,
-                schedule->is_compiled ? "" : " (in plans: not supported yet)");
+                schedule->is_compiled || schedule->is_pinned
+                    ? ""
+                    : " (in plans: not supported yet)");
   }
 }
 

@@ -73,11 +73,13 @@ static void add_words(Explanation *e, const char *name,
 
 /* One stage has no timeline. */
 static void add_schedules(Explanation *e) {
-  for (int i = 0; i < pipeline_schedule_count() && plan_of(e)->schedule; i++)
+  for (int i = 0; i < pipeline_schedule_count() && plan_of(e)->schedule; i++) {
+    if (pipeline_schedule(i)->is_pinned) continue;
     add(e,
         arena_printf(e->tool->arena, "schedule = %s",
                      pipeline_schedule(i)->name),
         false);
+  }
 }
 
 static void add_values(Explanation *e) {

@@ -1,0 +1,32 @@
+/*
+ * delays.c -- delays launches of a program at random.  A test links it in front
+ * of the program with --wrap=comm_create; $DNNC_DELAYS is a seed and by how
+ * many us a launch is late at most: "7:500".  One of six launches is late.
+ */
+#include "runtime/comm/comm.h"
+
+#include <stdlib.h>
+#include <time.h>
+
+static uint64_t key, longest_ns, n_launches;
+
+static void delay(Comm *comm, const DnnInstr *instr) {
+  (void)instr;
+  uint64_t at = (uint64_t)comm->rank << 40 | n_launches++ << 1;
+  if (random_below(key, at, 6) > 0) return;
+  int64_t ns = (int64_t)random_below(key, at | 1, longest_ns);
+  nanosleep(&(struct timespec){.tv_nsec = ns}, NULL);
+}
+
+Status __real_comm_create(Arena *arena, int64_t limit_s, Comm **out);
+Status __wrap_comm_create(Arena *arena, int64_t limit_s, Comm **out);
+Status __wrap_comm_create(Arena *arena, int64_t limit_s, Comm **out) {
+  const char *text = getenv("DNNC_DELAYS");
+  char *end;
+  TRY(__real_comm_create(arena, limit_s, out));
+  if (!text) return STATUS_OK;
+  key = strtoull(text, &end, 10);
+  longest_ns = strtoull(end + 1, NULL, 10) * 1000;
+  (*out)->computed = delay;
+  return STATUS_OK;
+}

@@ -1,0 +1,194 @@
+# versions.py -- a reference for stages that keep versions of their parameters: trains the model of
+# versions.dnn in integers and keeps the history of weights itself.  It knows the numbers of layers and
+# replicas of each stage, of minibatches, and where the pipeline is drained.
+#
+#   versions.py data FOLDER                        writes x.npy and y.npy
+#   versions.py check CHECKPOINT LOG LAYERS MINIBATCHES [--drains N,N]
+#     [--evaluations N,N] [--shift N] [--replicas N,N]
+#
+# LAYERS: of each stage, as "2,1,1".  --shift N: stage 0 reads versions that are N newer.  Prints "equal",
+# or the first difference and ends with 1.
+import argparse
+import json
+import math
+import random
+import struct
+import sys
+
+BATCH, RECORDS, EVALUATED = 4, 40 * 4 + 8, 8
+SIZES = [5, 6, 6, 6, 3]
+PATTERNS = [(1, 3), (3, 5), (5, 2), (7, 1)]
+
+
+def f32(x):
+    return struct.unpack("f", struct.pack("f", x))[0]
+
+
+def write_npy(path, rows):
+    head = "{'descr': '<f4', 'fortran_order': False, 'shape': (%d, %d), }" % (len(rows), len(rows[0]))
+    head += " " * (63 - (10 + len(head)) % 64) + "\n"
+    values = [v for row in rows for v in row]
+    with open(path, "wb") as f:
+        f.write(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(head)) + head.encode())
+        f.write(struct.pack("<%df" % len(values), *values))
+
+
+def records():
+    r = random.Random(7)
+    return [[[r.randint(-1, 1) for _ in range(n)] for _ in range(RECORDS)] for n in (SIZES[0], SIZES[-1])]
+
+
+def wrap(x):
+    whole = math.floor(x)
+    return whole - 4 * (whole // 4) - 2
+
+
+def product(a, b):
+    result = [[sum(x * y for x, y in zip(row, column)) for column in zip(*b)] for row in a]
+    assert all(abs(v) < 1 << 24 for row in result for v in row), "it would round"
+    return result
+
+
+def turned(a):
+    return [list(column) for column in zip(*a)]
+
+
+def weights_of(layer, w):
+    """The integers that a layer multiplies by."""
+    a, b = PATTERNS[layer]
+    return [[wrap(f32(f32(v + a * i) + b * o)) for o, v in enumerate(row)] for i, row in enumerate(w)]
+
+
+def forward(x, weights):
+    inputs = []
+    for i, w in enumerate(weights):
+        inputs.append(x)
+        x = product(x, w)
+        if i + 1 < len(weights):
+            x = [[wrap(v) for v in row] for row in x]
+    return x, inputs
+
+
+def loss_of(out, y):
+    return sum(a * b for row, of in zip(out, y) for a, b in zip(row, of))
+
+
+def gradients(x, y, weights):
+    out, inputs = forward(x, weights)
+    grads, back = [None] * len(weights), y
+    for i in reversed(range(len(weights))):
+        grads[i] = product(turned(inputs[i]), back)
+        back = product(back, turned(weights[i]))
+    return loss_of(out, y), grads
+
+
+def zeros(layer):
+    return [[0.0] * SIZES[layer + 1] for _ in range(SIZES[layer])]
+
+
+def update(w, m, grad):
+    """Momentum 0.5 and rate 1: one rounding for each number."""
+    new_m = [[f32(0.5 * a + g) for a, g in zip(row, of)] for row, of in zip(m, grad)]
+    return [[f32(a - b) for a, b in zip(row, of)] for row, of in zip(w, new_m)], new_m
+
+
+def train(stages, replicas, n, drains, shift):
+    """Losses by minibatch, evaluations by the minibatches before them, and the last weights."""
+    x, y = records()
+    layers = [s for s, count in enumerate(stages) for _ in range(count)]
+    ahead = [(sum(replicas[s:]) - 1) // replicas[s] for s in range(len(stages))]
+    weights = [zeros(i) for i in range(len(layers))]
+    moments = [zeros(i) for i in range(len(layers))]
+    losses, evaluations, k = [], {}, 0
+    history = [weights]  # since the last drain: of all layers, by number of updates
+    for t in range(n):
+        k = len(history) - 1
+        read = []
+        for i, s in enumerate(layers):
+            version = k - ahead[s] + (shift if s == 0 else 0)
+            read.append(weights_of(i, history[min(max(version, 0), k)][i]))
+        rows = slice(t * BATCH, (t + 1) * BATCH)
+        loss, grads = gradients(x[rows], y[rows], read)
+        losses.append(loss)
+        made = [update(w, m, g) for w, m, g in zip(history[-1], moments, grads)]
+        history.append([w for w, _ in made])
+        moments = [m for _, m in made]
+        if t + 1 in drains or t + 1 == n:
+            newest = [weights_of(i, w) for i, w in enumerate(history[-1])]
+            total = sum(
+                loss_of(forward(x[at : at + BATCH], newest)[0], y[at : at + BATCH])
+                for at in range(RECORDS - EVALUATED, RECORDS, BATCH)
+            )
+            evaluations[t + 1] = total / (EVALUATED // BATCH)
+            history = [history[-1]]
+    return losses, evaluations, history[-1], moments
+
+
+# ---- what dnnc made ----
+
+
+def read_tensors(folder):
+    newest = open(folder + "/latest").read().strip()
+    index = json.load(open("%s/%s/model.safetensors.index.json" % (folder, newest)))
+    tensors = {}
+    for name in set(index["weight_map"].values()):
+        data = open("%s/%s/%s" % (folder, newest, name), "rb").read()
+        (length,) = struct.unpack("<Q", data[:8])
+        for path, of in json.loads(data[8 : 8 + length]).items():
+            if path == "__metadata__" or of["dtype"] != "F32":
+                continue
+            begin, end = of["data_offsets"]
+            raw = data[8 + length + begin : 8 + length + end]
+            tensors[path] = list(struct.unpack("<%df" % (len(raw) // 4), raw))
+    return tensors
+
+
+def numbers(text):
+    return [int(n) for n in text.split(",")] if text else []
+
+
+def compare(what, is_made, wanted):
+    if is_made != wanted:
+        print("%s: %s, not %s" % (what, is_made, wanted))
+        sys.exit(1)
+
+
+def check(args):
+    stages = numbers(args.layers)
+    replicas = numbers(args.replicas) or [1] * len(stages)
+    drains = numbers(args.drains)
+    losses, evaluations, weights, moments = train(stages, replicas, args.minibatches, drains, args.shift)
+    lines = [json.loads(line) for line in open(args.log) if line.startswith("{")]
+    for line in lines:
+        if "step" in line and "loss" in line:
+            compare("loss of minibatch %d" % line["step"], line["loss"], losses[line["step"] - 1])
+        elif "step" in line:
+            compare("evaluation after %d" % line["step"], line["validation_loss"], evaluations[line["step"]])
+    seen = [line["step"] for line in lines if "step" in line and "loss" not in line]
+    compare("evaluations", seen, numbers(args.evaluations) + [args.minibatches])
+    compare("minibatches", sum("step" in line and "loss" in line for line in lines), args.minibatches)
+    tensors = read_tensors(args.checkpoint)
+    for i, (w, m) in enumerate(zip(weights, moments)):
+        for kind, value in (("", w), ("m", m)):
+            flat = [v for row in value for v in row]
+            found = [p for p in tensors if "linear[%d].w" % i in p and (p != "linear[%d].w" % i) == (kind == "m")]
+            compare("tensors of layer %d%s" % (i, kind), len(found), 1)
+            compare(found[0], tensors[found[0]], flat)
+    print("equal")
+
+
+if sys.argv[1] == "data":
+    for path, rows in zip(("x.npy", "y.npy"), records()):
+        write_npy(sys.argv[2] + "/" + path, rows)
+    sys.exit()
+parser = argparse.ArgumentParser()
+parser.add_argument("command")
+parser.add_argument("checkpoint")
+parser.add_argument("log")
+parser.add_argument("layers")
+parser.add_argument("minibatches", type=int)
+parser.add_argument("--drains")
+parser.add_argument("--evaluations")
+parser.add_argument("--replicas")
+parser.add_argument("--shift", type=int, default=0)
+check(parser.parse_args())

@@ -1,0 +1,107 @@
+#!/bin/bash
+# Stages that keep versions of their parameters (schedule = pipedream) train to the bits of a reference that
+# keeps the history of weights itself, over 40 minibatches with two evaluations and a checkpoint between, in
+# 20 runs whose ranks are delayed at random; and resumed from the checkpoint.  A reference whose stage 0 reads
+# versions that are one older or newer differs.  The model does not round but for the update.
+#   versions.sh DNNC [RUNS]
+. "$(dirname "$0")/lib.sh"
+has_mpi || skip "needs mpirun"
+runs=${2:-20}
+model=$root/tests/e2e/versions.dnn
+python3 "$root/tests/e2e/versions.py" data . || fail "the data"
+cp "$model" model.dnn
+export OMP_NUM_THREADS=1
+
+check() { # checkpoint layers arguments...
+  python3 "$root/tests/e2e/versions.py" check "$1" log "$2" 40 --evaluations 15,30 "${@:3}"
+}
+
+# write NAME CUT...: a plan of these cuts.
+write() {
+  local cut
+  printf 'mesh { pipe = %d }\nplan {\n  schedule = pipedream\n' $# >"$1.plan"
+  for cut in "${@:2}"; do printf '  cut after %s\n' "$cut"; done >>"$1.plan"
+  echo '}' >>"$1.plan"
+}
+
+train() { # plan arguments...
+  rm -rf made.ckpt
+  "$dnnc" run model.dnn --plan "$1.plan" --steps 40 save=made.ckpt eval_every=15 save_every=20 --json "${@:2}" \
+    >log 2>err </dev/null || { cat err; fail "$1 does not train"; }
+}
+
+# slots PLAN BYTES...: versions as bytes of the arena: persistent bytes of each rank but for those of one version.
+one() { # name layers cuts...
+  write "$1" "${@:3}"
+  train "$1"
+  check made.ckpt "$2" --drains 15,20,30 || fail "$1"
+  for shift in 1 -1; do
+    check made.ckpt "$2" --drains 15,20,30 --shift $shift >differs && fail "$1: versions by $shift"
+    grep -q '^loss of minibatch' differs || { cat differs; fail "$1: what differs by $shift"; }
+  done
+}
+
+one two 2,2 'x[1]'
+one three 1,2,1 'x[0]' 'x[2]'
+one four 1,1,1,1 'x[0]' 'x[1]' 'x[2]'
+echo "2, 3 and 4 stages: equal bits"
+
+# ---- delayed ranks, over MPI and as threads whose sends wait ----
+
+real=$(command -v "${CC:-cc}")
+for harness in delays stage_matrix; do
+  "$real" -std=gnu11 -O1 -D_GNU_SOURCE -I"$root" -c -o "$harness.o" "$root/tests/e2e/$harness.c" ||
+    fail "cannot compile $harness.c"
+done
+
+# build NAME SYMBOL OBJECT PLAN: a program that links the object in front.
+build() {
+  cat >"$1-cc" <<END
+#!/bin/sh
+case " \$* " in
+*libdnnrank.a*) exec "$real" -Wl,--wrap=$2 "$work/$3.o" "\$@" ;;
+esac
+exec "$real" "\$@"
+END
+  chmod +x "$1-cc"
+  CC=$work/$1-cc "$dnnc" build model.dnn --plan "$4.plan" -o "$1" "save=$work/made.ckpt" eval_every=15 save_every=20 \
+    --quiet 2>err || { cat err; fail "$1 is not built"; }
+}
+
+build late comm_create delays four
+for seed in $(seq "$runs"); do
+  rm -rf made.ckpt
+  DNNC_DELAYS=$seed:400 late/run --steps 40 --json >log 2>err </dev/null || { cat err; fail "delays $seed"; }
+  check made.ckpt 1,1,1,1 --drains 15,20,30 >/dev/null || fail "delays $seed"
+done
+echo "$runs runs of delayed ranks: equal bits"
+build matrix rank_main stage_matrix four
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+for seed in $(seq "$runs"); do
+  timeout -k 5 60 matrix/rank-0000 threads "$seed" 400 6 >threads.out 2>err || { cat err; fail "threads, seed $seed"; }
+  sort threads.out >"threads.$((seed > 1))"
+  cmp -s threads.0 "threads.$((seed > 1))" || fail "threads, seed $seed: other results"
+done
+mpirun --oversubscribe --bind-to none -n 4 matrix/rank-0000 mpi 1 400 6 2>err | sort >mpi.out
+cmp -s threads.0 mpi.out || { cat err mpi.out; fail "other results over MPI"; }
+echo "$runs runs as threads: the bits of MPI"
+
+# ---- resumed ----
+
+newest() { sed 's/step-0*//' made.ckpt/latest; }
+
+rm -rf made.ckpt
+DNNC_DELAYS=1:20000 late/run --steps 40 --json >log 2>err </dev/null &
+run=$!
+for _ in $(seq 300); do
+  [ "$(newest 2>/dev/null)" = 20 ] && break
+  sleep 0.05
+done
+kill -TERM $run
+wait $run
+[ $? = 143 ] || { cat err; fail "stopped by a signal"; }
+stop=$(newest)
+[ "$stop" -gt 20 ] && [ "$stop" -lt 40 ] || fail "stopped after step $stop"
+late/run --steps 40 --resume --json >>log 2>err </dev/null || { cat err; fail "resumed after $stop"; }
+check made.ckpt 1,1,1,1 --drains "15,20,$stop,30" >/dev/null || fail "resumed after $stop"
+echo "stopped and resumed: equal bits"
