@@ -82,6 +82,7 @@ static ProgramParts parts_of(const Compilation *c, EntryPointId id,
     parts.splits_backward = plan_splits_backward(arena, c->plan);
     parts.list = c->plan->list;
     parts.has_versions = plan_has_versions(arena, c->plan);
+    parts.is_vertical = spelling.is_vertical;
   }
   for (int s = 0; s < n; s++)
     stages[s] = (ProgramStage){.graph = graphs->graphs.data[s],

@@ -253,6 +253,7 @@ typedef struct ProgramParts {
   PipelineTimes times;  /* of the schedule */
   bool splits_backward; /* it has I and W: B of it is both */
   bool has_versions;    /* its timelines are periods */
+  bool is_vertical;     /* all stages read one version */
   const Pipeline *list; /* calls that a person wrote, or NULL: of `schedule` */
   const Target *target; /* as in instructions_of */
   Diags *diags;

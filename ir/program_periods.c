@@ -22,6 +22,9 @@
  * update k makes version k + 1 out of version k.  The stage keeps w + 1
  * versions: version v is in slot v mod (w + 1).
  *
+ * Where all stages read one version, it is that of the first stage, whose w is
+ * the greatest: each stage keeps as many versions.
+ *
  * Messages of a period follow each other as no rank can hang: those of forward
  * passes from the last stage to the first, then those of backward passes.  A
  * rank receives the input of a forward pass in an earlier period, behind its
@@ -54,7 +57,8 @@ static void refuse(Periods *p, const char *what) {
 
 /* ---- what it is for ---- */
 
-/* What runs once a period would be computed again before its last reader. */
+/* A value that is computed once a period would be computed again before its
+ * last reader. */
 static void check_once(Periods *p, const ProgramStage *stage) {
   const Graph *graph = stage->graph;
   const ProgramSegment *once = &stage->segments.data[0];
@@ -184,7 +188,7 @@ static int count_alive(const Periods *p, int stage, int first, int last) {
 static void count_places(Periods *p, int s) {
   ProgramStage *stage = &p->stages[s];
   stage->n_input_frames = stage->n_weight_frames = stage->n_slots = 1;
-  stage->n_versions = stage->n_ahead + 1;
+  stage->n_versions = (p->in->is_vertical ? p->lead : stage->n_ahead) + 1;
   stage->n_frames = count_alive(p, s, place_of(p, s, TOKEN_forward, -1),
                                 place_of(p, s, TOKEN_update, -1));
   for (int e = 0; e < p->edges->n; e++) {
@@ -280,12 +284,14 @@ static Uses find_uses(const Periods *p, const Pipeline *all, int s) {
   return uses;
 }
 
-/* Micro-batch k reads the version after max(k - n_ahead, 0) updates.  Those
- * from it to the newest that is made before its backward pass ends have slots
- * of their own. */
+/* Micro-batch k reads the version after max(k - n_versions + 1, 0) updates,
+ * which its forward pass finds made.  Those from it to the newest that is made
+ * before its backward pass ends have slots of their own. */
 static bool keeps_versions(const ProgramStage *stage, int n_microbatches) {
+  int stale = stage->n_versions - 1;
+  if (stale < stage->n_ahead) return false;
   for (int k = 0; k < n_microbatches; k++) {
-    int read = k > stage->n_ahead ? k - stage->n_ahead : 0;
+    int read = k > stale ? k - stale : 0;
     for (int v = read + 1; v <= k; v++)
       if (v % stage->n_versions == read % stage->n_versions) return false;
   }
@@ -326,7 +332,7 @@ static ProgramCall make_call(const ProgramStage *stage, const Token *token) {
   ProgramCall call = {
       .segment = -1, .edge = -1, .is_first = true, .lag = token->microbatch};
   bool is_update = token->kind == TOKEN_update;
-  call.registers[REGISTER_version] = is_update ? 0 : -stage->n_ahead;
+  call.registers[REGISTER_version] = is_update ? 0 : 1 - stage->n_versions;
   call.registers[REGISTER_new_version] = 1;
   return call;
 }

@@ -142,11 +142,8 @@ static const char *spell_schedule(PinReader *r, const char *name,
     return name;
   if (strcmp(call->builtin->params[0].name, "vertical") == 0) {
     arg_bool(call, 0, &is_vertical);
-    if (is_vertical)
-      elab_not_supported(
-          r->e, call->exprs[0]->span,
-          arena_printf(arena, "schedule = %s(vertical = true)", name));
-    return name;
+    return is_vertical ? arena_printf(arena, "%s(vertical = true)", name)
+                       : name;
   }
   if (strcmp(call->builtin->params[0].name, "times") != 0) {
     arg_int(call, 0, 1, &n);

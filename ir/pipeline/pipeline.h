@@ -129,7 +129,7 @@ typedef enum PipelineArgs {
   PIPELINE_ARGS_none,
   PIPELINE_ARGS_chunks,   /* v = 2: stages of each rank */
   PIPELINE_ARGS_times,    /* times = (2, 2, 1): of F, I and W */
-  PIPELINE_ARGS_vertical, /* vertical = false: not true yet */
+  PIPELINE_ARGS_vertical, /* vertical = true: one version in all stages */
 } PipelineArgs;
 
 typedef struct PipelineSchedule {
@@ -170,6 +170,8 @@ typedef struct PipelineSpelling {
   int chunks; /* stages of each rank */
   bool has_times;
   PipelineTimes times; /* 1 each where it has none */
+  /* Where parameters have versions, all stages read the same. */
+  bool is_vertical;
 } PipelineSpelling;
 
 /* Reads a name with its arguments.  Returns NULL, or what is wrong with the

@@ -86,6 +86,14 @@ static void refuse_argument(Speller *s, const PipelineSpelling *out,
                            name));
 }
 
+static bool read_bool(Speller *s, const char *name) {
+  const char *word = read_word(s);
+  bool is_true = strcmp(word, "true") == 0;
+  if (!is_true && strcmp(word, "false") != 0)
+    reject(s, arena_printf(s->arena, "'%s' is true or false", name));
+  return is_true;
+}
+
 static void read_argument(Speller *s, PipelineSpelling *out) {
   const char *name = read_word(s);
   PipelineArgs args = take(s, '=') ? out->schedule->args : PIPELINE_ARGS_none;
@@ -94,6 +102,8 @@ static void read_argument(Speller *s, PipelineSpelling *out) {
   } else if (args == PIPELINE_ARGS_times && strcmp(name, "times") == 0) {
     read_times(s, &out->times);
     out->has_times = true;
+  } else if (args == PIPELINE_ARGS_vertical && strcmp(name, "vertical") == 0) {
+    out->is_vertical = read_bool(s, name);
   } else {
     refuse_argument(s, out, name);
   }

@@ -4,7 +4,7 @@
 #
 #   versions.py data FOLDER                        writes x.npy and y.npy
 #   versions.py check CHECKPOINT LOG LAYERS MINIBATCHES [--drains N,N]
-#     [--evaluations N,N] [--shift N] [--replicas N,N]
+#     [--evaluations N,N] [--shift N] [--replicas N,N] [--vertical]
 #
 # LAYERS: of each stage, as "2,1,1".  --shift N: stage 0 reads versions that are N newer.  Prints "equal",
 # or the first difference and ends with 1.
@@ -92,11 +92,13 @@ def update(w, m, grad):
     return [[f32(a - b) for a, b in zip(row, of)] for row, of in zip(w, new_m)], new_m
 
 
-def train(stages, replicas, n, drains, shift):
+def train(stages, replicas, n, drains, shift, is_vertical):
     """Losses by minibatch, evaluations by the minibatches before them, and the last weights."""
     x, y = records()
     layers = [s for s, count in enumerate(stages) for _ in range(count)]
     ahead = [(sum(replicas[s:]) - 1) // replicas[s] for s in range(len(stages))]
+    if is_vertical:
+        ahead = [ahead[0]] * len(stages)
     weights = [zeros(i) for i in range(len(layers))]
     moments = [zeros(i) for i in range(len(layers))]
     losses, evaluations, k = [], {}, 0
@@ -157,7 +159,9 @@ def check(args):
     stages = numbers(args.layers)
     replicas = numbers(args.replicas) or [1] * len(stages)
     drains = numbers(args.drains)
-    losses, evaluations, weights, moments = train(stages, replicas, args.minibatches, drains, args.shift)
+    losses, evaluations, weights, moments = train(
+        stages, replicas, args.minibatches, drains, args.shift, args.vertical
+    )
     lines = [json.loads(line) for line in open(args.log) if line.startswith("{")]
     for line in lines:
         if "step" in line and "loss" in line:
@@ -190,5 +194,6 @@ parser.add_argument("minibatches", type=int)
 parser.add_argument("--drains")
 parser.add_argument("--evaluations")
 parser.add_argument("--replicas")
+parser.add_argument("--vertical", action="store_true")
 parser.add_argument("--shift", type=int, default=0)
 check(parser.parse_args())

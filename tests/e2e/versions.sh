@@ -1,5 +1,5 @@
 #!/bin/bash
-# Stages that keep versions of their parameters (schedule = pipedream) train to the bits of a reference that
+# Stages that keep versions of their parameters (schedule = pipedream, and vertical) train to the bits of a reference that
 # keeps the history of weights itself, over 40 minibatches with two evaluations and a checkpoint between, in
 # 20 runs whose ranks are delayed at random; and resumed from the checkpoint.  A reference whose stage 0 reads
 # versions that are one older or newer differs.  The model does not round but for the update.
@@ -16,10 +16,10 @@ check() { # checkpoint layers arguments...
   python3 "$root/tests/e2e/versions.py" check "$1" log "$2" 40 --evaluations 15,30 "${@:3}"
 }
 
-# write NAME CUT...: a plan of these cuts.
+# write NAME CUT...: a plan of these cuts, under $schedule.
 write() {
   local cut
-  printf 'mesh { pipe = %d }\nplan {\n  schedule = pipedream\n' $# >"$1.plan"
+  printf 'mesh { pipe = %d }\nplan {\n  schedule = %s\n' $# "$schedule" >"$1.plan"
   for cut in "${@:2}"; do printf '  cut after %s\n' "$cut"; done >>"$1.plan"
   echo '}' >>"$1.plan"
 }
@@ -30,20 +30,43 @@ train() { # plan arguments...
     >log 2>err </dev/null || { cat err; fail "$1 does not train"; }
 }
 
-# slots PLAN BYTES...: versions as bytes of the arena: persistent bytes of each rank but for those of one version.
-one() { # name layers cuts...
-  write "$1" "${@:3}"
+# held PLAN LAYERS VERSIONS: the persistent bytes of each rank are so many versions of its parameters, one of
+# their momenta, and the step.
+held() {
+  "$dnnc" show "$1.plan" --model model.dnn 2>err | sed -n 's/^  persistent *\([0-9]*\).*/\1/p' >persistent
+  awk -v layers="$2" -v versions="$3" 'BEGIN {
+    split("120 144 144 72", bytes); n = split(layers, of, ","); split(versions, held, ",")
+    for (s = 1; s <= n; s++) {
+      sum = 0
+      for (i = 0; i < of[s]; i++) sum += int((bytes[++layer] + 63) / 64) * 64
+      print sum * (held[s] + 1) + 64
+    }
+  }' | cmp -s - persistent || { cat persistent; fail "$1 does not hold $3 versions"; }
+}
+
+one() { # name layers versions cuts...
+  local vertical=()
+  [ "$schedule" = pipedream ] || vertical=(--vertical)
+  write "$1" "${@:4}"
+  held "$1" "$2" "$3"
   train "$1"
-  check made.ckpt "$2" --drains 15,20,30 || fail "$1"
+  check made.ckpt "$2" --drains 15,20,30 "${vertical[@]}" >/dev/null || fail "$1, $schedule"
   for shift in 1 -1; do
-    check made.ckpt "$2" --drains 15,20,30 --shift $shift >differs && fail "$1: versions by $shift"
+    check made.ckpt "$2" --drains 15,20,30 "${vertical[@]}" --shift $shift >differs &&
+      fail "$1, $schedule: versions by $shift"
     grep -q '^loss of minibatch' differs || { cat differs; fail "$1: what differs by $shift"; }
   done
 }
 
-one two 2,2 'x[1]'
-one three 1,2,1 'x[0]' 'x[2]'
-one four 1,1,1,1 'x[0]' 'x[1]' 'x[2]'
+schedule='pipedream(vertical = true)'
+one two 2,2 2,2 'x[1]'
+one three 1,2,1 3,3,3 'x[0]' 'x[2]'
+one four 1,1,1,1 4,4,4,4 'x[0]' 'x[1]' 'x[2]'
+check made.ckpt 1,1,1,1 --drains 15,20,30 >differs && fail "vertical is what pipedream is"
+schedule=pipedream
+one two 2,2 2,1 'x[1]'
+one three 1,2,1 3,2,1 'x[0]' 'x[2]'
+one four 1,1,1,1 4,3,2,1 'x[0]' 'x[1]' 'x[2]'
 echo "2, 3 and 4 stages: equal bits"
 
 # ---- delayed ranks, over MPI and as threads whose sends wait ----
