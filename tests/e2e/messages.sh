@@ -22,7 +22,7 @@ done < <(awk '/^\/\* ---- operators/ { exit }
   /^DIAG\(/ {
     name = $0; sub(/^DIAG\(/, "", name); sub(/,.*/, "", name)
     text = $0; sub(/^[^"]*"/, "", text); sub(/"\)$/, "", text); gsub(/\\"/, "\"", text)
-    n = split(text, piece, /%(\.[0-9])?(ll|l|z)?[sdufg]/); best = ""
+    n = split(text, piece, /%#?(\.[0-9])?(ll|l|z)?[sdufg]/); best = ""
     for (i = 1; i <= n; i++) if (length(piece[i]) > length(best)) best = piece[i]
     print name "\t" best
   }' "$root/support/diags.def")

@@ -181,19 +181,20 @@ def check(args):
     print("equal")
 
 
-if sys.argv[1] == "data":
-    for path, rows in zip(("x.npy", "y.npy"), records()):
-        write_npy(sys.argv[2] + "/" + path, rows)
-    sys.exit()
-parser = argparse.ArgumentParser()
-parser.add_argument("command")
-parser.add_argument("checkpoint")
-parser.add_argument("log")
-parser.add_argument("layers")
-parser.add_argument("minibatches", type=int)
-parser.add_argument("--drains")
-parser.add_argument("--evaluations")
-parser.add_argument("--replicas")
-parser.add_argument("--vertical", action="store_true")
-parser.add_argument("--shift", type=int, default=0)
-check(parser.parse_args())
+if __name__ == "__main__":
+    if sys.argv[1] == "data":
+        for path, rows in zip(("x.npy", "y.npy"), records()):
+            write_npy(sys.argv[2] + "/" + path, rows)
+        sys.exit()
+    parser = argparse.ArgumentParser()
+    parser.add_argument("command")
+    parser.add_argument("checkpoint")
+    parser.add_argument("log")
+    parser.add_argument("layers")
+    parser.add_argument("minibatches", type=int)
+    parser.add_argument("--drains")
+    parser.add_argument("--evaluations")
+    parser.add_argument("--replicas")
+    parser.add_argument("--vertical", action="store_true")
+    parser.add_argument("--shift", type=int, default=0)
+    check(parser.parse_args())

@@ -1,0 +1,160 @@
+# versions_models.py -- a reference for stages that keep versions of the parameters of a real model.  The
+# gradient of each minibatch comes from a program of one rank without stages (dnnc build), given the mixed
+# weights: of each stage the version that it has stashed.  History and update are computed here.
+#
+#   versions_models.py data MODEL COUNT FOLDER          writes the data of so many minibatches
+#   versions_models.py first CHECKPOINT                 writes parameters to begin with: init.safetensors
+#   versions_models.py check MODEL PROGRAM CHECKPOINT LOG PARTS MINIBATCHES DRAINS [vertical] [older | newer]
+#
+# MODEL: lenet or gpt.  PROGRAM: the folder of the program of one rank; its data are in the folder `one`.
+# PARTS: what the parameters of each stage begin with, as "conv2d[0];conv2d[1];linear".  The rate is 2^-5 and
+# the momentum 0.5, so their products are exact.  older, newer: stage 0 reads such versions.
+#
+# lenet has equal bits.  Kernels of gpt are fused in another way in a graph without stages: weights and momenta
+# are within 1e-5 of the largest element of their tensor, or 1e-9, and losses within 1e-5.
+import json
+import os
+import random
+import struct
+import subprocess
+import sys
+
+from versions import compare, f32, numbers, read_tensors
+
+MODELS = {
+    "lenet": {"x": ("<f4", (8, 1, 20, 20), None), "y": ("<i4", (8,), 8)},
+    "gpt": {"x": ("<i4", (8, 12), 48), "y": ("<i4", (8, 12), 48)},
+}
+RATE = 2.0**-5
+
+
+def write_array(path, dtype, shape, values):
+    head = "{'descr': '%s', 'fortran_order': False, 'shape': %s, }" % (dtype, tuple(shape))
+    head += " " * (63 - (10 + len(head)) % 64) + "\n"
+    letter = {"<f4": "f", "<i4": "i"}[dtype]
+    with open(path, "wb") as f:
+        f.write(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(head)) + head.encode())
+        f.write(struct.pack("<%d%s" % (len(values), letter), *values))
+
+
+def minibatches(model, count):
+    """By minibatch and field: dtype, shape and values."""
+    r = random.Random(11)
+    result = []
+    for _ in range(count):
+        batch = {}
+        for name, (dtype, shape, limit) in MODELS[model].items():
+            size = 1
+            for n in shape:
+                size *= n
+            batch[name] = [r.randrange(limit) if limit else r.randint(-64, 64) / 64 for _ in range(size)]
+        result.append(batch)
+    return result
+
+
+def write_data(model, folder, batches):
+    for name, (dtype, shape, _) in MODELS[model].items():
+        values = [v for batch in batches for v in batch[name]]
+        write_array("%s/%s.npy" % (folder, name), dtype, (len(batches) * shape[0],) + shape[1:], values)
+
+
+def write_tensors(path, shapes, tensors):
+    head, at = {}, 0
+    for name, values in tensors.items():
+        head[name] = {"dtype": "F32", "shape": shapes[name], "data_offsets": [at, at + 4 * len(values)]}
+        at += 4 * len(values)
+    text = json.dumps(head).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as f:
+        f.write(struct.pack("<Q", len(text)) + text)
+        for values in tensors.values():
+            f.write(struct.pack("<%df" % len(values), *values))
+
+
+def shapes_of(folder):
+    newest = open(folder + "/latest").read().strip()
+    data = open("%s/%s/model-00001-of-00001.safetensors" % (folder, newest), "rb").read()
+    (length,) = struct.unpack("<Q", data[:8])
+    return {k: v["shape"] for k, v in json.loads(data[8 : 8 + length]).items() if k != "__metadata__"}
+
+
+def moment_of(tensors, name):
+    (found,) = [p for p in tensors if p != name and p.endswith(name)]
+    return found
+
+
+def gradient(model, program, batch, shapes, weights):
+    """Loss and gradients of a minibatch: the momenta after a first step."""
+    write_data(model, "one", [batch])
+    write_tensors("mixed.safetensors", shapes, weights)
+    subprocess.run(["rm", "-rf", "one.ckpt"], check=True)
+    ran = subprocess.run(
+        [os.path.abspath(program) + "/run", "--load", "mixed.safetensors", "--steps", "1", "--json", "--data", "one"],
+        capture_output=True, text=True, check=False,
+    )
+    if ran.returncode:
+        sys.exit(ran.stderr)
+    lines = [json.loads(line) for line in ran.stdout.split("\n") if line.startswith("{")]
+    tensors = read_tensors("one.ckpt")
+    return lines[0]["loss"], {name: tensors[moment_of(tensors, name)] for name in weights}
+
+
+def compare_values(model, what, made, wanted):
+    limit = max(1e-5 * max(map(abs, wanted)), 1e-9) if model == "gpt" else 0
+    far = [(a, b) for a, b in zip(made, wanted) if abs(a - b) > limit]
+    compare(what, far[:1], [])
+
+
+def check(model, program, checkpoint, log, parts, count, drains, words):
+    parts, is_vertical = parts.split(";"), "vertical" in words
+    shift = ("newer" in words) - ("older" in words)
+    shapes = shapes_of(checkpoint)
+    weights = read_tensors("first.ckpt")
+    stage = {name: [s for s, part in enumerate(parts) if name.startswith(tuple(part.split(",")))] for name in weights}
+    moments = {name: [0.0] * len(values) for name, values in weights.items()}
+    history = [weights]
+    lines = [json.loads(line) for line in open(log) if line.startswith("{")]
+    losses = [line["loss"] for line in lines if "step" in line and "loss" in line]
+    compare("minibatches", len(losses), count)
+    for t, batch in enumerate(minibatches(model, count)):
+        k, mixed = len(history) - 1, {}
+        for name in weights:
+            (s,) = stage[name]
+            ahead = len(parts) - 1 - (0 if is_vertical else s) - (shift if s == 0 else 0)
+            mixed[name] = history[min(max(k - ahead, 0), k)][name]
+        loss, grads = gradient(model, program, batch, shapes, mixed)
+        compare_values(model, "loss of minibatch %d" % (t + 1), [losses[t]], [loss])
+        new = {}
+        for name, grad in grads.items():
+            moments[name] = [f32(0.5 * m + g) for m, g in zip(moments[name], grad)]
+            new[name] = [f32(w - RATE * m) for w, m in zip(history[-1][name], moments[name])]
+        history.append(new)
+        if t + 1 in drains:
+            history = [new]
+    made = read_tensors(checkpoint)
+    for name, values in history[-1].items():
+        compare_values(model, name, made[name], values)
+        compare_values(model, "momentum of " + name, made[moment_of(made, name)], moments[name])
+    print("equal")
+
+
+def make_first(checkpoint):
+    """Small random numbers for each parameter of a checkpoint."""
+    r, shapes, all_of = random.Random(13), shapes_of(checkpoint), read_tensors(checkpoint)
+    names = [n for n in shapes if any(m != n and m.endswith(n) for m in shapes)]
+    made = {n: [r.randint(-512, 512) / 2048 for _ in all_of[n]] for n in names}
+    write_tensors("init.safetensors", shapes, made)
+    os.makedirs("first.ckpt/step", exist_ok=True)
+    write_tensors("first.ckpt/step/a.safetensors", shapes, made)
+    open("first.ckpt/latest", "w").write("step")
+    with open("first.ckpt/step/model.safetensors.index.json", "w") as f:
+        json.dump({"weight_map": dict.fromkeys(made, "a.safetensors")}, f)
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "data":
+        write_data(sys.argv[2], sys.argv[4], minibatches(sys.argv[2], int(sys.argv[3])))
+    elif sys.argv[1] == "first":
+        make_first(sys.argv[2])
+    else:
+        check(*sys.argv[2:7], int(sys.argv[7]), numbers(sys.argv[8]), sys.argv[9:])

@@ -1,0 +1,52 @@
+#!/bin/bash
+# LeNet and GPT whose stages keep versions of their parameters train to the weights of a reference, whose
+# gradients come from a program of one rank without stages that is given the mixed weights.  LeNet has equal
+# bits; versions_models.py says why GPT has not.  A reference whose stage 0 reads older or newer versions differs.
+. "$(dirname "$0")/lib.sh"
+has_mpi || skip "needs mpirun"
+export OMP_NUM_THREADS=1
+reference() { python3 "$root/tests/e2e/versions_models.py" "$@"; }
+mkdir one
+sed -e 's/\(x: \[N, C:1, Y:20, X:20\]\) = synthetic()/\1 = npy("x.npy")/' \
+  -e 's/= synthetic(K)/= npy("y.npy")\n  order = sequential/' -e 's/sgd(.*/sgd(lr = 1.0 \/ 32, momentum = 0.5)/' \
+  -e 's/  steps .*/  epochs = 1/' "$root/benchmarks/systems/lenet.dnn" >lenet.dnn
+sed -e 's/return dot(norm(x), wte, C) .*/param head: [V, C] = normal(0.02)\n  return dot(norm(x), head, C)/' \
+  -e 's/data text {.*/data text {\n  x: i32[B, T] = npy("x.npy")\n  y: i32[B, T] = npy("y.npy")\n  order = sequential\n}/' \
+  -e 's/adamw(.*/sgd(lr = 1.0 \/ 32, momentum = 0.5)/' -e '/ clip /d' -e 's/  steps .*/  epochs = 1/' \
+  "$root/benchmarks/systems/gpt.dnn" >gpt.dnn
+
+prepare() { # model
+  rm -rf ./*.ckpt program
+  reference data "$1" 1 one && reference data "$1" 12 . || fail "the data of $1"
+  (cd one && cp "../$1.dnn" . && "$dnnc" build "$1.dnn" -o ../program "save=$work/one.ckpt" --quiet) || fail "one rank"
+  program/run --steps 1 --data one >/dev/null 2>err </dev/null || { cat err; fail "a step of one rank"; }
+  reference first one.ckpt || fail "first parameters"
+}
+
+train() { # model schedule parts line...
+  local words=()
+  [ "$2" = pipedream ] || words=(vertical)
+  printf 'mesh { pipe = 3 }\nplan {\n  schedule = %s\n' "$2" >"$1.plan"
+  printf '  %s\n' "${@:4}" >>"$1.plan"
+  echo '}' >>"$1.plan"
+  rm -rf made.ckpt
+  "$dnnc" run "$1.dnn" --plan "$1.plan" --load init.safetensors --steps 12 save=made.ckpt save_every=7 --json \
+    >log 2>err </dev/null || { cat err; fail "$1 under $2"; }
+  reference check "$1" program made.ckpt log "$3" 12 7 "${words[@]}" || fail "$1 under $2"
+  for shift in older newer; do
+    reference check "$1" program made.ckpt log "$3" 12 7 "${words[@]}" $shift >differs && fail "$1, $2, $shift"
+    grep -q '^loss of minibatch' differs || { cat differs; fail "$1, $2, $shift: what differs"; }
+  done
+  echo "$1 under $2: $([ "$1" = gpt ] && echo close || echo equal bits)"
+}
+
+prepare lenet
+for schedule in pipedream 'pipedream(vertical = true)'; do
+  train lenet "$schedule" 'conv2d[0];conv2d[1];linear' 'stage 0: conv2d[0]' 'stage 1: conv2d[1]' \
+    'stage 2: linear[0], linear[1]'
+done
+prepare gpt
+for schedule in pipedream 'pipedream(vertical = true)'; do
+  train gpt "$schedule" 'wte,wpe,block[0];block[1].attn,block[1].norm[0];block[1].mlp,block[1].norm[1],head,norm' \
+    'cut after block[0]' 'cut after block[1].attn'
+done
