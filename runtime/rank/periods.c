@@ -72,12 +72,17 @@ static void start_vote(Round *round, int64_t period, int64_t ns) {
   run_must(run, run->comm->vote_start(run->comm, &vote));
 }
 
-/* Takes the first vote under way, after `period`.  Result: exit code. */
+/* Takes the first vote under way, after `period`.  A period whose data are
+ * wrong has no results.  Result: exit code. */
 static int take_vote(Round *round, int64_t period) {
   Run *run = round->run;
   CommVote vote;
   run_must(run, run->comm->vote_wait(run->comm, &vote));
   run->late = round->parts[round->n_taken++ % COMM_MOST_VOTES];
+  if (vote.greatest == STOP_failed) {
+    run->stop = STOP_failed;
+    return EXIT_done;
+  }
   late_results_take(run, &vote);
   int code = late_results_report(run);
   if (code || vote.greatest == STOP_none || run->stop) return code;
@@ -132,7 +137,7 @@ int periods_train(Run *run, int64_t end) {
                  .n = end - run->done,
                  .data = STATUS_OK};
   int code = run_periods(&round);
-  while (!code && round.n_taken < round.n_votes)
+  while (!code && run->stop != STOP_failed && round.n_taken < round.n_votes)
     code = take_vote(&round, round.n);
   if (code) return code;
   if (run->stop == STOP_failed) return run_agree(run, round.data);

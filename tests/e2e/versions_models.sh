@@ -45,6 +45,19 @@ for schedule in pipedream 'pipedream(vertical = true)'; do
   train lenet "$schedule" 'conv2d[0];conv2d[1];linear' 'stage 0: conv2d[0]' 'stage 1: conv2d[1]' \
     'stage 2: linear[0], linear[1]'
 done
+
+# A batch whose data are wrong, and one that is not finite, end the run on all ranks, without its results.  The
+# fourth batch is the first to read what an update has made: all stages run two batches behind.
+printf '\143' | dd of=y.npy bs=1 seek=$(($(stat -c %s y.npy) - 4 * 8 * 6)) conv=notrunc 2>/dev/null
+timeout -k 5 60 "$dnnc" run lenet.dnn --plan lenet.plan --steps 12 --no-save --json >log 2>err </dev/null
+[ $? = 1 ] && grep -q "'y.npy', record 48: 'd.y' is 99" err || { cat err; fail "wrong data"; }
+[ "$(field step log)" = 6 ] || { cat log; fail "steps before wrong data"; }
+timeout -k 5 60 "$dnnc" run lenet.dnn 'optimizer=sgd(lr=1e30)' --plan lenet.plan --steps 12 --no-save --json \
+  >log 2>err </dev/null
+[ $? = 1 ] && grep -q 'error: step 4: the loss is not finite in stage 0, stage 1, stage 2' err ||
+  { cat err; fail "not finite"; }
+[ "$(field step log)" = 3 ] || { cat log; fail "steps before one that is not finite"; }
+echo "wrong data and results that are not finite end the run"
 prepare gpt
 for schedule in pipedream 'pipedream(vertical = true)'; do
   train gpt "$schedule" 'wte,wpe,block[0];block[1].attn,block[1].norm[0];block[1].mlp,block[1].norm[1],head,norm' \
