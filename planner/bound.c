@@ -382,7 +382,7 @@ static const void *open_tables(void *user, const BoundSetting *setting,
     *out_reason = "a unit has too many assignments";
   if (tables && !tables->is_partial && setting->groups > 1) {
     StageFlow *flow = ARENA_NEW(b->arena, StageFlow);
-    *flow = stage_bound_flow(b->arena, r, setting, tables);
+    *flow = stage_bound_flow(b->arena, r, setting, tables, b->chains);
     map_put(b->flows, tables, flow);
   }
   return tables;

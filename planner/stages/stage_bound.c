@@ -164,12 +164,13 @@ static SpanTime time_of_span(const Flow *f, const StageSpan *span) {
  * is there for a part of the step. */
 StageFlow stage_bound_flow(Arena *arena, const BoundRequest *r,
                            const BoundSetting *setting,
-                           const UnitTables *tables) {
+                           const UnitTables *tables, MeshChains *chains) {
   StageFlow out = {0, 0};
   const ClusterSlice *slice =
       stage_group_slice(arena, r->slice, setting->groups);
-  LoadRequest request = {r->units, setting->mesh, slice ? slice : r->slice,
-                         r->model, setting->microbatches};
+  LoadRequest request = {
+      r->units, setting->mesh,         slice ? slice : r->slice,
+      r->model, setting->microbatches, chains};
   double once = 0, stored = 0, longest = 0;
   if (!r->spans) return out;
   Arena *scratch = arena_beside(arena);

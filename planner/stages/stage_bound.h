@@ -24,6 +24,6 @@ typedef struct StageFlow {
 
 StageFlow stage_bound_flow(Arena *arena, const BoundRequest *request,
                            const BoundSetting *setting,
-                           const UnitTables *tables);
+                           const UnitTables *tables, MeshChains *chains);
 
 #endif
