@@ -207,7 +207,7 @@ typedef struct Shapes {
   bool has_pieces;  /* and the model can be cut into so many */
   bool has_batches; /* and the schedule takes a number of micro-batches */
   const char *refused;
-  PipelineShape last;
+  int fewest; /* stages that keep the lines */
 } Shapes;
 
 /* The counts that divide the batch, or the written one. */
@@ -231,8 +231,9 @@ static void try_shape(Refuser *r, const PipelineSchedule *schedule, int groups,
   if (!schedule->is_compiled ||
       !stage_pins_allow_schedule(&r->of, schedule, groups, chunks))
     return;
+  if (!out->has_stages || shape.stages < out->fewest)
+    out->fewest = shape.stages;
   out->has_stages = true;
-  out->last = shape;
   if (shape.stages > r->chain.n) return;
   out->has_pieces = true;
   try_batches(r, schedule, shape, out);
@@ -281,9 +282,10 @@ static bool report_stages(Refuser *r) {
 
 static bool report_pieces(Refuser *r, const Shapes *shapes) {
   Diag *d = diag(r->module->diags, DIAG_stages_pieces, first_span(r->pins),
-                 shapes->last.stages, r->chain.n);
+                 shapes->fewest, r->chain.n);
   diag_help(d, "a stage ends where one value alone goes on: choose fewer "
-               "groups of ranks, or fewer stages on each");
+               "groups of ranks, or fewer stages on each; or write 'schedule', "
+               "'microbatches' and all stages");
   return false;
 }
 
