@@ -1,12 +1,14 @@
 /*
  * run.c -- holds what every part of a run needs: exit codes on which all ranks
- * agree, the end after a failure inside a step, pending signals and scalars.
+ * agree, the end after a failure inside a step, pending signals, scalars, the
+ * number and the time of a step.
  */
 #include "runtime/rank/run.h"
 
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
@@ -110,4 +112,36 @@ bool run_read_scalar(Run *run, const DnnTensor *tensor, float *out) {
 bool run_step_failed(const Run *run) {
   if (run->program->is_paced) return false;
   return !isfinite(run->loss) || (run->has_norm && !isfinite(run->norm));
+}
+
+/* ---- a step ---- */
+
+void run_write_step(Run *run, int64_t t) {
+  const DnnTensor *tensor = program_tensor(run->program, NULL, DNN_STEP);
+  if (!tensor) return;
+  int32_t narrow = (int32_t)t;
+  bool is_wide = tensor->dtype == DNN_i64;
+  run_must(run, run->device->write(run->device, tensor->offset,
+                                   is_wide ? (void *)&t : (void *)&narrow,
+                                   is_wide ? 8 : 4));
+}
+
+/* Waiting longer than 20 median steps, and a minute, is a hang. */
+static const int64_t least_deadline_ns = 60000000000;
+enum { MEDIANS_WAITED = 20 };
+
+static int by_value(const void *a, const void *b) {
+  int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+  return (x > y) - (x < y);
+}
+
+void run_note_time(Run *run, int64_t ns) {
+  int64_t sorted[N_TIMES];
+  run->times[run->n_times++ % N_TIMES] = ns;
+  int64_t n = run->n_times < N_TIMES ? run->n_times : N_TIMES;
+  memcpy(sorted, run->times, sizeof(int64_t) * (size_t)n);
+  qsort(sorted, (size_t)n, sizeof *sorted, by_value);
+  int64_t deadline = sorted[n / 2] * MEDIANS_WAITED;
+  atomic_store(&run->recorder.deadline_ns,
+               deadline > least_deadline_ns ? deadline : least_deadline_ns);
 }

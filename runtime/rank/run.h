@@ -138,6 +138,10 @@ bool run_read_scalar(Run *run, const DnnTensor *tensor, float *out);
 /* Returns whether the loss or the gradient norm of the last step is not finite;
  * a paced program has neither. */
 bool run_step_failed(const Run *run);
+/* Writes the number of a step where the arena has it. */
+void run_write_step(Run *run, int64_t t);
+/* Notes how long a step took: waiting for much longer is a hang. */
+void run_note_time(Run *run, int64_t ns);
 
 /* ---- replicas.c: called by all ranks; exit code, 0 if equal ---- */
 
@@ -149,9 +153,6 @@ int replicas_compare(Run *run);
 /* ---- train.c ---- */
 
 int run_train(Run *run);
-void run_write_step(Run *run, int64_t t);
-/* Notes how long a step took: waiting for much longer is a hang. */
-void run_note_time(Run *run, int64_t ns);
 
 /* ---- periods.c ---- */
 

@@ -14,22 +14,10 @@
 #include <string.h>
 #include <unistd.h>
 
-static const int64_t least_deadline_ns = 60000000000;
 /* Nobody knows yet how long a step takes. */
 static const int64_t first_deadline_ns = 1800000000000;
-enum { MEDIANS_WAITED = 20 };
 
 /* ---- scalars ---- */
-
-void run_write_step(Run *run, int64_t t) {
-  const DnnTensor *tensor = program_tensor(run->program, NULL, DNN_STEP);
-  if (!tensor) return;
-  int32_t narrow = (int32_t)t;
-  bool is_wide = tensor->dtype == DNN_i64;
-  run_must(run, run->device->write(run->device, tensor->offset,
-                                   is_wide ? (void *)&t : (void *)&narrow,
-                                   is_wide ? 8 : 4));
-}
 
 static const DnnTensor *scale_tensor(const DnnProgram *program) {
   for (int i = 0; i < program->n_tensors; i++)
@@ -53,23 +41,6 @@ static void read_results(Run *run) {
 }
 
 /* ---- a step ---- */
-
-static int by_value(const void *a, const void *b) {
-  int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-  return (x > y) - (x < y);
-}
-
-/* Waiting longer than 20 median steps, and a minute, is a hang. */
-void run_note_time(Run *run, int64_t ns) {
-  int64_t sorted[N_TIMES];
-  run->times[run->n_times++ % N_TIMES] = ns;
-  int64_t n = run->n_times < N_TIMES ? run->n_times : N_TIMES;
-  memcpy(sorted, run->times, sizeof(int64_t) * (size_t)n);
-  qsort(sorted, (size_t)n, sizeof *sorted, by_value);
-  int64_t deadline = sorted[n / 2] * MEDIANS_WAITED;
-  atomic_store(&run->recorder.deadline_ns,
-               deadline > least_deadline_ns ? deadline : least_deadline_ns);
-}
 
 /* The batch after step t, while the device computes t.  From now on a signal
  * ends no read: there is a step to save. */
