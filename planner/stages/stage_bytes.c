@@ -134,6 +134,11 @@ static int shifted(const BytesMaker *m, int unit, int shift, int i) {
   return bounded(m, m->r->chain->units[unit].pieces[i] + shift);
 }
 
+static Bytes read_bytes(const BytesMaker *m, const StageValue *v) {
+  if (v->reader < 0) return local_bytes(m, v->unit, v->type, &v->dims, true);
+  return local_bytes(m, v->reader, v->reader_type, &v->reader_dims, false);
+}
+
 static void add_crossing(BytesMaker *m, int at, const PieceBytes *own) {
   const StageValue *v = &m->r->values->values.data[at];
   const UnitPieces *pieces = &m->r->chain->units[v->unit];
@@ -142,6 +147,7 @@ static void add_crossing(BytesMaker *m, int at, const PieceBytes *own) {
     return;
   CrossingValue out = {.is_back = is_back,
                        .sent = local_bytes(m, v->unit, v->type, &v->dims, true),
+                       .read = read_bytes(m, v),
                        .saved = own->saved,
                        .early = own->early,
                        .late = own->late};
@@ -443,8 +449,8 @@ static void find_scratch(BytesMaker *m) {
   }
 }
 
-/* What blocks compute again, up to the piece, and parameters that are whole for
- * a while. */
+/* Adds values that blocks compute again, up to the piece, and parameters that
+ * are whole for a while. */
 static void add_beside(BytesMaker *m) {
   for (int i = 0; i < m->r->chain->n; i++) {
     for (int b = 0; b < N_BESIDES; b++) {

@@ -51,6 +51,7 @@ typedef struct CrossingValue {
   int first[N_STAGE_CALLS], last[N_STAGE_CALLS];
   bool is_back;
   Bytes sent;  /* of a rank, as a message */
+  Bytes read;  /* of a rank behind it, as its reader has it */
   Bytes saved; /* it counts with so much in `saved`, */
   Bytes early; /* `early` */
   Bytes late;  /* and `late` of its maker */

@@ -52,6 +52,7 @@ static void join_crossing(Arena *arena, const BytesPart *parts, int at,
       if (v.first[c] >= 0) v.first[c] = part_of(parts, v.first[c]);
       if (v.last[c] >= 0) v.last[c] = part_of(parts, v.last[c]);
     }
+    v.read = scaled(v.read, parts[at].scale);
     v.sent = scaled(v.sent, parts[at].scale);
     v.saved = scaled(v.saved, parts[at].scale);
     v.early = scaled(v.early, parts[at].scale);

@@ -148,7 +148,7 @@ static int most_alive(Arena *arena, const Life *lives, int n, int n_places) {
   return most;
 }
 
-/* What all micro-batches have that are shown, all have. */
+/* Values of all micro-batches that are shown are those of all of the step. */
 static int places_of(Arena *arena, const StageLives *l, int stage,
                      const Life *lives, int microbatches) {
   int n = l->pipeline->n_microbatches;

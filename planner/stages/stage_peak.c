@@ -38,15 +38,15 @@ static int begin_of(const PeakMaker *m, int stage) {
 
 /* ---- values that go to other stages ---- */
 
-/* Whether a call of the stage of its maker reads the value. */
+/* Returns whether a call of the stage reads the value. */
 static bool is_kept(const PeakMaker *m, const CrossingValue *v, StageCall call,
                     int stage) {
   return v->first[call] >= 0 && (m->stage_of[v->first[call]] == stage ||
                                  m->stage_of[v->last[call]] == stage);
 }
 
-/* What no later call of its stage reads has one place, from which it is sent.
- */
+/* A value that no later call of its stage reads has one place, from which it is
+ * sent. */
 static void send(PeakMaker *m, const CrossingValue *v, int stage) {
   PieceBytes *sums = &m->sums[stage];
   Bytes saved = v->saved + v->early;
@@ -70,6 +70,14 @@ static void receive(PeakMaker *m, const CrossingValue *v, int from, int to) {
   ReceivedValue value = {from, v->is_back, CALL_F, v->sent};
   for (int c = 0; c < N_STAGE_CALLS; c++)
     if (is_kept(m, v, (StageCall)c, to)) value.last = (StageCall)c;
+  /* A stage that reads a value in shards keeps these, unless it is computed
+   * again from the whole value. */
+  if (!m->play->shape.schedule->recomputes && !v->is_back &&
+      value.last != CALL_F && v->read < v->sent) {
+    PieceBytes *sums = &m->sums[to];
+    *(value.last == CALL_W ? &sums->saved : &sums->early) += v->read;
+    value.last = CALL_F;
+  }
   vec_push(m->arena, &m->received[to], value);
 }
 
@@ -88,8 +96,8 @@ static void cross(PeakMaker *m, const CrossingValue *v) {
 
 /* ---- stages ---- */
 
-/* What the forward pass gathers last stays for the backward pass, as much as is
- * gathered ahead (passes/remat/remat_places.c). */
+/* Returns the bytes of what the forward pass gathers last.  It stays for the
+ * backward pass, as much as is gathered ahead (passes/remat/remat_places.c). */
 static Bytes kept_gathers(const PeakMaker *m, int stage) {
   Bytes kept = 0;
   for (int i = m->ends[stage] - 1; i >= begin_of(m, stage); i--) {
@@ -134,7 +142,8 @@ static Bytes loss_bytes(const PeakMaker *m, int stage) {
   for (int i = 0; i < m->bytes->crossing.n; i++) {
     const CrossingValue *v = &m->bytes->crossing.data[i];
     bool is_read = !v->is_back && v->last[CALL_F] == n - 1;
-    if (is_read) raise(&most, v->saved + v->early);
+    if (is_read && m->stage_of[v->piece] == stage)
+      raise(&most, v->saved + v->early);
   }
   return most;
 }

@@ -143,6 +143,7 @@ static int add_value(ValueFinder *f, Value value, int unit, StageCall made,
                   .type = graph_type(f->graph, value),
                   .made = made,
                   .first = kernel,
+                  .reader = -1,
                   .overwrites = -1,
                   .taken_by = -1};
   if (!own) return -1;
@@ -185,6 +186,18 @@ static bool is_same_block(Name a, Name b) {
   return n > 0 && b && block_length(b) == n && !strncmp(a, b, n);
 }
 
+/* The operand as its reader has it: the value itself or a view of it. */
+static bool find_reader_dims(const ValueFinder *f, StageValue *v, int kernel,
+                             int operand) {
+  const StageKernel *k = &f->out->kernels.data[kernel];
+  Value value = f->graph->nodes.data[k->node]->inputs[operand];
+  const UnitValue *own = find_in_unit(f->units->units.data[k->unit], value);
+  if (!own) return false;
+  v->reader_type = graph_type(f->graph, value);
+  v->reader_dims = own->dims;
+  return true;
+}
+
 static void note_reader(ValueFinder *f, StageValue *v, int kernel, int operand,
                         StageCall call) {
   const StageKernel *k = &f->out->kernels.data[kernel];
@@ -192,6 +205,8 @@ static void note_reader(ValueFinder *f, StageValue *v, int kernel, int operand,
   int at = distance(f, v, k->unit) - v->shift +
            shift_of(f, k->unit, path_of_operand(f, k->node, operand));
   bool is_first = !(v->read >> call & 1);
+  if (at > 0 && v->reader < 0 && find_reader_dims(f, v, kernel, operand))
+    v->reader = k->unit;
   v->read |= 1u << call;
   v->last[call] = kernel;
   if (is_first || at < v->first_of[call]) v->first_of[call] = at;
@@ -244,10 +259,17 @@ static int last_reader(const StageValue *v) {
   return last;
 }
 
-/* The value is no message, wherever the model is cut. */
-static bool is_of_piece(const ValueFinder *f, const StageValue *v, int unit) {
-  return distance(f, v, unit) == v->shift && v->first_piece == 0 &&
-         v->last_piece == 0 && !v->of_params;
+/* Wherever the model is cut: either neither of them is a message, or one is
+ * sent where the other is, and both are. */
+static bool are_cut_alike(const ValueFinder *f, const StageValue *over,
+                          const StageValue *made) {
+  int behind = distance(f, over, made->unit) + made->shift - over->shift;
+  if (over->of_params) return false;
+  if (behind == 0) return over->first_piece == 0 && over->last_piece == 0;
+  if (behind < 0 || made->read == 0) return false;
+  for (int c = 0; c < N_STAGE_CALLS; c++)
+    if (made->read >> c & 1 && made->last_of[c] > -behind) return false;
+  return true;
 }
 
 /* A pointwise kernel may write over an operand that nobody reads later. */
@@ -264,7 +286,7 @@ static void find_overwritten(ValueFinder *f, int kernel) {
       if (v < 0 || taken >> i & 1 || f->out->values.data[v].is_data ||
           last_reader(&f->out->values.data[v]) != kernel ||
           !fused_may_overwrite(f->graph, k->node, r, i) ||
-          !is_of_piece(f, &f->out->values.data[v], k->unit))
+          !are_cut_alike(f, &f->out->values.data[v], made))
         continue;
       made->overwrites = v;
       f->out->values.data[v].taken_by = k->made[r];

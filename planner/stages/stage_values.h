@@ -27,6 +27,9 @@ typedef struct StageValue {
   int first_piece, last_piece; /* of all readers, and 0 */
   int first;                   /* kernel that makes it */
   int last[N_STAGE_CALLS];     /* the last kernel that reads it, or -1 */
+  int reader; /* the first unit behind its piece that reads it, or -1 */
+  const Type *reader_type; /* of it, or of a view */
+  DimMap reader_dims;
   int overwrites;  /* the value whose bytes it takes where that dies, or -1 */
   int taken_by;    /* the value that takes its bytes, or -1 */
   bool of_params;  /* it depends on parameters alone */
