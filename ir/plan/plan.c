@@ -11,7 +11,7 @@
 #include <string.h>
 
 /* Enough to hide latency, and small enough to start early. */
-#define BUCKET_BYTES   25000000
+#define BUCKET_BYTES 25000000
 
 Plan *plan_create(Module *module, Name model) {
   Plan *plan = ARENA_NEW(module->arena, Plan);

@@ -2,10 +2,12 @@
  * place_terms.c -- places nodes that work on the terms of a sum over ranks
  * (attribute `terms`): the compression of gradients.
  *
- *     %3 = add %g, %e {terms = 1}   %g : f32[C, F; sum@data, time], an input %e
- * =>  %e : f32[C, F; sum@data]
- *     %2 = accumulate %g : f32[C, F; sum@data]
- *     %3 = add %2, %e : f32[C, F; sum@data]
+ *     %3 = add %g, %e {terms = 1} : f32[C, F]
+ * =>  %2 = accumulate %g : f32[C, F; sum@data]
+ *     %3 = add %2, %e {terms = 1} : f32[C, F; sum@data]
+ *
+ * for a gradient %g : f32[C, F; sum@data, time] and an input %e, which gets the
+ * placement of %2.
  *
  * Micro-batches are added up, ranks are not.  What is no partial sum and is
  * added to one becomes one: the first rank has it, others have zeros.

@@ -87,8 +87,7 @@ static void leave_for_stages(UnitCost *cost) {
     cost->cut[pass] = 0;
     cost->links[pass] = (Busy){0};
   }
-  for (int zero = 0; zero < N_ZERO_LEVELS; zero++)
-    cost->zero[zero].gathers = 0;
+  for (int zero = 0; zero < N_ZERO_LEVELS; zero++) cost->zero[zero].gathers = 0;
   cost->left = 0;
 }
 
