@@ -3,8 +3,8 @@
  * (attribute `terms`): the compression of gradients.
  *
  *     %3 = add %g, %e {terms = 1} : f32[C, F]
- * =>  %2 = accumulate %g : f32[C, F; sum@data]
- *     %3 = add %2, %e {terms = 1} : f32[C, F; sum@data]
+ *     => %2 = accumulate %g : f32[C, F; sum@data]
+ *        %3 = add %2, %e {terms = 1} : f32[C, F; sum@data]
  *
  * for a gradient %g : f32[C, F; sum@data, time] and an input %e, which gets the
  * placement of %2.
