@@ -248,13 +248,14 @@ grep -q 'what a step costs depends on the machines' message || { cat message; fa
 
 # A signal (bash ignores SIGINT behind &): the best plan so far.  A busy machine needs longer for the first one.
 for seconds in 2 10 40; do
-  "$dnnc" plan "$root/models/gpt3.dnn" L=24 --cluster "$root/models/a100x1024.cluster" --ranks 64 --search descent --quiet >stopped.plan 2>message &
+  "$dnnc" plan "$root/models/gpt3.dnn" L=24 --cluster "$root/models/a100x1024.cluster" --ranks 64 --search descent >stopped.plan 2>message &
   pid=$!
   sleep $seconds
   kill -TERM $pid
   wait $pid
   code=$?
   [ $code = 143 ] || { cat message; fail "the exit code after a signal: $code"; }
+  grep -q 'search was stopped' message || { cat message; fail "nothing says that the search was stopped"; }
   grep -q '^plan gpt2 {$' stopped.plan && break
   grep -qE 'stopped before it had priced a plan|none of [0-9]* plans fits' message || { cat message; fail "a message after a signal"; }
 done

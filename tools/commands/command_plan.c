@@ -133,6 +133,11 @@ static void print_summary(const Planning *planning, const SearchResult *result,
   if (result->plain.is_legal && result->plain.peak <= result->plain.memory)
     text_printf(&out, "; data parallelism alone takes %s",
                 inspect_ms(arena, result->plain.step));
+  if (result->is_stopped)
+    text_printf(&out,
+                "\nthe search was stopped: this is the best of the %d plans "
+                "that it had priced",
+                result->n_priced);
   text_add(&out, "\nstart it with: ");
   start_commands(&out, planning->tool, &chosen->trial.c);
   text_add(&out, "\n");

@@ -393,6 +393,9 @@ bool plan_report_refusal(const Planning *planning) {
 
 int plan_report_none(Planning *planning) {
   if (plan_report_refusal(planning)) return EXIT_user;
+  if (planning->result.is_stopped)
+    message_print("note: the search was stopped: plans that it had not priced "
+                  "may be legal and fit\n");
   Chosen *smallest = ARENA_NEW(planning->tool->arena, Chosen);
   if (!choose_smallest(planning, smallest)) smallest = NULL;
   int code = planning->result.best.text ? report_none_fits(planning, smallest)
