@@ -88,14 +88,6 @@ full_plan 96
 at_most 5 "layers of GPT-3 with a full plan" 4 plan_seconds 24 96
 grep -q 'all_reduce' log || { tail log; fail "GPT-3 with its full plan"; }
 
-# A shared machine may have half of its usual speed: then a loop of awk takes
-# twice its quarter of a second, and the bounds are as much later.
-slowness() {
-  local TIMEFORMAT=%U
-  for _ in 1 2 3; do
-    { time awk 'BEGIN { for (i = 0; i < 5000000; i++) s += i % 7 }'; } 2>&1
-  done | sort -n | awk 'NR == 1 { print ($1 > 0.25 ? $1 / 0.25 : 1) }'
-}
 slow=$(slowness)
 
 # The passes of GPT-3 on 1,024 ranks take half a second, whether a line of the

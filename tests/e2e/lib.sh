@@ -9,6 +9,16 @@ trap 'rm -rf "$work"' EXIT
 export XDG_CACHE_HOME=${DNNC_TEST_CACHE:-$work/cache}
 cd "$work" || exit 1
 
+# slowness: how many times the processor time of a machine at its usual speed a
+# program takes: a loop of awk takes a quarter of a second there.  A shared
+# machine may have half of that speed.
+slowness() {
+  local TIMEFORMAT=%U
+  for _ in 1 2 3; do
+    { time awk 'BEGIN { for (i = 0; i < 5000000; i++) s += i % 7 }'; } 2>&1
+  done | sort -n | awk 'NR == 1 { print ($1 > 0.25 ? $1 / 0.25 : 1) }'
+}
+
 fail() {
   echo "FAIL: $*" >&2
   exit 1
