@@ -89,7 +89,8 @@ bool early_update_holds(const PassContext *ctx, const Graph *graph) {
   else if (!ctx->is_trial && why)
     diag(diags, DIAG_update_waits, span, plan->schedule, why);
   else if (!ctx->is_trial)
-    diag(diags, DIAG_update_early, span, plan->schedule);
+    diag(diags, has_versions ? DIAG_update_versions : DIAG_update_early, span,
+         plan->schedule);
   return !why;
 }
 

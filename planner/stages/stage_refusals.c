@@ -69,8 +69,21 @@ static bool refuse_groups(Refuser *r) {
                 help);
 }
 
+static bool has_pinned_schedule(Refuser *r) {
+  PipelineSpelling spelling;
+  return r->pins->schedule && !r->pins->list &&
+         !pipeline_spelling_read(r->arena, r->pins->schedule, &spelling) &&
+         spelling.schedule && spelling.schedule->is_pinned;
+}
+
 static bool check_supported(Refuser *r) {
   const Pins *pins = r->pins;
+  if (has_pinned_schedule(r))
+    return refuse(r, pins->schedule_span,
+                  arena_printf(r->arena, "a search under the schedule '%s'",
+                               pins->schedule),
+                  "it changes what is computed, so no search compares plans "
+                  "with it; 'dnnc run' takes the plan as it is written");
   if (pins->list)
     return refuse(r, pins->schedule_span,
                   "a search under a schedule that a file lists",
