@@ -71,7 +71,7 @@ static uint64_t form_of(const StagedPlan *plan) {
 typedef struct StageError {
   uint64_t form;
   int groups;
-  bool splits; /* the backward pass, which keeps more than estimates say */
+  bool splits; /* the backward pass: bytes of these err by another share */
   double step, peak;
 } StageError;
 

@@ -143,18 +143,26 @@ typedef struct Played {
   Tensor input;
 } Played;
 
-/* A graph of one input of this placement, one node and its output. */
-static Played play_one(Module *module, const Mesh *mesh, const Type *from,
-                       Op op, const char *attrs, const Type *to,
-                       uint64_t seed) {
+typedef struct Step {
+  Op op;
+  const char *attrs;
+  const Type *to;
+} Step;
+
+/* A graph of one input of this placement, a chain of n nodes and its output. */
+static Played play_chain(Module *module, const Mesh *mesh, const Type *from,
+                         const Step *steps, int n, uint64_t seed) {
   static Numbers numbers = {.number = INTERP_f64, .seed = 3};
   Arena *arena = module->arena;
   Played played = {.graph = make_graph(module)};
   played.graph->mesh = *mesh;
   Value value = graph_input(played.graph, ROLE_data,
                             name_intern(module->names, "x"), from);
-  Attrs made = make_attrs(module, attrs);
-  value = graph_append_typed(played.graph, op, &value, 1, &made, &to, 1, NULL);
+  for (int i = 0; i < n; i++) {
+    Attrs made = make_attrs(module, steps[i].attrs);
+    value = graph_append_typed(played.graph, steps[i].op, &value, 1, &made,
+                               &steps[i].to, 1, NULL);
+  }
   graph_output(played.graph, ROLE_result, name_intern(module->names, "y"),
                value);
   const PlayLayout *layout = own_places(arena, played.graph);
@@ -172,6 +180,27 @@ static Played play_one(Module *module, const Mesh *mesh, const Type *from,
   return played;
 }
 
+static Played play_one(Module *module, const Mesh *mesh, const Type *from,
+                       Op op, const char *attrs, const Type *to,
+                       uint64_t seed) {
+  Step step = {op, attrs, to};
+  return play_chain(module, mesh, from, &step, 1, seed);
+}
+
+/* The sum of what ranks hold is the tensor that was written. */
+Test(play, a_partial_sum_is_written_once) {
+  Module *module = module_create();
+  Mesh mesh = make_mesh(module, "a=2 b=3");
+  Type *part = (Type *)make_placed(module, "f64 C:5", "0");
+  part->partial = 2; /* b */
+  const Type *sum = make_placed(module, "f64 C:5", "0");
+  Played played =
+      play_one(module, &mesh, part, OP_all_reduce, "axes=b reduce=sum", sum, 1);
+  cr_expect_eq(player_compare(played.player, 0, &played.input, 1e-9).error, 0);
+  Tensor saved = player_save(played.player, 0, module->arena);
+  for (int i = 0; i < 5; i++) cr_expect_eq(saved.data[i], played.input.data[i]);
+}
+
 Test(play, all_reduce_adds_up_a_group_of_one_axis) {
   Module *module = module_create();
   Mesh mesh = make_mesh(module, "a=2 b=3");
@@ -179,12 +208,15 @@ Test(play, all_reduce_adds_up_a_group_of_one_axis) {
     Type *part = (Type *)make_placed(module, "f64 C:5", "0");
     part->partial = 2; /* b */
     const Type *sum = make_placed(module, "f64 C:5", "0");
-    Played played = play_one(module, &mesh, part, OP_all_reduce,
-                             "axes=b reduce=sum", sum, seed);
-    /* Every rank was given the same numbers. */
+    const Type *all = make_placed(module, "f64 D:3 C:5", "1,0");
+    const Step steps[] = {{OP_sum, "over=D", part},
+                          {OP_all_reduce, "axes=b reduce=sum", sum}};
+    Played played = play_chain(module, &mesh, all, steps, 2, seed);
     Tensor wanted =
         tensor_create(module->arena, type_logical(module->arena, sum));
-    for (int i = 0; i < 5; i++) wanted.data[i] = 3 * played.input.data[i];
+    for (int i = 0; i < 5; i++)
+      for (int d = 0; d < 3; d++)
+        wanted.data[i] += played.input.data[d * 5 + i];
     cr_expect_lt(player_compare(played.player, 0, &wanted, 1e-9).error, 1e-12);
     wanted.data[4] += 1;
     PlayDifference difference = player_compare(played.player, 0, &wanted, 1e-9);
