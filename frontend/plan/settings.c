@@ -217,7 +217,6 @@ static void plan_read_compress(PinReader *r, const Pin *pin) {
   BuiltinCall call = {0};
   Builtin signature;
   const char *name = read_value_call(r, pin, &call, &signature);
-  r->pins->compress_span = pin->value->span;
   for (int i = COMPRESS_none; name && i <= COMPRESS_power; i++)
     if (strcmp(plan_compress_name((PlanCompress)i), name) == 0)
       r->pins->compress = (PlanCompress)i;

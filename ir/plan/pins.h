@@ -79,7 +79,6 @@ typedef struct Pins {
   bool reduces_bf16;
   PlanCompress compress;
   int64_t compress_rank; /* of COMPRESS_power */
-  Span compress_span;
   VEC(PlanShard) shards; /* of names; a later one wins */
   VEC(PathPin) of_paths; /* a later one wins, and any over `shards` */
   VEC(PinStage) stages;  /* either cuts, or stages by number */

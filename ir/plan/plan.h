@@ -139,7 +139,6 @@ typedef struct Plan {
   bool reduces_bf16; /* sums of values between ranks are sent in bf16 */
   PlanCompress compress;
   int64_t compress_rank; /* of COMPRESS_power */
-  Span compress_span;
   /* Each rank computes the batch in full; parameters stay where they are. */
   bool replicates_data;
   /* The certificate of the plan file is of these lines: nobody asks why the
@@ -232,9 +231,7 @@ void plan_drop_time(Plan *plan);
 const char *plan_attention_name(PlanAttention attention);
 /* Returns the word that a plan has for this way to send gradients: "bf16". */
 const char *plan_compress_name(PlanCompress compress);
-/* Returns the value of the line `compress`, as one writes it: "power(rank =
- * 4)".
- */
+/* Returns the value of the line, as one writes it: "power(rank = 4)". */
 const char *plan_compress_text(Arena *arena, PlanCompress compress,
                                int64_t rank);
 /* Returns the dtype in which sums of gradients of `dtype` are sent. */

@@ -116,19 +116,21 @@ static bool is_worth_it(const Compression *c) {
   return (c->n_in + c->n_out) * (double)c->rank < c->n_in * c->n_out;
 }
 
+bool low_rank_is_asked(const PassContext *ctx) {
+  const Plan *plan = pass_stage_plan(ctx);
+  return plan && plan->compress == COMPRESS_power;
+}
+
 LowRank low_rank_gradient(PassContext *ctx, Graph *graph,
                           const GraphInput *param, Value g) {
   Names *names = graph->module->names;
   const Type *type = graph_type(graph, g);
   LowRank made = {0};
-  const Plan *plan = pass_stage_plan(ctx);
-  if (!plan || plan->compress != COMPRESS_power || type->rank < 2 ||
-      type->rank == MAX_RANK)
-    return made;
+  if (type->rank < 2 || type->rank == MAX_RANK) return made;
   Compression c = {.graph = graph,
                    .type = type,
                    .columns = name_intern(names, "columns~"),
-                   .rank = plan->compress_rank};
+                   .rank = pass_stage_plan(ctx)->compress_rank};
   find_matrix(&c, param);
   if (!is_worth_it(&c)) return made;
   Name path = graph->path;

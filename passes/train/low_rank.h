@@ -29,8 +29,10 @@ typedef struct LowRank {
   Value next_error, next_factor;
 } LowRank;
 
+/* Returns whether the plan asks for it. */
+bool low_rank_is_asked(const PassContext *ctx);
 /* Appends the compression of the gradient `g`, f32 and without loss scale, of a
- * parameter.  `is_used` stays false where the plan does not ask for it, or the
+ * parameter, for a plan that asks for it.  `is_used` stays false where the
  * factors would have as many elements as the gradient. */
 LowRank low_rank_gradient(PassContext *ctx, Graph *graph,
                           const GraphInput *param, Value g);

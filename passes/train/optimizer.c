@@ -193,10 +193,9 @@ static Value update_gradient(const Update *update, int output) {
 
 static void compress_gradient(Update *update, const Graph *from, int output) {
   Value gradient = update->gradients[output];
+  if (!low_rank_is_asked(update->ctx)) return;
   const GraphInput *param =
       graph_find_input(from, ROLE_param, from->outputs.data[output].path);
-  const Plan *plan = pass_stage_plan(update->ctx);
-  if (!plan || plan->compress != COMPRESS_power) return;
   update->low_rank[output] = low_rank_gradient(
       update->ctx, update->graph, param, unscaled_gradient(update, gradient));
 }
