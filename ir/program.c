@@ -225,3 +225,21 @@ const EntryPoint *rank_program_find(const RankProgram *program,
     if (program->entry_points[i].id == id) return &program->entry_points[i];
   return NULL;
 }
+
+const PipelineEdge *program_pipeline_edges(Arena *arena,
+                                           const ProgramEdges *from) {
+  PipelineEdge *edges = ARENA_ARRAY(arena, PipelineEdge, from->n);
+  for (int e = 0; e < from->n; e++) {
+    const ProgramEdge *edge = &from->data[e];
+    edges[e] = (PipelineEdge){.from = edge->from_kind,
+                              .to = edge->to_kind,
+                              .from_stage = edge->from,
+                              .to_stage = edge->to,
+                              .from_part = edge->from_part,
+                              .to_part = edge->to_part,
+                              .name = edge->path,
+                              .bytes = edge->bytes,
+                              .dtype = edge->dtype};
+  }
+  return edges;
+}

@@ -279,6 +279,10 @@ bool program_periods(Arena *arena, const ProgramParts *parts,
 
 /* ---- program.c ---- */
 
+/* Returns the edges of a program as those of its calls and messages, for the
+ * proof that no rank waits for ever. */
+const PipelineEdge *program_pipeline_edges(Arena *arena,
+                                           const ProgramEdges *edges);
 /* Divides the nodes of an ordered graph: every other segment is of a
  * micro-batch.  Instructions are not told. */
 ProgramSegments graph_segments(Arena *arena, const Graph *ordered);

@@ -216,21 +216,6 @@ static void count_places(Periods *p, int s) {
 
 enum { PERIODS_PROVED = 3 }; /* two between filling and draining, at least */
 
-static const PipelineEdge *make_edges(const Periods *p) {
-  PipelineEdge *edges = ARENA_ARRAY(p->arena, PipelineEdge, p->edges->n);
-  for (int e = 0; e < p->edges->n; e++) {
-    const ProgramEdge *edge = &p->edges->data[e];
-    edges[e] = (PipelineEdge){.from = edge->from_kind,
-                              .to = edge->to_kind,
-                              .from_stage = edge->from,
-                              .to_stage = edge->to,
-                              .name = edge->path,
-                              .bytes = edge->bytes,
-                              .dtype = edge->dtype};
-  }
-  return edges;
-}
-
 /* All calls and messages of micro-batches, from filling to draining. */
 static Pipeline *unroll(const Periods *p) {
   int n = p->in->n_stages;
@@ -239,7 +224,7 @@ static Pipeline *unroll(const Periods *p) {
                     .n_stages = n,
                     .n_microbatches = 2 * p->lead + PERIODS_PROVED,
                     .n_edges = p->edges->n,
-                    .edges = make_edges(p),
+                    .edges = program_pipeline_edges(p->arena, p->edges),
                     .lists = ARENA_ARRAY(p->arena, Tokens, n)};
   for (int s = 0; s < n; s++)
     for (int t = -p->lead; t < all->n_microbatches; t++)

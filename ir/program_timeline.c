@@ -281,23 +281,6 @@ static Pipeline *split_tokens(Timing *t, Pipeline *pipeline) {
   return pipeline;
 }
 
-static const PipelineEdge *make_edges(Timing *t) {
-  PipelineEdge *edges = ARENA_ARRAY(t->arena, PipelineEdge, t->edges.n);
-  for (int e = 0; e < t->edges.n; e++) {
-    const ProgramEdge *edge = &t->edges.data[e];
-    edges[e] = (PipelineEdge){.from = edge->from_kind,
-                              .to = edge->to_kind,
-                              .from_stage = edge->from,
-                              .to_stage = edge->to,
-                              .from_part = edge->from_part,
-                              .to_part = edge->to_part,
-                              .name = edge->path,
-                              .bytes = edge->bytes,
-                              .dtype = edge->dtype};
-  }
-  return edges;
-}
-
 /* Calls of stages once a step, before the micro-batches or after them. */
 static Pipeline *make_parts(Timing *t, TokenKind kind) {
   int n = t->in->n_stages;
@@ -314,7 +297,7 @@ static const Pipeline *make_pipeline(Timing *t) {
   Pipeline *phases[] = {make_parts(t, TOKEN_once),
                         split_tokens(t, make_calls(t)),
                         make_parts(t, TOKEN_update)};
-  const PipelineEdge *edges = make_edges(t);
+  const PipelineEdge *edges = program_pipeline_edges(t->arena, &t->edges);
   Pipeline *pipeline = NULL;
   for (int i = 0; i < ARRAY_LENGTH(phases); i++) {
     phases[i]->edges = edges;
