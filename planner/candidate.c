@@ -54,10 +54,15 @@ static const char *axis_name(const Space *space, const Candidate *c, int axis) {
 Candidate candidate_merged(const Space *space, const Candidate *candidate) {
   Candidate out = *candidate;
   out.n_axes = 0;
+  out.border = 0;
   if (has_mesh(space) || candidate->lines) return *candidate;
   for (int a = 0; a < candidate->n_axes; a++) {
     int last = out.n_axes - 1;
-    if (last >= 0 && out.dims[last] == candidate->dims[a]) {
+    AxisSet is_border = candidate->border >> a & 1;
+    bool is_alike = last >= 0 && out.dims[last] == candidate->dims[a] &&
+                    (out.border >> last & 1) == is_border;
+    out.border |= is_alike ? 0 : (AxisSet)(is_border << out.n_axes);
+    if (is_alike) {
       out.sizes[last] *= candidate->sizes[a];
       continue;
     }
@@ -177,6 +182,18 @@ static void add_zero(Text *out, const Space *space, const Candidate *c) {
   text_add(out, "\n");
 }
 
+static void add_sync(Text *out, const Space *space, const Candidate *c) {
+  const Pins *pins = space->input->pins;
+  if (pins && pins->border.n_axes > 0) {
+    text_printf(out, "  %s\n",
+                span_text(space->input->arena, pins->border.span));
+  } else if (c->border) {
+    text_add(out, "  sync = hierarchical over ");
+    add_axes(out, space, c, c->border);
+    text_add(out, "\n");
+  }
+}
+
 static void add_settings(Text *out, const Space *space, const Candidate *c) {
   static const char *const attention[] = {[ATTENTION_gather] = "gather",
                                           [ATTENTION_ring] = "ring",
@@ -199,6 +216,7 @@ static void add_settings(Text *out, const Space *space, const Candidate *c) {
     text_printf(
         out, "  compress = %s\n",
         plan_compress_text(out->arena, pins->compress, pins->compress_rank));
+  add_sync(out, space, c);
   add_size(out, "bucket", pins ? &pins->bucket_bytes : NULL, c->bucket);
   add_size(out, "prefetch", pins ? &pins->prefetch_bytes : NULL, c->prefetch);
   if (pins && pins->memory_bytes.is_set)
@@ -250,6 +268,10 @@ const char *candidate_words(const Space *space, const Candidate *c) {
   if (c->zero > 0 && c->zero_axes) {
     text_add(&out, " over ");
     add_axes(&out, space, c, c->zero_axes);
+  }
+  if (c->border) {
+    text_add(&out, ", hierarchical sums over ");
+    add_axes(&out, space, c, c->border);
   }
   if (c->microbatches > 1)
     text_printf(&out, ", %lld micro-batches", (long long)c->microbatches);

@@ -20,6 +20,7 @@ typedef struct Candidate {
   uint32_t remats; /* a bit for each repeat */
   uint32_t layers; /* that are computed again: a bit for each other layer */
   int bucket, prefetch;
+  AxisSet border; /* axes of `sync = hierarchical` */
   /* Lines about paths, in place of `dims`, and the names of the axes; or
    * NULL. */
   const char *lines;

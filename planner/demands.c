@@ -112,7 +112,7 @@ static bool have_axes(const Pins *pins) {
     if (pins->shards.data[i].n_axes > 0) return true;
   for (int i = 0; i < pins->of_paths.n; i++)
     if (names_axes(&pins->of_paths.data[i].pin)) return true;
-  return pins->zero_over.n_axes > 0;
+  return pins->zero_over.n_axes > 0 || pins->border.n_axes > 0;
 }
 
 /* The schedule, and lines `stage`, none of which goes without the others. */
@@ -190,6 +190,7 @@ static void drop_mesh(const ConflictInput *input, Pins *out) {
   out->axes.data = NULL;
   out->axes.n = out->axes.capacity = 0;
   vec_push(input->arena, &out->axes, data);
+  out->border = (PlanShard){0};
   if (input->pins->zero_over.n_axes == 0) return;
   out->zero = (PinNumber){0};
   out->zero_over = (PlanShard){0};

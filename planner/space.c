@@ -257,5 +257,7 @@ const char *space_words(const Space *space, const char *units) {
   if (space->n_layers > 0)
     text_add(&text, ", remat of other layers where a plan does not fit");
   text_add(&text, ", sizes of buckets and prefetch");
+  if (space->input->cluster->n_groups > 1)
+    text_add(&text, ", sums of gradients inside of groups first");
   return text_string(&text);
 }

@@ -156,8 +156,22 @@ static const char *spell_schedule(PinReader *r, const char *name,
                       (long long)times[2]);
 }
 
-static void plan_read_word(PinReader *r, const Pin *pin) {
-  plan_read_value(r, pin);
+/* Only sums in turns have axes, and they need some. */
+static void plan_read_sync(PinReader *r, const Pin *pin) {
+  const char *name = plan_read_value(r, pin);
+  bool is_hierarchical = name && strcmp(name, "hierarchical") == 0;
+  PlanShard over = {.span = pin->span};
+  if (!name) return;
+  r->pins->has_sync = true;
+  if (!is_hierarchical && pin->axes.n > 0)
+    diag(r->e->diags, DIAG_plan_over, pin->axes.spans[0], "sync = all_reduce");
+  else if (is_hierarchical && pin->axes.n == 0)
+    diag_help(diag(r->e->diags, DIAG_plan_no_border, pin->value->span),
+              "name the axes whose neighbours are on both sides of the slow "
+              "links, as in 'sync = hierarchical over island'");
+  else if (is_hierarchical &&
+           reader_read_axes(r, &pin->axes, &over.n_axes, over.axes))
+    r->pins->border = over;
 }
 
 static void plan_read_schedule(PinReader *r, const Pin *pin) {
@@ -268,7 +282,7 @@ void reader_read_setting(PinReader *r, const Pin *pin) {
   } rows[] = {{"schedule", plan_read_schedule, true},
               {"microbatches", read_microbatches, true},
               {"zero", read_zero, true},
-              {"sync", plan_read_word, false},
+              {"sync", plan_read_sync, false},
               {"bucket", read_bucket, true},
               {"prefetch", read_prefetch, true},
               {"compress", plan_read_compress, false},
@@ -280,7 +294,8 @@ void reader_read_setting(PinReader *r, const Pin *pin) {
   for (int i = 0; i < ARRAY_LENGTH(rows); i++) {
     names[i] = rows[i].name;
     if (strcmp(rows[i].name, pin->name) != 0) continue;
-    if (pin->axes.n > 0 && rows[i].read != read_zero)
+    if (pin->axes.n > 0 && rows[i].read != read_zero &&
+        rows[i].read != plan_read_sync)
       diag(r->e->diags, DIAG_plan_over, pin->axes.spans[0], pin->name);
     else if (rows[i].may_be_auto && reader_is_word(pin->value, "auto"))
       return;

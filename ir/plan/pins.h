@@ -79,6 +79,8 @@ typedef struct Pins {
   bool reduces_bf16;
   PlanCompress compress;
   int64_t compress_rank; /* of COMPRESS_power */
+  bool has_sync;         /* a line `sync` is written */
+  PlanShard border;      /* axes of `sync = hierarchical`, or none */
   VEC(PlanShard) shards; /* of names; a later one wins */
   VEC(PathPin) of_paths; /* a later one wins, and any over `shards` */
   VEC(PinStage) stages;  /* either cuts, or stages by number */

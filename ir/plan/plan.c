@@ -304,6 +304,7 @@ static void use_mesh(Arena *arena, const Plan *plan, Plan *own,
   own->divides_microbatches = batch_shards_differ(plan);
   own->zero_over = plan_shard_on(mesh, &plan->zero_over);
   if (names_axes && own->zero_over.n_axes == 0) own->zero = 0;
+  own->border = plan_shard_on(mesh, &plan->border);
   memset(&own->shards, 0, sizeof own->shards);
   memset(&own->pins, 0, sizeof own->pins);
   for (int i = 0; i < plan->shards.n; i++)

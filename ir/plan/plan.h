@@ -139,6 +139,9 @@ typedef struct Plan {
   bool reduces_bf16; /* sums of values between ranks are sent in bf16 */
   PlanCompress compress;
   int64_t compress_rank; /* of COMPRESS_power */
+  /* Axes of `sync = hierarchical`, or none: sums of gradients over one of them
+   * and others are made inside first (passes/spmd/border.c). */
+  PlanShard border;
   /* Each rank computes the batch in full; parameters stay where they are. */
   bool replicates_data;
   /* The certificate of the plan file is of these lines: nobody asks why the

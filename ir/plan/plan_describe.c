@@ -47,6 +47,7 @@ const char *plan_describe(Arena *arena, const Plan *plan) {
     text_printf(&out, "%s%d stages", out.n ? " x " : "", plan->stages.n);
   if (out.n == 0) text_add(&out, "one rank");
   if (plan->zero > 0) text_printf(&out, ", ZeRO %d", plan->zero);
+  if (plan->border.n_axes > 0) text_add(&out, ", hierarchical sums");
   if (plan->microbatches > 1)
     text_printf(&out, ", %lld micro-batches", (long long)plan->microbatches);
   if (plan->attention == ATTENTION_ring) text_add(&out, ", ring attention");

@@ -253,6 +253,11 @@ void plan_print(Text *out, const Plan *plan) {
     text_printf(
         out, "  compress     = %s\n",
         plan_compress_text(out->arena, plan->compress, plan->compress_rank));
+  if (plan->border.n_axes > 0) {
+    text_add(out, "  sync         = hierarchical");
+    print_over(out, &plan->border);
+    text_add(out, "\n");
+  }
   if (plan->places.n > 0)
     print_places(out, plan);
   else

@@ -5,6 +5,7 @@
  *     output loss %2                 =>   %3 = all_reduce %2 {axes = [data]}
  *                                         output loss %3
  */
+#include "passes/spmd/border.h"
 #include "passes/spmd/placement.h"
 #include "passes/spmd/resharding.h"
 
@@ -47,7 +48,7 @@ Value reduce_partial(Partition *p, Value value) {
   AxisSet sequential = mesh_sequential(p->mesh);
   Value now = reduce_over(p, value, sequential, OP_accumulate);
   Value before_ranks = now;
-  now = reduce_over(p, now, (AxisSet)~sequential, OP_all_reduce);
+  now = reduce_ranks(p, now, (AxisSet)~sequential);
   if (graph_type(to, before_ranks)->partial)
     note_reshard(p, before_ranks, graph_type(to, now));
   graph_move_back(to, before);

@@ -17,6 +17,7 @@
  * Shards of unequal size have padding: split_dim counts it, and where the dim
  * is replicated, a pad makes room for it and a slice drops it.
  */
+#include "passes/spmd/border.h"
 #include "passes/spmd/placement.h"
 #include "passes/spmd/resharding.h"
 
@@ -248,7 +249,7 @@ static Value emit_slice(Partition *p, Value value, const ReshardStep *step) {
 
 static Value emit_all_reduce(Partition *p, Value value,
                              const ReshardStep *step) {
-  return reduce_over(p, value, step->group, OP_all_reduce);
+  return reduce_ranks(p, value, step->group);
 }
 
 /* ---- chains ---- */
@@ -338,12 +339,19 @@ const char *reshard_reason(Partition *p, const Type *from, const Type *to) {
   return why ? why : "it has too many dimensions";
 }
 
+static Value emit_step(Partition *p, Value value, const ReshardStep *step) {
+  DType dtype = graph_type(p->rewrite.to, value)->dtype;
+  if (step->kind == RESHARD_reduce_scatter) value = cast_summand(p, value);
+  value = emitters[step->kind](p, value, step);
+  return cast_placed(p, value, dtype);
+}
+
 Value reshard_emit(Partition *p, Value value, const ReshardStep *steps, int n) {
   for (int i = 0; i < n; i++) {
-    DType dtype = graph_type(p->rewrite.to, value)->dtype;
-    if (steps[i].kind == RESHARD_reduce_scatter) value = cast_summand(p, value);
-    value = emitters[steps[i].kind](p, value, &steps[i]);
-    value = cast_placed(p, value, dtype);
+    ReshardStep parts[2];
+    const Type *type = graph_type(p->rewrite.to, value);
+    int n_parts = divide_at_border(p, type, &steps[i], parts);
+    for (int k = 0; k < n_parts; k++) value = emit_step(p, value, &parts[k]);
   }
   return value;
 }

@@ -24,6 +24,7 @@
  * matrices (muon) it is always the largest, because the product of a matrix
  * with itself contracts that one, so ranks send only the sums.
  */
+#include "passes/spmd/border.h"
 #include "passes/spmd/placement.h"
 #include "passes/spmd/zero.h"
 
@@ -39,7 +40,7 @@ struct ZeroShard {
 };
 
 static AxisList zero_axes(const Partition *p) {
-  return rank_axes(p, plan_zero_shard(p->plan));
+  return inside_first(p, rank_axes(p, plan_zero_shard(p->plan)));
 }
 
 static bool prefers_largest(const Partition *p) {
@@ -71,6 +72,23 @@ static ZeroShard split_for_zero(const Partition *p, const Type *type, int d,
   return (ZeroShard){type->dims[d].name, *split, axis_list_set(more)};
 }
 
+int dim_to_spread(const Partition *p, const Type *type, AxisList axes,
+                  bool prefers_largest, int64_t *out_elements) {
+  int64_t elements, least = INT64_MAX, size = 0;
+  int best = -1;
+  for (int d = 0; d < type->rank; d++)
+    if (split_for_zero(p, type, d, axes, &elements).dim && elements < least)
+      least = elements;
+  for (int d = 0; d < type->rank; d++) {
+    ZeroShard shard = split_for_zero(p, type, d, axes, &elements);
+    if (!shard.dim || elements - least > least / MOST_PADDING) continue;
+    if (best < 0 || type->dims[d].size > size)
+      best = d, size = type->dims[d].size, *out_elements = elements;
+    if (has_contiguous_shards(p, type, d) && !prefers_largest) break;
+  }
+  return best;
+}
+
 /* The shard of a parameter that has this placement without it; or NULL.  Along
  * axes that shard it already no two ranks hold the same. */
 static ZeroShard *find_zero_shard(const Partition *p, const Type *type) {
@@ -78,20 +96,12 @@ static ZeroShard *find_zero_shard(const Partition *p, const Type *type) {
   for (int d = 0; d < type->rank; d++)
     used |= axis_list_set(type->dims[d].split);
   AxisList more = axis_list_without(zero_axes(p), used);
-  if (!more) return NULL;
-  ZeroShard best = {0};
-  int64_t elements, least = INT64_MAX, size = 0;
-  for (int d = 0; d < type->rank; d++)
-    if (split_for_zero(p, type, d, more, &elements).dim && elements < least)
-      least = elements;
-  for (int d = 0; d < type->rank; d++) {
-    ZeroShard shard = split_for_zero(p, type, d, more, &elements);
-    if (!shard.dim || elements - least > least / MOST_PADDING) continue;
-    if (!best.dim || type->dims[d].size > size)
-      best = shard, size = type->dims[d].size;
-    if (has_contiguous_shards(p, type, d) && !prefers_largest(p)) break;
-  }
-  return best.dim ? arena_copy(p->ctx->scratch, &best, sizeof best) : NULL;
+  int64_t elements;
+  int d =
+      more ? dim_to_spread(p, type, more, prefers_largest(p), &elements) : -1;
+  if (d < 0) return NULL;
+  ZeroShard shard = split_for_zero(p, type, d, more, &elements);
+  return arena_copy(p->ctx->scratch, &shard, sizeof shard);
 }
 
 void zero_add_parameter(Partition *p, Name path, const Type *type) {

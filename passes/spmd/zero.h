@@ -9,6 +9,12 @@
 
 /* ---- zero.c ---- */
 
+/* Returns the dim over which axes that a value is replicated or partial over
+ * spread it best: that leaves a rank the fewest elements (*out_elements), and
+ * among nearly equal ones has contiguous shards, or is the largest.  Returns -1
+ * if no dim makes it smaller. */
+int dim_to_spread(const Partition *p, const Type *type, AxisList axes,
+                  bool prefers_largest, int64_t *out_elements);
 /* Adds a parameter, or its average, in the placement that it has without ZeRO.
  */
 void zero_add_parameter(Partition *p, Name path, const Type *type);

@@ -111,6 +111,7 @@ void vary_sizes(Pricing *p, const Candidate *from, Candidates *out) {
 /* ---- meshes ---- */
 
 static void drop_axis(Candidate *c, int axis) {
+  c->border = 0;
   for (int a = axis; a + 1 < c->n_axes; a++) {
     c->sizes[a] = c->sizes[a + 1];
     c->dims[a] = c->dims[a + 1];
@@ -120,6 +121,7 @@ static void drop_axis(Candidate *c, int axis) {
 
 /* The axis stands outside of `before`. */
 static void insert_axis(Candidate *c, int before, int64_t size, DimSet dims) {
+  c->border = 0;
   for (int a = c->n_axes; a > before; a--) {
     c->sizes[a] = c->sizes[a - 1];
     c->dims[a] = c->dims[a - 1];
@@ -158,6 +160,41 @@ static void split_factor(Pricing *p, const Candidate *from, int axis,
     }
 }
 
+/* Gives ranks in different groups of the cluster an axis of their own, where the
+ * outermost axis shards the batch. */
+static bool divide_by_groups(const Pricing *p, const Candidate *from,
+                             Candidate *out) {
+  int n = p->input->cluster->n_groups;
+  *out = *from;
+  if (from->lines || from->has_batch_line || from->zero_axes ||
+      !pricing_mesh_is_open(p) || from->n_axes == 0 ||
+      from->n_axes == MOST_OPEN_AXES || from->dims[0] ||
+      from->sizes[0] % n != 0 || from->sizes[0] == n)
+    return false;
+  out->sizes[0] /= n;
+  insert_axis(out, 0, n, 0);
+  out->border = 1;
+  return true;
+}
+
+/* Sums of gradients inside first, where ranks are in several groups of the
+ * cluster. */
+void vary_border(Pricing *p, const Candidate *from, Candidates *out) {
+  const Cluster *cluster = p->input->cluster;
+  const Pins *pins = pricing_pins(p);
+  Candidate c;
+  if (cluster_group_of(cluster, p->input->ranks - 1, NULL) ==
+          &cluster->groups[0] ||
+      (pins && pins->has_sync))
+    return;
+  for (int a = 0; a < from->n_axes && from->n_axes > 1; a++) {
+    c = *from;
+    c.border = from->border ^ (AxisSet)(1u << a);
+    pricing_add(p, out, &c);
+  }
+  if (!from->border && divide_by_groups(p, from, &c)) pricing_add(p, out, &c);
+}
+
 void vary_mesh(Pricing *p, const Candidate *from, Candidates *out) {
   if (!pricing_mesh_is_open(p) || from->lines) return;
   for (int axis = 0; axis < from->n_axes; axis++) {
@@ -170,6 +207,7 @@ void vary_mesh(Pricing *p, const Candidate *from, Candidates *out) {
     }
     if (axis + 1 == from->n_axes) break;
     Candidate swapped = *from;
+    swapped.border = 0;
     swapped.sizes[axis] = from->sizes[axis + 1];
     swapped.dims[axis] = from->dims[axis + 1];
     swapped.sizes[axis + 1] = from->sizes[axis];

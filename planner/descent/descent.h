@@ -16,7 +16,7 @@ const Scored *try_moves(Pricing *p, VaryFn *vary, const Scored *at);
 /* ---- coordinates.c ---- */
 
 VaryFn vary_zero_and_remat, vary_layers, vary_batch, vary_microbatches,
-    vary_attention, vary_sizes, vary_mesh;
+    vary_attention, vary_sizes, vary_border, vary_mesh;
 /* The dims of one axis. */
 void vary_dims(Pricing *p, const Candidate *from, int axis, Candidates *out);
 

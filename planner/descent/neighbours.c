@@ -73,10 +73,12 @@ static void add_settings_of(Pricing *p, Candidates *list, Candidate c,
 }
 
 /* The settings of a candidate with lines about names in place of those about
- * paths: the batch over all ranks. */
+ * paths: the batch over all ranks, also with sums inside first. */
 static void try_batch_alone(Pricing *p, const Scored *at) {
   Candidates list = {0};
   add_settings_of(p, &list, plain_candidate(p), &at->candidate);
+  Candidate plain = list.data[0];
+  vary_border(p, &plain, &list);
   pricing_all(p, &list);
 }
 
@@ -126,8 +128,8 @@ static void try_layers(Pricing *p) {
  * are.  All sizes are tried last, since they rarely matter. */
 static void climb(Pricing *p, const Scored *at) {
   static VaryFn *const moves[] = {
-      vary_prefetch,    vary_microbatches_near, vary_bucket,   vary_zero_near,
-      vary_remats_near, vary_attention,         vary_zero_axes};
+      vary_prefetch,    vary_microbatches_near, vary_bucket,    vary_zero_near,
+      vary_remats_near, vary_attention,         vary_zero_axes, vary_border};
   for (const Scored *before = NULL; before != at && !pricing_is_over(p);) {
     before = at;
     for (int i = 0; i < ARRAY_LENGTH(moves); i++)

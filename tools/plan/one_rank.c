@@ -60,6 +60,8 @@ static const char *no_bound(const OneRank *program, const Pins *pins,
   if (program->cluster->n_curves > 0) return "the cluster has measured curves";
   if (pins && pins->reduces_bf16) return "sums of gradients have 16 bits";
   if (pins && pins->compress) return "gradients are compressed";
+  if (pins && pins->border.n_axes > 0)
+    return "gradients are added up inside of islands first";
   if (pins && is_fixed(restrictions, RESTRICTION_pinned_zero) &&
       pins->zero_over.n_axes > 0 && !is_zero_whole(pins))
     return "ZeRO is over a part of the axes";

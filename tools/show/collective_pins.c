@@ -205,6 +205,8 @@ static void add_any_dim(PinSearch *s) {
 static void find_pins(PinSearch *s) {
   add_placement(s, plan_find_placement(s->plan, s->node->path));
   if (s->found.n == 0) add_zero(s);
+  if (s->found.n == 0 && s->node->phase == PHASE_weight_gradient)
+    add_pin(s, &s->plan->border, s->plan->border.span);
   for (int i = 0; i < s->node->n_inputs && s->found.n == 0; i++)
     add_origin(s, s->node->inputs[i]);
   if (s->found.n == 0) add_forward_value(s);
