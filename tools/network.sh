@@ -10,6 +10,7 @@
 #   tools/network.sh staged FOLDER FILE [MBIT [MODEL ...]]    see benchmarks/staged_reality.py
 #   tools/network.sh kinds FOLDER MBIT [MODEL ...]    see benchmarks/stage_kinds.py
 #   tools/network.sh found FOLDER MBIT MODEL          see benchmarks/bench_tune.py
+#   tools/network.sh islands [MBIT [CASE ...]]        see benchmarks/islands.py
 # $DNNC is the compiler (build/dnnc), $ROUNDS how often both sides run (5).
 # $JOB_SECONDS is what a rank of a measured job has (50, below 100 Mbit/s 110).
 # $DNNC_NETWORK begins the names of the namespaces.
@@ -59,11 +60,22 @@ made=1
 bridge=${DNNC_NETWORK}bridge
 ip -n "$bridge" link add bridge0 type bridge || skip "no bridges here"
 ip -n "$bridge" link set bridge0 up
+# Ranks 2 and 3 have a bridge of their own, which one link joins to that of the others.
+split=$ranks
+if [ "${1:-}" = islands ]; then
+  split=2
+  ip -n "$bridge" link add bridge1 type bridge
+  ip -n "$bridge" link set bridge1 up
+  ip -n "$bridge" link add border0 type veth peer name border1
+  for i in 0 1; do
+    ip -n "$bridge" link set "border$i" master "bridge$i" up
+  done
+fi
 for i in $(seq 0 $((ranks - 1))); do
   ip netns add "$DNNC_NETWORK$i"
   ip -n "$bridge" link add "port$i" type veth peer name eth0 \
     netns "$DNNC_NETWORK$i"
-  ip -n "$bridge" link set "port$i" master bridge0 $frames up ||
+  ip -n "$bridge" link set "port$i" master "bridge$((i / split))" $frames up ||
     skip "no links with '$frames' here"
   ip -n "$DNNC_NETWORK$i" addr add "10.88.0.$((i + 1))/24" dev eth0
   ip -n "$DNNC_NETWORK$i" link set eth0 $frames up
@@ -189,9 +201,23 @@ found() {
   python3 benchmarks/bench_tune.py paced-row "$dnnc" "$folder" "$rate" "$model"
 }
 
+# Two islands; in them links are as fast as they come.
+islands() {
+  local rate=${1:-500} i
+  shift || true
+  for i in 0 1; do
+    tc -n "$bridge" qdisc replace dev "border$i" root handle 1: \
+      tbf rate "${rate}mbit" burst 256kb latency 50ms || skip "no tbf here"
+    tc -n "$bridge" qdisc replace dev "border$i" parent 1: \
+      netem delay 20ms limit 10000 2>"$work/netem" ||
+      echo "skipped: the latency of 20 ms, because this kernel has no netem"
+  done
+  python3 benchmarks/islands.py "$dnnc" border0 "$@"
+}
+
 command=${1:-}
 shift || true
 case $command in
-collectives | steps | paced | stages | staged | kinds | found) $command "$@" ;;
+collectives | steps | paced | stages | staged | kinds | found | islands) $command "$@" ;;
 *) sed -n '2,/^set/p' "$0" | sed '$d' && exit 1 ;;
 esac

@@ -162,9 +162,10 @@ void exec_set_profiler(Exec *exec, Profiler *profiler) {
 }
 
 static void add_event(Trace *trace, int64_t step, const DnnInstr *instr,
-                      int64_t begin) {
+                      const int64_t *iterations, int64_t begin) {
+  int32_t id = instr->op == DNN_OP_WAIT ? id_at(instr, iterations) : -1;
   if (trace->n < trace->capacity)
-    trace->data[trace->n++] = (TraceEvent){begin, clock_ns(), step, instr};
+    trace->data[trace->n++] = (TraceEvent){begin, clock_ns(), step, instr, id};
 }
 
 static int32_t loop_length(const DnnInstr *instr) {
@@ -398,7 +399,7 @@ static Status start_one(const Visitor *v, const DnnEntryPoint *entry, int32_t i,
   Trace *trace = v->exec->trace;
   int64_t begin = trace ? clock_ns() : 0;
   TRY(run_one(v->exec, entry, i, iterations));
-  if (trace) add_event(trace, v->step, &entry->instrs[i], begin);
+  if (trace) add_event(trace, v->step, &entry->instrs[i], iterations, begin);
   return STATUS_OK;
 }
 

@@ -14,6 +14,7 @@ typedef struct TraceEvent {
   int64_t begin_ns, end_ns;
   int64_t step;
   const DnnInstr *instr;
+  int32_t id; /* of a wait: that of the first collective that it waits for */
 } TraceEvent;
 
 typedef struct Trace {

@@ -129,10 +129,12 @@ static void write_events(FILE *file, const Trace *trace, const Comm *comm,
     unsigned phase = event->instr->phase;
     fprintf(file,
             ",\"args\":{\"step\":%lld,\"phase\":\"%s\",\"flops\":%.0f,"
-            "\"bytes\":%.0f}}",
+            "\"bytes\":%.0f",
             (long long)event->step,
             phase < ARRAY_LENGTH(phases) ? phases[phase] : "",
             event->instr->flops, event->instr->bytes_moved);
+    if (event->id >= 0) fprintf(file, ",\"waits_for\":%d", event->id);
+    fputs("}}", file);
   }
   for (int32_t i = 0; i < trace->comm.n; i++)
     write_collective(file, trace, rank, &trace->comm.data[i], program);
