@@ -231,8 +231,15 @@ const Mesh *pinned_mesh(Arena *arena, const Pins *pins, int64_t ranks) {
   return mesh;
 }
 
+static bool spans_groups(const SearchInput *input) {
+  const Cluster *cluster = input->cluster;
+  return cluster && cluster_group_of(cluster, input->ranks - 1, NULL) !=
+                        &cluster->groups[0];
+}
+
 Space space_of(const SearchInput *input) {
   Space space = {.input = input,
+                 .has_border = spans_groups(input),
                  .has_attention = graph_has_op(input->train, OP_softmax)};
   find_dims(&space);
   find_sets(&space);
@@ -257,7 +264,7 @@ const char *space_words(const Space *space, const char *units) {
   if (space->n_layers > 0)
     text_add(&text, ", remat of other layers where a plan does not fit");
   text_add(&text, ", sizes of buckets and prefetch");
-  if (space->input->cluster->n_groups > 1)
+  if (space->has_border)
     text_add(&text, ", sums of gradients inside of groups first");
   return text_string(&text);
 }

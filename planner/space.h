@@ -42,6 +42,7 @@ typedef struct Space {
   int n_factors;
   int factors[MOST_FACTORS]; /* primes, whose product is the ranks */
   bool has_attention, has_sequence;
+  bool has_border; /* ranks are in several groups of the cluster */
 } Space;
 
 Space space_of(const SearchInput *input);

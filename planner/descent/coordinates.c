@@ -160,8 +160,8 @@ static void split_factor(Pricing *p, const Candidate *from, int axis,
     }
 }
 
-/* Gives ranks in different groups of the cluster an axis of their own, where the
- * outermost axis shards the batch. */
+/* Gives ranks in different groups of the cluster an axis of their own, where
+ * the outermost axis shards the batch. */
 static bool divide_by_groups(const Pricing *p, const Candidate *from,
                              Candidate *out) {
   int n = p->input->cluster->n_groups;
@@ -180,13 +180,9 @@ static bool divide_by_groups(const Pricing *p, const Candidate *from,
 /* Sums of gradients inside first, where ranks are in several groups of the
  * cluster. */
 void vary_border(Pricing *p, const Candidate *from, Candidates *out) {
-  const Cluster *cluster = p->input->cluster;
   const Pins *pins = pricing_pins(p);
   Candidate c;
-  if (cluster_group_of(cluster, p->input->ranks - 1, NULL) ==
-          &cluster->groups[0] ||
-      (pins && pins->has_sync))
-    return;
+  if (!p->space.has_border || (pins && pins->has_sync)) return;
   for (int a = 0; a < from->n_axes && from->n_axes > 1; a++) {
     c = *from;
     c.border = from->border ^ (AxisSet)(1u << a);
