@@ -5,13 +5,20 @@
 has_mpi || skip "needs mpirun"
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 plans=$root/benchmarks/plans
-# Plans that the page of plans names are there and checked.
-names=$(sed -n 's/^|\(.*\)|$/\1/p' "$plans/README.md" | grep -oE '`(mixed_|megatron_|gpipe|pipedream_|pipe_|place_)[a-z0-9_]*`' | tr -d '`')
+# Plans that the pages name are there and checked, and the words of their commands find some.
+page=$root/docs/systems.md pairs=$root/benchmarks/systems/pairs.txt
+names=$(cat <(sed -n '/^## What one rank/,/^## What differs/s/^| [^|]*|\([^|]*\)|.*/\1/p' "$page") \
+  <(sed -n 's/^|\([^|]*\)|.*/\1/p' "$plans/README.md") | grep -oE '`[a-z0-9_]+`' | tr -d '`')
 for name in $names; do
-  [ -f "$plans/$name.plan" ] && grep -qE "^(short|long) +(short|long|-) +$name " "$root/benchmarks/systems/pairs.txt" ||
-    fail "plans/README.md names $name, which is not there or in no pair"
+  [ -f "$plans/$name.plan" ] && grep -qE "^(short|long) +(short|long|-) +$name " "$pairs" ||
+    fail "a page names $name, which is not there or in no pair"
 done
-[ "$(wc -w <<<"$names")" -gt 20 ] || fail "plans/README.md names few plans"
+[ "$(wc -w <<<"$names")" -gt 80 ] || fail "the pages name few plans"
+words=$(grep -o '`run.sh [a-z0-9_]*`' "$page" | cut -d' ' -f2 | tr -d '`')
+[ "$(wc -w <<<"$words")" -gt 20 ] || fail "docs/systems.md has few commands"
+for word in $words; do
+  grep -E '^(short|long) ' "$pairs" | grep -qF "$word" || fail "docs/systems.md: no pair has the word $word"
+done
 "$root/benchmarks/systems/run.sh" "$dnnc" short || fail "a pair differs"
 
 sed -e 's/^dim .*/dim B = 12, T = 12, V = 48, C = 24, H = 4, D = C \/ H, F = 4 * C, L = 2/' \
