@@ -149,7 +149,42 @@ static RateKind find_schedule(const char *name) {
   return N_RATES;
 }
 
+static bool is_schedule(const Expr *x) {
+  return x->kind == EXPR_call && x->a->kind == EXPR_name &&
+         find_schedule(x->a->name) != N_RATES;
+}
+
+static bool is_product(const Expr *x) {
+  return x->kind == EXPR_binary && x->op == OPERATOR_mul;
+}
+
+/* Returns how many factors a product has if one is a schedule, else 0. */
+static int count_factors(const Expr *x) {
+  bool has_schedule = false;
+  int n = 1;
+  for (; is_product(x); x = x->a, n++) has_schedule |= is_schedule(x->b);
+  return has_schedule || is_schedule(x) ? n : 0;
+}
+
+static bool read_factor(Elab *e, const Expr *x, Rate *out);
+
 static bool read_rate(Elab *e, const Expr *x, Rate *out) {
+  int n = is_product(x) ? count_factors(x) : 0;
+  if (n == 0) return read_factor(e, x, out);
+  Rate times;
+  if (n > 2) {
+    diag(e->diags, DIAG_wrong_setting, x->span, "lr",
+         "a number, a schedule or a product of two",
+         arena_printf(e->arena, "one of %d", n));
+    return false;
+  }
+  if (!read_factor(e, x->a, out) || !read_factor(e, x->b, &times)) return false;
+  out->times = arena_copy(e->arena, &times, sizeof times);
+  return true;
+}
+
+/* A number or a schedule. */
+static bool read_factor(Elab *e, const Expr *x, Rate *out) {
   RateKind kind = x->kind == EXPR_name ? find_schedule(x->name) : N_RATES;
   if (kind != N_RATES && !scope_has_value(e, x->name))
     return read_schedule(e, x, kind, out); /* its arguments are missing */

@@ -53,7 +53,7 @@ typedef struct DataBlock {
 
 /* ---- optimizers.c: the rows of optimizers.def and schedules.def ---- */
 
-enum { MOST_ARGUMENTS = 4 };
+enum { MOST_ARGUMENTS = 5 };
 
 typedef enum ArgumentRange {
   RANGE_number,   /* a number of at least 0 */
@@ -114,6 +114,7 @@ typedef struct Rate {
   RateKind kind;
   /* Values in the order of the row's arguments. */
   double values[MOST_ARGUMENTS];
+  const struct Rate *times; /* the other factor of a product; or NULL */
 } Rate;
 
 typedef struct OptimizerCall {

@@ -86,9 +86,8 @@ static Value epochs_in_steps(Graph *graph, double factor) {
                    graph_const(graph, DT_f64, factor));
 }
 
-static Value learning_rate(Update *update, Value t) {
+static Value rate_at(Update *update, const Rate *rate, Value t) {
   const TrainSettings *settings = update->settings;
-  const Rate *rate = &settings->optimizer.lr;
   const ScheduleInfo *schedule = schedule_info(rate->kind);
   Graph *graph = update->graph;
   ExprScope scope = {.graph = graph, .dtype = DT_f64};
@@ -107,6 +106,14 @@ static Value learning_rate(Update *update, Value t) {
       expr_bind(&scope, schedule->arguments[i].name,
                 epochs_in_steps(graph, rate->values[i]));
   return expr_build(&scope, schedule->formula);
+}
+
+static Value learning_rate(Update *update, Value t) {
+  const Rate *rate = &update->settings->optimizer.lr;
+  Value value = rate_at(update, rate, t);
+  return rate->times ? graph_op2(update->graph, OP_mul, value,
+                                 rate_at(update, rate->times, t))
+                     : value;
 }
 
 /* The arguments of the call, under the names that formulas read. */

@@ -150,8 +150,7 @@ static double rate_value(const Rate *rate, const char *name) {
   return i < 0 ? 0 : rate->values[i];
 }
 
-static double reference_rate(const TrainSettings *settings, int t) {
-  const Rate *r = &settings->optimizer.lr;
+static double rate_of(const Rate *r, int t) {
   double peak = rate_value(r, "peak"), warmup = rate_value(r, "warmup");
   double floor_ = rate_value(r, "floor"), pi = 3.14159265358979323846;
   double rest = STEPS - warmup;
@@ -162,10 +161,25 @@ static double reference_rate(const TrainSettings *settings, int t) {
            pow(rate_value(r, "factor"), floor((t - 1) / every));
   }
   if (t <= warmup) return peak * t / warmup;
+  if (r->kind == RATE_cosine_restarts) {
+    double at = t - 1 - warmup, length = rate_value(r, "every") * EPOCH;
+    for (; at >= length; length *= rate_value(r, "growth")) at -= length;
+    return floor_ + (peak - floor_) * (1 + cos(pi * at / length)) / 2;
+  }
+  if (r->kind == RATE_wsd) {
+    double tail = rate_value(r, "decay") * STEPS;
+    return STEPS - t >= tail ? peak
+                             : floor_ + (peak - floor_) * (STEPS - t) / tail;
+  }
   if (r->kind == RATE_inverse_sqrt) return peak * sqrt(warmup / t);
   double range = peak - floor_;
   if (r->kind == RATE_linear_decay) return floor_ + range * (STEPS - t) / rest;
   return floor_ + range * (1 + cos(pi * (t - warmup) / rest)) / 2;
+}
+
+static double reference_rate(const TrainSettings *settings, int t) {
+  const Rate *r = &settings->optimizer.lr;
+  return rate_of(r, t) * (r->times ? rate_of(r->times, t) : 1);
 }
 
 static void close(double got, double wanted, const char *what, int t) {
@@ -292,10 +306,15 @@ Test(optimizers, frozen_and_tied) {
 /* ---- learning rates ---- */
 
 Test(rates, schedules) {
-  const Rate rates[] = {{RATE_cosine, {0.05, 5, 0.002}},
-                        {RATE_linear_decay, {0.05, 5, 0.002}},
-                        {RATE_inverse_sqrt, {0.05, 5}},
-                        {RATE_steps, {0.05, 1.5, 0.5}}};
+  const Rate halves = {RATE_steps, {0.05, 1, 0.5}, NULL};
+  const Rate rates[] = {{RATE_cosine, {0.05, 5, 0.002}, NULL},
+                        {RATE_linear_decay, {0.05, 5, 0.002}, NULL},
+                        {RATE_inverse_sqrt, {0.05, 5}, NULL},
+                        {RATE_steps, {0.05, 1.5, 0.5}, NULL},
+                        {RATE_cosine_restarts, {0.05, 1.5, 2, 0.002, 1}, NULL},
+                        {RATE_cosine_restarts, {0.05, 1, 0, 0, 2}, NULL},
+                        {RATE_wsd, {0.05, 3, 0.4, 0.002}, NULL},
+                        {RATE_wsd, {1, 3, 0.4}, &halves}};
   for (int i = 0; i < ARRAY_LENGTH(rates); i++) {
     Job *job = job_create("sgd", 0.05);
     job->model.settings.optimizer.lr = rates[i];
@@ -305,14 +324,14 @@ Test(rates, schedules) {
 
 Test(rates, without_warmup) {
   Job *job = job_create("sgd", 0.05);
-  job->model.settings.optimizer.lr = (Rate){RATE_cosine, {0.05, 0, 0.01}};
+  job->model.settings.optimizer.lr = (Rate){RATE_cosine, {0.05, 0, 0.01}, NULL};
   compare(job);
 }
 
 /* How long an epoch is, is said at run time. */
 Test(rates, length_in_epochs) {
   Job *job = job_create("sgd", 0.05);
-  job->model.settings.optimizer.lr = (Rate){RATE_linear_decay, {0.05, 3}};
+  job->model.settings.optimizer.lr = (Rate){RATE_linear_decay, {0.05, 3}, NULL};
   job->model.settings.steps = 0;
   job->model.settings.epochs = STEPS / EPOCH;
   compare(job);
