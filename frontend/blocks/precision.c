@@ -205,11 +205,13 @@ static void precision_read_vocabulary(Elab *e, const Item *block,
 
 void sample_read(Elab *e, Model *model, const Item *block) {
   SampleSettings *s = &model->sample_settings;
-  *s = (SampleSettings){.prompt = "", .count = 200, .temperature = 0.8};
+  *s = (SampleSettings){
+      .prompt = "", .count = 200, .temperature = 0.8, .top_p = 1};
   setting_check_names(e->tree, block, "sample");
   setting_string(e, block, "sample", "prompt", &s->prompt);
   setting_int(e, block, "sample", "count", 0, &s->count);
   setting_int(e, block, "sample", "top_k", 0, &s->top_k);
   setting_float(e, block, "sample", "temperature", 0, &s->temperature);
+  setting_share_of_one(e, block, "sample", "top_p", &s->top_p);
   precision_read_vocabulary(e, block, s);
 }

@@ -155,6 +155,20 @@ bool setting_float(Elab *e, const Item *block, const char *block_name,
   return is_good;
 }
 
+bool setting_share_of_one(Elab *e, const Item *block, const char *block_name,
+                          const char *name, double *out) {
+  SettingRef ref = setting_find(e, block, block_name, name);
+  if (!ref.is_given) return false;
+  ExprValue val = setting_value(e, &ref);
+  double value = expr_value_is_number(val) ? expr_value_to_double(val) : 0;
+  bool is_good = value > 0 && value <= 1;
+  if (is_good)
+    *out = value;
+  else
+    setting_wrong(e, &ref, name, "a number above 0 and at most 1", val);
+  return is_good;
+}
+
 bool setting_bool(Elab *e, const Item *block, const char *block_name,
                   const char *name, bool *out) {
   SettingRef ref = setting_find(e, block, block_name, name);

@@ -28,6 +28,9 @@ bool setting_int(Elab *e, const Item *block, const char *block_name,
                  const char *name, int64_t least, int64_t *out);
 bool setting_float(Elab *e, const Item *block, const char *block_name,
                    const char *name, double least, double *out);
+/* A number above 0 and at most 1. */
+bool setting_share_of_one(Elab *e, const Item *block, const char *block_name,
+                          const char *name, double *out);
 /* Reads a bool; on the command line 1 and 0 stand for true and false. */
 bool setting_bool(Elab *e, const Item *block, const char *block_name,
                   const char *name, bool *out);

@@ -53,6 +53,7 @@ typedef struct Sampling {
   float *logits, *sorted;
   double temperature;
   int64_t top_k;
+  double top_p;
   uint64_t key;
 } Sampling;
 
@@ -149,7 +150,8 @@ static Status prepare_sampling(Run *run, Sampling *out) {
                     .result =
                         program_tensor(run->program, run->prefill, DNN_RESULT),
                     .temperature = sample->temperature,
-                    .top_k = sample->top_k};
+                    .top_k = sample->top_k,
+                    .top_p = sample->top_p};
   int reader;
   const DnnTensor *in = find_anywhere(run->bundle, DNN_DATA, &reader);
   const DnnTensor *result =
@@ -271,33 +273,47 @@ static double exponential_number(double x) {
   return sum;
 }
 
-/* e^x for x <= 0 over all choices, as a part of the greatest logit's. */
+/* As a part of that of the greatest logit. */
+static double weight_of(const Sampling *s, float logit, int best,
+                        double temperature) {
+  return exponential_number(((double)logit - (double)s->logits[best]) /
+                            temperature);
+}
+
+/* The sum of the weights of all choices from `least` on. */
 static double total_weight(const Sampling *s, int best, double temperature,
                            float least) {
   double total = 0;
   for (int i = 0; i < s->n_choices; i++)
     if (s->logits[i] >= least)
-      total += exponential_number(
-          ((double)s->logits[i] - (double)s->logits[best]) / temperature);
+      total += weight_of(s, s->logits[i], best, temperature);
   return total;
 }
 
-/* The least logit that may be chosen. */
-static float least_of(Sampling *s) {
-  if (s->top_k <= 0 || s->top_k >= s->n_choices) return -FLT_MAX;
+/* The least logit that may be chosen: of `top_k`, and of the likeliest of those
+ * that have the probability `top_p` together (Holtzman et al. 2020, "The
+ * Curious Case of Neural Text Degeneration", section 3.1). */
+static float least_of(Sampling *s, int best) {
+  bool has_k = s->top_k > 0 && s->top_k < s->n_choices;
+  if (!has_k && s->top_p >= 1) return -FLT_MAX;
   memcpy(s->sorted, s->logits, sizeof(float) * (size_t)s->n_choices);
   qsort(s->sorted, (size_t)s->n_choices, sizeof(float), compare_descending);
-  return s->sorted[s->top_k - 1];
+  float least = has_k ? s->sorted[s->top_k - 1] : -FLT_MAX;
+  double total = total_weight(s, best, s->temperature, least), sum = 0;
+  for (int i = 0; i < s->n_choices && s->sorted[i] >= least; i++) {
+    sum += weight_of(s, s->sorted[i], best, s->temperature);
+    if (sum >= s->top_p * total) return s->sorted[i];
+  }
+  return least;
 }
 
 static int choose_random_token(Sampling *s, int best, int64_t position) {
-  float least = least_of(s);
+  float least = least_of(s, best);
   double at = random_uniform(s->key, (uint64_t)position), sum = 0;
   double total = total_weight(s, best, s->temperature, least);
   for (int i = 0; i < s->n_choices; i++) {
     if (s->logits[i] < least) continue;
-    sum += exponential_number(((double)s->logits[i] - (double)s->logits[best]) /
-                              s->temperature);
+    sum += weight_of(s, s->logits[i], best, s->temperature);
     if (sum > at * total) return i;
   }
   return best;
