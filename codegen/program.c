@@ -123,7 +123,9 @@ static void link_detail(ProgramPrinter *printer, size_t at,
   case DNN_OP_COPY:
   case DNN_OP_ZERO:
   case DNN_OP_WAIT:
-  case DNN_OP_LOOP: break;
+  case DNN_OP_LOOP:
+  case DNN_OP_SWAP:
+  case DNN_OP_SWAP_WAIT: break;
   }
 }
 
@@ -307,6 +309,10 @@ static void add_plain_program(ProgramPrinter *printer, int at,
               entry_point_arena_bytes(&program->plain->entry_point),
               program->program->persistent.bytes, persistent.n, persistent.at,
               input->plain_kernels->kernels.n, at);
+  int64_t host_bytes = entry_point_host_bytes(&program->plain->entry_point);
+  if (host_bytes > 0)
+    text_printf(out, "  .host_bytes = %" PRId64 ", .n_swaps = %d,\n",
+                host_bytes, program->plain->launches.n_swaps);
   program_add_groups(printer);
   if (input->plain_device->modules_text)
     text_printf(out, "  .n_modules = %d, .modules = dnn_plain_modules,\n",
@@ -377,6 +383,23 @@ int64_t program_arena_bytes(const RankProgram *program) {
   return bytes;
 }
 
+/* That of a prediction, too: it is no part of what a device has to hold. */
+static int64_t program_host_bytes(const RankProgram *program) {
+  int64_t bytes = program->persistent.host_bytes;
+  for (int i = 0; i < program->n_entry_points; i++) {
+    int64_t touched = entry_point_host_bytes(&program->entry_points[i]);
+    if (touched > bytes) bytes = touched;
+  }
+  return bytes;
+}
+
+static int most_swaps(const ProgramInput *input) {
+  int most = 0;
+  for (int i = 0; i < input->program->n_entry_points; i++)
+    if (input->launches[i].n_swaps > most) most = input->launches[i].n_swaps;
+  return most;
+}
+
 /* The name that messages give to the ranks of the program. */
 static void add_stages(Text *out, const EntryPoint *entry) {
   text_printf(out, "  .stages = \"stage%s ", entry->stages.n > 1 ? "s" : "");
@@ -394,6 +417,9 @@ void program_add_members(ProgramPrinter *printer, int i, Table persistent) {
               "  .n_entry_points = %d, .entry_points = entry_points_%d,\n",
               program_arena_bytes(program), program->persistent.bytes,
               persistent.n, persistent.at, program->n_entry_points, i);
+  if (program_host_bytes(program) > 0)
+    text_printf(printer->out, "  .host_bytes = %" PRId64 ", .n_swaps = %d,\n",
+                program_host_bytes(program), most_swaps(input));
   if (input->plain) text_printf(printer->out, "  .plain = &plain_%d,\n", i);
   if (printer->input->ranks->n > 1 || program->entry_points[0].stages.n > 1)
     add_stages(printer->out, &program->entry_points[0]);

@@ -47,6 +47,7 @@ typedef struct Select {
   MessageWaits *waits;
   DnnWhen when;      /* calls that launches are for */
   int n_collectives; /* started so far: their ids */
+  int n_swaps;       /* likewise */
   int *pending; /* by node: its id, plus 1, from its start to the wait for it */
   ValueTable *values; /* of the plain program; else NULL */
   const Pacer *pacer; /* or NULL */
@@ -404,7 +405,10 @@ static void select_wait(Select *select, const Instruction *instruction) {
   int collective = instruction->collective;
   int *pending = &select->pending[collective];
   ASSERT(*pending);
-  Launch launch = begin_launch(select, instruction->node, DNN_OP_WAIT);
+  const Node *node = select->graph->nodes.data[collective];
+  Launch launch = begin_launch(select, instruction->node,
+                               op_is(node->op, OPCLASS_swap) ? DNN_OP_SWAP_WAIT
+                                                             : DNN_OP_WAIT);
   if (!select->enclosing && has_microbatch(select) &&
       collective < select->segment->first_node)
     launch.when = DNN_FIRST;
@@ -518,10 +522,12 @@ static void add_copy(Select *select, int id, Value from, Value to) {
   push_launch(select, launch);
 }
 
-_Static_assert((int)QUEUE_blocking == DNN_QUEUE_BLOCKING &&
-                   (int)QUEUE_bulk == DNN_QUEUE_BULK &&
-                   (int)N_QUEUE_KINDS == DNN_N_QUEUES,
-               "program.h and instructions.def have the same queues");
+_Static_assert(
+    (int)QUEUE_blocking == DNN_QUEUE_BLOCKING &&
+        (int)QUEUE_bulk == DNN_QUEUE_BULK && (int)QUEUE_out == DNN_N_QUEUES,
+    "program.h and instructions.def have the same queues of collectives");
+_Static_assert(HOST_ORIGIN == DNN_HOST_ORIGIN,
+               "program.h and ir/program.h have the same arenas");
 
 /* The bytes of input and result that one part of a collective works on; in
  * place they are the same. */
@@ -575,6 +581,20 @@ static Status select_collective(Select *select,
   push_launch(select, launch);
   select->pending[id] = select->n_collectives;
   return STATUS_OK;
+}
+
+static void select_swap(Select *select, int id) {
+  const Node *node = select->graph->nodes.data[id];
+  Launch launch = begin_launch(select, id, DNN_OP_SWAP);
+  int64_t bytes = local_bytes(select, (Value){id, 0});
+  launch.phase = 4;
+  launch.bytes_moved = (double)bytes;
+  add_buffer(select, &launch, node->inputs[0]);
+  add_buffer(select, &launch, (Value){id, 0});
+  vec_push(select->arena, &launch.numbers, bytes);
+  vec_push(select->arena, &launch.numbers, select->n_swaps++);
+  push_launch(select, launch);
+  select->pending[id] = select->n_swaps;
 }
 
 /* The kernel of `update_slice` writes one row into a copy of all others. */
@@ -726,6 +746,7 @@ static Status select_instructions(Select *select, int begin, int end) {
     switch (instruction->kind) {
     case INSTRUCTION_run: TRY(select_run(select, instruction->node)); break;
     case INSTRUCTION_start: TRY(select_collective(select, instruction)); break;
+    case INSTRUCTION_swap: select_swap(select, instruction->node); break;
     case INSTRUCTION_wait: select_wait(select, instruction); break;
     case INSTRUCTION_clear: select_clear(select, instruction->node); break;
     case INSTRUCTION_loop:
@@ -794,5 +815,6 @@ Status select_entry_point(KernelSet *set, const EntryPoint *entry_point,
     TRY(select_stage(&select, &entry_point->stages.data[s], &waits));
   }
   select_calls(arena, entry_point, ids, first_segment, out);
+  out->n_swaps = select.n_swaps;
   return STATUS_OK;
 }

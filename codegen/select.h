@@ -40,6 +40,7 @@ typedef struct LaunchList {
   VEC(DnnCall) calls;
   VEC(DnnPeriodCall) periods; /* beside calls, in an entry point of periods */
   int n_message_ids; /* ids below are those of messages between stages */
+  int n_swaps;       /* ids of swaps */
 } LaunchList;
 
 /* The kernels of all entry points of a program; equal ones are one. */

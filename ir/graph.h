@@ -69,7 +69,8 @@ typedef struct GraphInput {
   Name path; /* "block[3].attn.wq", "text.x", "adamw.m/wte" */
   Init init; /* param, state, moment */
   bool is_frozen;
-  bool has_decay; /* param: a dot, conv or gather reads it (language.md 8) */
+  bool is_on_host; /* it persists in host memory */
+  bool has_decay;  /* param: a dot, conv or gather reads it (language.md 8) */
   /* dims of a parameter, as bits by index, that the first dot or conv to read
    * it contracts, and those that it batches; contracts is 0 if it is no matrix
    */
@@ -296,6 +297,9 @@ bool node_is_called(const Node *node, const char *wanted);
  * always a view, a merge_dims whose dims are adjacent and in order, or a slice
  * of the first dim from its beginning. */
 bool node_is_view(const Graph *graph, int id);
+/* Returns whether the bytes of a value are in host memory, beside those of the
+ * device: what a swap_out makes, and inputs that persist there. */
+bool value_is_on_host(const Graph *graph, Value value);
 
 /* ---- work.c ---- */
 

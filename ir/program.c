@@ -208,6 +208,14 @@ int64_t entry_point_arena_bytes(const EntryPoint *entry) {
   return most;
 }
 
+int64_t entry_point_host_bytes(const EntryPoint *entry) {
+  int64_t most = 0;
+  for (int i = 0; i < entry->stages.n; i++)
+    if (entry->stages.data[i].assignment->host_bytes > most)
+      most = entry->stages.data[i].assignment->host_bytes;
+  return most;
+}
+
 int entry_point_repeats(const EntryPoint *entry, int at) {
   const ProgramCall *calls = entry->timeline.data;
   int n = 1;

@@ -52,7 +52,10 @@ typedef enum ProgramRegister {
 
 /* ---- places in memory ---- */
 
-/* The places of values of a final graph in a rank's arena. */
+/* A place from here on is a byte of the arena in host memory. */
+#define HOST_ORIGIN ((int64_t)1 << 48)
+
+/* The places of values of a final graph in a rank's arenas. */
 typedef struct BufferAssignment {
   /* [n_values]: bytes; values are numbered first_value[node] + result. */
   int64_t *offset;
@@ -71,6 +74,8 @@ typedef struct BufferAssignment {
   ProgramRegister *moves_with;
   int64_t persistent_bytes; /* bytes of the persistent buffers in use */
   int64_t arena_bytes;      /* highest byte this graph touches */
+  /* Likewise of the arena in host memory. */
+  int64_t persistent_host_bytes, host_bytes;
 } BufferAssignment;
 
 /* The arena of an entry point of several stages: these parts follow each other,
@@ -104,6 +109,7 @@ typedef struct PersistentBuffers {
   /* Caches come last: a graph that reads and fills none has its transient bytes
    * there. */
   int64_t bytes_but_caches;
+  int64_t host_bytes; /* of those in host memory */
 } PersistentBuffers;
 
 /* ---- stages ---- */
@@ -325,6 +331,8 @@ const ProgramSegment *entry_point_segment(const EntryPoint *entry,
                                           const ProgramCall *call);
 /* Returns one more than the highest byte that it touches. */
 int64_t entry_point_arena_bytes(const EntryPoint *entry);
+/* Likewise of the arena in host memory. */
+int64_t entry_point_host_bytes(const EntryPoint *entry);
 /* Returns how many calls, from the one at this place on, are of its segment, so
  * that they are a loop.  A message is one. */
 int entry_point_repeats(const EntryPoint *entry, int at);

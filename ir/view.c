@@ -1,6 +1,6 @@
 /*
  * view.c -- says which nodes are views: their result is the bytes of an
- * operand, so nothing is launched for them.
+ * operand, so nothing is launched for them; and in which memory bytes are.
  */
 #include "ir/ir.h"
 
@@ -44,4 +44,12 @@ bool node_is_view(const Graph *graph, int id) {
     if (result->dims[d].name != type->dims[at].name) return false;
   }
   return true;
+}
+
+bool value_is_on_host(const Graph *graph, Value value) {
+  while (node_is_view(graph, value.node))
+    value = graph->nodes.data[value.node]->inputs[0];
+  const Node *node = graph_node(graph, value);
+  if (node->op != OP_input) return node->op == OP_swap_out;
+  return graph->inputs.data[node_int(node, ATTR_index, 0)].is_on_host;
 }

@@ -54,6 +54,7 @@ Value rewrite_input(Graph *to, const GraphInput *like, const Type *type) {
   GraphInput *input = &to->inputs.data[to->inputs.n - 1];
   input->init = like->init;
   input->is_frozen = like->is_frozen;
+  input->is_on_host = like->is_on_host;
   input->has_decay = like->has_decay;
   input->contracts = like->contracts;
   input->batches = like->batches;

@@ -315,6 +315,7 @@ const PlanSum *plan_list_sum(Arena *arena, const CostModel *model,
     const Instruction *at = &list->instructions.data[i];
     const Graph *graph = graphs.data[graphs.n - 1];
     switch (at->kind) {
+    case INSTRUCTION_swap:
     case INSTRUCTION_run: {
       LaunchCost cost = cost_launch(model, graph, at->node);
       Work work = node_work(graph, at->node);

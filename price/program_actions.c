@@ -130,6 +130,7 @@ static void add_start(Walk *w, int at) {
 
 static void add_wait(Walk *w, const Instruction *in) {
   const Node *node = graph_here(w)->nodes.data[in->collective];
+  if (op_is(node->op, OPCLASS_swap)) return;
   const Started *started = map_get(w->started, node);
   ASSERT(started);
   const CollectiveKind *kind = &w->collectives.kinds.data[started->kind];
@@ -171,6 +172,7 @@ static void leave_loop(Walk *w) {
 static void add_instruction(Walk *w, int at) {
   const Instruction *in = &w->list->instructions.data[at];
   switch (in->kind) {
+  case INSTRUCTION_swap: /* the stream copies */
   case INSTRUCTION_run: add_launch(w, cost_launch, at); break;
   case INSTRUCTION_clear: add_launch(w, cost_clear, at); break;
   case INSTRUCTION_start: add_start(w, at); break;

@@ -14,16 +14,19 @@
  * states, optimizer state, scalars), then what a step needs.  The entry points
  * (train, eval,
  * ...) share the persistent part and reuse the rest.  Nothing is allocated
- * while stepping.
+ * while stepping.  What a plan keeps in host memory lies in a second arena
+ * there, likewise: its places count from DNN_HOST_ORIGIN.
  */
 #ifndef RUNTIME_PROGRAM_H
 #define RUNTIME_PROGRAM_H
 
 #include "runtime/program_settings.h"
 
-#define DNN_ABI           19
+#define DNN_ABI           20
 #define DNN_MAX_DIGITS    4
 #define DNN_CHECK_NUMBERS 5 /* in a row of DnnInstr.checks */
+/* A place from here on is a byte of the arena in host memory. */
+#define DNN_HOST_ORIGIN ((int64_t)1 << 48)
 /* Around an instruction: the registers of its segment, then loops. */
 #define DNN_MAX_LOOPS (DNN_N_REGISTERS + 8)
 
@@ -107,6 +110,9 @@ typedef enum DnnOpcode {
                         at iteration t their buffers lie t times their
                         `advances` further; what is started inside is waited
                         for there */
+  DNN_OP_SWAP,       /* starts a copy between the arenas; buffers: from to;
+                        numbers: bytes, id of the swap */
+  DNN_OP_SWAP_WAIT,  /* numbers: id of the swap that must have ended */
 } DnnOpcode;
 
 /* The calls of its segment in which an instruction runs. */
@@ -338,6 +344,8 @@ struct DnnProgram {
   int32_t world;       /* ranks */
   int64_t arena_bytes; /* bytes of all entry points but `predict` */
   int64_t persistent_bytes;
+  int64_t host_bytes; /* of the arena in host memory, of all entry points */
+  int32_t n_swaps;    /* ids of swaps of an entry point, at most */
   int64_t parameters; /* elements */
   /* Those of all collectives, the plain program's included, without
    * repetition and in one order on all ranks: communicators are made from it.

@@ -10,7 +10,8 @@
  * instruction.  A collective starts at its node; its wait stands before the
  * first node that reads one of its results, itself or through views, and else
  * at the end of its iteration or of the step.  buffer_assignment.c keeps what a
- * collective reads in its place until then.
+ * collective reads in its place until then.  Swaps likewise; the wait for one
+ * to the host stands at its `swapped`, which is no instruction itself.
  *
  * A scan is a loop around the instructions of its body.  The nodes of a
  * per-microbatch value, which list_schedule puts next to each other, are a loop
@@ -60,6 +61,8 @@ bool node_is_launched(const Graph *graph, int id) {
 /* ---- queues ---- */
 
 QueueKind collective_queue(const Node *node) {
+  if (node->op == OP_swap_out) return QUEUE_out;
+  if (node->op == OP_swap_in) return QUEUE_in;
   return node_has(node, ATTR_bucket) ? QUEUE_bulk : QUEUE_blocking;
 }
 
@@ -85,7 +88,8 @@ static AxisList group_axes(const Graph *graph, const Node *node) {
  * first collectives. */
 static int find_queue(Listing *l, const Node *node) {
   InstructionList *list = l->list;
-  bool is_per_group = l->target && l->target->has_queues_per_group;
+  bool is_per_group = l->target && l->target->has_queues_per_group &&
+                      !op_is(node->op, OPCLASS_swap);
   InstructionQueue queue = {collective_queue(node),
                             is_per_group ? group_axes(l->graph, node) : 0};
   for (int i = 0; i < list->queues.n; i++)
@@ -118,10 +122,12 @@ static void add_loop(Listing *l, int scan, int64_t trips) {
 
 static void add_start(Listing *l, int id) {
   const Node *node = l->graph->nodes.data[id];
-  add_instruction(l, (Instruction){.kind = INSTRUCTION_start,
-                                   .node = id,
-                                   .collective = -1,
-                                   .queue = find_queue(l, node)});
+  bool is_swap = op_is(node->op, OPCLASS_swap);
+  add_instruction(
+      l, (Instruction){.kind = is_swap ? INSTRUCTION_swap : INSTRUCTION_start,
+                       .node = id,
+                       .collective = -1,
+                       .queue = find_queue(l, node)});
   l->is_pending[id] = true;
 }
 
@@ -145,9 +151,10 @@ static void list_body(const Listing *enclosing, const Graph *body);
 
 static void list_node(Listing *l, int id) {
   const Node *node = l->graph->nodes.data[id];
-  if (!node_is_launched(l->graph, id)) return;
+  if (!node_is_launched(l->graph, id) && node->op != OP_swapped) return;
   for (int i = 0; i < node->n_inputs; i++)
     add_wait(l, id, l->root[node->inputs[i].node]);
+  if (node->op == OP_swapped) return;
   if (op_has(node->op, OP_FLAG_asynchronous)) {
     add_start(l, id);
   } else if (node->op == OP_scan) {

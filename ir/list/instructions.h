@@ -42,8 +42,8 @@ typedef enum QueueKind {
   N_QUEUE_KINDS
 } QueueKind;
 
-/* Runs its collectives one after the other, in the order of their starts;
- * different queues run at the same time. */
+/* Runs its collectives or swaps one after the other, in the order of their
+ * starts; different queues run at the same time. */
 typedef struct InstructionQueue {
   QueueKind kind;
   /* Axes of its process group; empty means that it serves all groups. */
@@ -58,8 +58,8 @@ typedef struct Instruction {
    * the collective itself, for which nobody has waited before the end.  For a
    * loop, the scan, or -1 for micro-batches.  For an end, -1. */
   int node;
-  int collective; /* wait: what has to end; else -1 */
-  int queue;      /* start: index in `queues`; else -1 */
+  int collective; /* wait: what has to end, a swap perhaps; else -1 */
+  int queue;      /* start, swap: index in `queues`; else -1 */
   int64_t trips;  /* loop: how often it runs, at least once */
 } Instruction;
 
@@ -94,8 +94,8 @@ InstructionList *instructions_of_segments(Arena *arena, const Graph *ordered,
                                           ListSegment *segments, int n);
 /* Returns whether a node makes an instruction; inputs and views do not. */
 bool node_is_launched(const Graph *graph, int id);
-/* Returns the queue of a collective: bulk for buckets of gradients, which are
- * read at the end of a step, blocking for everything else. */
+/* Returns the queue of a swap, or of a collective: bulk for buckets of
+ * gradients, which are read at the end of a step, blocking for all else. */
 QueueKind collective_queue(const Node *node);
 /* Returns the mesh axes that a collective names, in its order. */
 AxisList collective_axes(const Mesh *mesh, const Node *node);

@@ -102,6 +102,7 @@ static bool node_exists(ListCheck *c, int id) {
 /* ---- nodes ---- */
 
 static InstructionKind kind_of_node(const Node *node) {
+  if (op_is(node->op, OPCLASS_swap)) return INSTRUCTION_swap;
   if (op_has(node->op, OP_FLAG_asynchronous)) return INSTRUCTION_start;
   return node->op == OP_scan ? INSTRUCTION_loop : INSTRUCTION_run;
 }
@@ -266,7 +267,8 @@ static void check_end(ListCheck *c) {
 static void check_instruction(ListCheck *c, const Instruction *in) {
   switch (in->kind) {
   case INSTRUCTION_run: check_launch(c, in); return;
-  case INSTRUCTION_start: check_start(c, in); return;
+  case INSTRUCTION_start:
+  case INSTRUCTION_swap: check_start(c, in); return;
   case INSTRUCTION_wait: check_wait(c, in); return;
   case INSTRUCTION_clear: check_clear(c, in); return;
   case INSTRUCTION_loop: check_loop(c, in); return;

@@ -7,7 +7,8 @@
  *
  *     list   = "instructions" name "{" { queue } { line } "}"
  *     queue  = "queue" INT kind [ "over" "(" name { "," name } ")" ]
- *     line   = "run" node | "clear" node | "start" node "on" INT
+ *     line   = "run" node | "clear" node
+ *            | ( "start" | "swap" ) node "on" INT
  *            | "wait" VALUE op ( "before" VALUE | "at" "end" ) STRING
  *            | "loop" ( "microbatches" INT | VALUE "scan" INT STRING ) | "end"
  *     node   = VALUE op STRING       a start has its queue before the STRING
@@ -77,6 +78,7 @@ static void print_operands(Text *out, const Numbering *numbering,
   const Graph *graph = numbering->graph;
   switch (in->kind) {
   case INSTRUCTION_start:
+  case INSTRUCTION_swap:
     print_operator(out, numbering, in->node);
     text_printf(out, " on %d", in->queue);
     break;
@@ -231,7 +233,8 @@ static void parse_instruction(ListParser *l) {
     in.node = parse_node(l);
     parse_path(l, in.node);
     break;
-  case INSTRUCTION_start: parse_start(l, &in); break;
+  case INSTRUCTION_start:
+  case INSTRUCTION_swap: parse_start(l, &in); break;
   case INSTRUCTION_wait: parse_wait(l, &in); break;
   case INSTRUCTION_loop: parse_loop(l, &in); break;
   case INSTRUCTION_end: p->depth -= p->depth > 0; break;

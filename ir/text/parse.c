@@ -11,7 +11,7 @@
  *     body   = "{" { node | "output" role STRING value } "}"
  *     node   = values "=" op [ values ] [ attrs ] ":" types
  *              [ role STRING [ init "(" REAL ")" ] [ "frozen" ] [ "decay" ]
- *                [ "matrix" names ] [ "batch" names ] ]
+ *                [ "host" ] [ "matrix" names ] [ "batch" names ] ]
  *              [ "@" phase ] [ "stage" INT ] [ STRING ] [ body ]
  *     type   = dtype "[" [ dim { "," dim } ] [ ";" reduce "@" axes ] "]"
  *     dim    = name ":" INT [ "@" axes ]        axes = name | "(" names ")"
@@ -290,6 +290,7 @@ static void parse_input(Tokens *p, Body *body, const Attrs *attrs,
   input->init = parse_init(p);
   input->is_frozen = tokens_accept_word(p, "frozen");
   input->has_decay = tokens_accept_word(p, "decay");
+  input->is_on_host = tokens_accept_word(p, "host");
   input->contracts = parse_dim_set(p, "matrix", type);
   input->batches = parse_dim_set(p, "batch", type);
 }

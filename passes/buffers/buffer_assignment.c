@@ -29,6 +29,8 @@
  *
  *     persistent | step | frames | messages | scratch
  *
+ * What is in host memory has an arena of its own there, packed alike.
+ *
  * requires: a graph from list_schedule     keeps: the graph
  * cost: O(nodes), and packing.c
  */
@@ -42,7 +44,8 @@ typedef enum BufferHome {
   HOME_step,
   HOME_frames,
   HOME_messages,
-  N_HOMES
+  N_HOMES,
+  HOME_host = N_HOMES /* in host memory, packed there by live ranges */
 } BufferHome;
 
 typedef struct Buffer {
@@ -159,7 +162,7 @@ static int *find_first_readers(const Packing *packing) {
   for (int id = 0; id < n; id++) first[id] = n;
   for (int id = n - 1; id >= 0; id--) {
     const Node *node = graph->nodes.data[id];
-    bool is_view = node_is_view(graph, id);
+    bool is_view = node_is_view(graph, id) && node->op != OP_swapped;
     int reader = is_view ? first[id] : id;
     for (int i = 0; i < (is_view ? 1 : node->n_inputs); i++) {
       int *of_input = &first[node->inputs[i].node];
@@ -261,6 +264,7 @@ static void assign_node(Packing *packing, int id, const int *replaces_of,
     }
     packing->buffer_of[v] = buffer;
     Buffer *b = &packing->buffers.data[buffer];
+    if (value_is_on_host(graph, (Value){id, r})) b->home = HOME_host;
     if (last[v] > b->last) b->last = last[v];
     if (node->op == OP_input) {
       const GraphInput *input =
@@ -325,7 +329,12 @@ static Packing make_buffers_of_graph(Arena *arena, const Graph *graph) {
 /* ---- packing ---- */
 
 static bool is_transient(const Buffer *buffer) {
-  return buffer->input_index < 0;
+  return buffer->input_index < 0 && buffer->home != HOME_host;
+}
+
+/* Returns whether a swap to the host makes it. */
+static bool is_packed_on_host(const Buffer *buffer) {
+  return buffer->input_index < 0 && buffer->home == HOME_host;
 }
 
 /* Those of a body that the enclosing graph assigns are its own. */
@@ -350,15 +359,18 @@ static PackedBuffer *select_buffers(const Packing *packing,
   return selected;
 }
 
-/* Returns the highest byte. */
-static int64_t place_buffers(Packing *packing, int64_t base) {
+/* Places the buffers that are selected from byte `base` on, which is byte
+ * `origin` of all memories, and returns the highest byte. */
+static int64_t place_buffers(Packing *packing,
+                             bool (*is_selected)(const Buffer *), int64_t base,
+                             int64_t origin) {
   int n;
-  PackedBuffer *packed = select_buffers(packing, is_packed, &n);
+  PackedBuffer *packed = select_buffers(packing, is_selected, &n);
   int64_t top = pack_buffers(packing->arena, packed, n, packing->graph->nodes.n,
                              packing->alignment, base);
   for (int i = packing->buffers.n - 1; i >= 0; i--)
-    if (is_packed(&packing->buffers.data[i]))
-      packing->buffers.data[i].offset = packed[--n].offset;
+    if (is_selected(&packing->buffers.data[i]))
+      packing->buffers.data[i].offset = origin + packed[--n].offset;
   return top;
 }
 
@@ -377,7 +389,8 @@ static void place_persistent(Packing *packing,
     const GraphInput *input = &packing->graph->inputs.data[buffer->input_index];
     const PersistentBuffer *input_index =
         find_persistent(persistent, input->role, input->path);
-    ASSERT(input_index && input_index->bytes == buffer->bytes);
+    ASSERT(input_index && input_index->bytes == buffer->bytes &&
+           (input_index->offset >= HOST_ORIGIN) == input->is_on_host);
     buffer->offset = input_index->offset;
   }
 }
@@ -433,14 +446,16 @@ static void add_persistent(PersistentBuffers *assignment, Arena *arena,
         .role = input->role, .path = input->path, .type = type};
     input_index.init = input->init;
     input_index.bytes = value_bytes(graph, input->value);
-    input_index.offset = align_up(assignment->bytes, target_alignment(target));
+    int64_t *end =
+        input->is_on_host ? &assignment->host_bytes : &assignment->bytes;
+    input_index.offset = align_up(*end, target_alignment(target));
     if (is_updated(graph, input)) input_index.n_versions = n_versions;
     input_index.slot_bytes =
         align_up(input_index.bytes, target_alignment(target));
-    assignment->bytes = input_index.offset + input_index.bytes;
+    *end = input_index.offset + input_index.bytes;
     if (input_index.n_versions > 1)
-      assignment->bytes +=
-          (input_index.n_versions - 1) * input_index.slot_bytes;
+      *end += (input_index.n_versions - 1) * input_index.slot_bytes;
+    if (input->is_on_host) input_index.offset += HOST_ORIGIN;
     vec_push(arena, &assignment->buffers, input_index);
     Map **map = &assignment->by_path[input_index.role];
     if (!*map) *map = map_create(arena);
@@ -471,6 +486,18 @@ static bool has_caches(const Graph *graph) {
   return false;
 }
 
+/* Bytes of the persistent buffers that a graph has before its own. */
+typedef struct PersistentBytes {
+  int64_t bytes, host_bytes;
+} PersistentBytes;
+
+static PersistentBytes persistent_bytes(const PersistentBuffers *persistent,
+                                        bool has_caches) {
+  return (PersistentBytes){has_caches ? persistent->bytes
+                                      : persistent->bytes_but_caches,
+                           persistent->host_bytes};
+}
+
 static BufferAssignment *begin_assignment(PassContext *ctx, Packing *packing) {
   Arena *arena = ctx->module->arena;
   BufferAssignment *assignment = ARENA_NEW(arena, BufferAssignment);
@@ -483,7 +510,7 @@ static BufferAssignment *begin_assignment(PassContext *ctx, Packing *packing) {
 /* Packs what is packed, from byte `base` on. */
 static void end_assignment(PassContext *ctx, Packing *packing,
                            BufferAssignment *assignment,
-                           int64_t persistent_bytes, int64_t base) {
+                           const PersistentBytes *persistent, int64_t base) {
   const Graph *graph = packing->graph;
   Arena *arena = ctx->module->arena;
   int n = graph->nodes.n;
@@ -493,8 +520,12 @@ static void end_assignment(PassContext *ctx, Packing *packing,
   assignment->workspace = ARENA_ARRAY(arena, int64_t, n);
   assignment->first_value = arena_copy(
       arena, packing->first_value, (size_t)n * sizeof *packing->first_value);
-  assignment->persistent_bytes = persistent_bytes;
-  assignment->arena_bytes = place_buffers(packing, base);
+  assignment->persistent_bytes = persistent->bytes;
+  assignment->persistent_host_bytes = persistent->host_bytes;
+  assignment->arena_bytes = place_buffers(packing, is_packed, base, 0);
+  assignment->host_bytes = place_buffers(
+      packing, is_packed_on_host,
+      align_up(persistent->host_bytes, packing->alignment), HOST_ORIGIN);
   for (int id = 0; id < n; id++) {
     const Node *node = graph->nodes.data[id];
     for (int r = 0; r < node->n_results; r++) {
@@ -511,10 +542,10 @@ static void end_assignment(PassContext *ctx, Packing *packing,
 }
 
 static BufferAssignment *make_assignment(PassContext *ctx, Packing *packing,
-                                         int64_t persistent_bytes) {
+                                         PersistentBytes persistent) {
   BufferAssignment *assignment = begin_assignment(ctx, packing);
-  end_assignment(ctx, packing, assignment, persistent_bytes,
-                 align_up(persistent_bytes, packing->alignment));
+  end_assignment(ctx, packing, assignment, &persistent,
+                 align_up(persistent.bytes, packing->alignment));
   return assignment;
 }
 
@@ -531,7 +562,8 @@ static BufferAssignment *pack_body(PassContext *ctx, const Graph *body) {
   packing.alignment = target_alignment(ctx->target);
   for (int i = 0; i < body->outputs.n; i++)
     buffer_of(&packing, body->outputs.data[i].value)->is_enclosing = true;
-  BufferAssignment *assignment = make_assignment(ctx, &packing, 0);
+  BufferAssignment *assignment =
+      make_assignment(ctx, &packing, (PersistentBytes){0});
   for (int i = 0; i < body->inputs.n; i++)
     set_enclosing(&packing, assignment, body->inputs.data[i].value, i);
   for (int i = 0; i < body->outputs.n; i++)
@@ -547,8 +579,7 @@ BufferAssignment *buffer_assign(PassContext *ctx, const ProgramStage *stage,
   packing.alignment = target_alignment(ctx->target);
   place_persistent(&packing, persistent);
   return make_assignment(ctx, &packing,
-                         has_caches(graph) ? persistent->bytes
-                                           : persistent->bytes_but_caches);
+                         persistent_bytes(persistent, has_caches(graph)));
 }
 
 /* ---- several stages ---- */
@@ -803,11 +834,11 @@ void buffer_assign_stages(PassContext *ctx, EntryPoint *entry,
     stages[s] = begin_stage(ctx, entry, &entry->stages.data[s], persistent);
     if (has_caches(stages[s].stage->graph)) at = persistent->bytes;
   }
-  int64_t persistent_bytes = at;
+  PersistentBytes before = {at, persistent->host_bytes};
   at = place_parts(stages, n, target_alignment(ctx->target), at, &entry->arena);
   for (int s = 0; s < n; s++) {
     StagePacking *p = &stages[s];
-    end_assignment(ctx, &p->packing, p->assignment, persistent_bytes,
+    end_assignment(ctx, &p->packing, p->assignment, &before,
                    scratch_base(&p->packing, at));
     fill_moves(ctx, p);
     p->stage->assignment = p->assignment;
@@ -827,7 +858,7 @@ LiveRange *buffer_live_ranges(Arena *arena, const Graph *graph, int *out_n,
     ranges[i] = (LiveRange){.bytes = buffer->bytes,
                             .first = buffer->first,
                             .last = buffer->last,
-                            .is_persistent = buffer->input_index >= 0};
+                            .is_persistent = !is_transient(buffer)};
   }
   *out_n = packing.buffers.n;
   *out_buffer_of = packing.buffer_of;

@@ -46,7 +46,7 @@ MemoryPeak memory_peak(const Graph *graph, const BufferAssignment *assignment,
 typedef struct LiveRange {
   int64_t bytes;
   int first, last;
-  bool is_persistent;
+  bool is_persistent; /* or in host memory */
 } LiveRange;
 
 /* Returns the buffers of this graph, without workspaces.  `by_value` gets the

@@ -146,6 +146,7 @@ static bool is_work(Op op) {
   case OPCLASS_data_movement:
   case OPCLASS_reduction:
   case OPCLASS_random:
+  case OPCLASS_swap:
   case OPCLASS_collective: return false;
   case OPCLASS_indexing:
   case OPCLASS_scatter:

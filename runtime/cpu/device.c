@@ -22,7 +22,8 @@ typedef enum Way {
   WAY_vector,
   WAY_conv,
   WAY_copy,
-  WAY_zero
+  WAY_zero,
+  WAY_none
 } Way;
 
 typedef struct Prepared {
@@ -123,7 +124,7 @@ static Status prepare_instr(Device *device, const DnnInstr *instr,
   CpuState *state = device->state;
   prepared->buffers = ARENA_ARRAY(state->arena, void *, instr->n_buffers);
   for (int i = 0; i < instr->n_buffers; i++)
-    prepared->buffers[i] = state->data + instr->buffers[i];
+    prepared->buffers[i] = device_host_address(device, instr->buffers[i]);
   if (instr->advances)
     prepared->moved = ARENA_ARRAY(state->arena, void *, instr->n_buffers);
   prepared->numbers = instr->numbers;
@@ -139,7 +140,9 @@ static Status prepare_instr(Device *device, const DnnInstr *instr,
   case DNN_OP_GEMM:
   case DNN_OP_CONV:
     return prepare_product(state, device->program, instr, prepared);
+  case DNN_OP_SWAP: /* both arenas are host memory */
   case DNN_OP_COPY: prepared->way = WAY_copy; return STATUS_OK;
+  case DNN_OP_SWAP_WAIT: prepared->way = WAY_none; return STATUS_OK;
   case DNN_OP_ZERO: prepared->way = WAY_zero; return STATUS_OK;
   case DNN_OP_COLLECTIVE:
   case DNN_OP_WAIT:
@@ -186,6 +189,7 @@ static Status cpu_open(Device *device, const DnnProgram *program,
   state->data_bytes = (size_t)(program->arena_bytes ? program->arena_bytes : 1);
   device->host_arena = data;
   device->is_zeroed = true;
+  TRY(device_open_swaps(device, program));
   threads_open(&state->threads);
   device->cores = state->threads.n;
   denormals_flush();
@@ -264,6 +268,7 @@ static Status cpu_launch(Device *device, const DnnInstr *instr,
     memmove(buffers[1], buffers[0], (size_t)prepared->numbers[0]);
     break;
   case WAY_zero: memset(buffers[0], 0, (size_t)prepared->numbers[0]); break;
+  case WAY_none: break;
   }
   return STATUS_OK;
 }
@@ -272,6 +277,7 @@ static void cpu_close(Device *device) {
   CpuState *state = device->state;
   library_close(state->library);
   threads_close(&state->threads);
+  device_close_swaps(device);
   if (state->data) munmap(state->data, state->data_bytes);
   if (state->pack) munmap(state->pack, (size_t)state->pack_bytes);
   if (state->spare) munmap(state->spare, (size_t)state->spare_bytes);

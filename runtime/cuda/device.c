@@ -170,6 +170,12 @@ static Status prepare_instr(Device *device, const DnnInstr *instr,
   case DNN_OP_COLLECTIVE:
   case DNN_OP_WAIT:
   case DNN_OP_LOOP: return STATUS_OK;
+  case DNN_OP_SWAP:
+  case DNN_OP_SWAP_WAIT:
+    return status_make(STATUS_unavailable,
+                       "'%s' is stored in host memory: not supported yet "
+                       "by this device",
+                       instr->path);
   }
   UNREACHABLE();
 }

@@ -12,9 +12,11 @@
 typedef struct Device Device;
 struct Device {
   const char *name;
-  /* Makes the arena (arena_bytes, aligned to 4096) and loads the kernels. */
+  /* Makes the arena (arena_bytes, aligned to 4096), with device_open_swaps that
+   * in host memory, and loads the kernels. */
   Status (*open)(Device *device, const DnnProgram *program, int local_rank);
-  /* Enqueues one instruction of kind KERNEL, GEMM, CONV, COPY or ZERO, with
+  /* Enqueues one instruction of kind KERNEL, GEMM, CONV, COPY, ZERO, SWAP or
+   * SWAP_WAIT, with
    * these registers and iterations of the loops around it, the outermost first.
    */
   Status (*launch)(Device *device, const DnnInstr *instr,
@@ -41,6 +43,8 @@ struct Device {
   /* Address of the arena for the host, or NULL where it has none. */
   void *host_arena;
   bool is_zeroed; /* open has left zeros in the arena */
+  /* Address of the arena in host memory for swaps, or NULL: there is none. */
+  void *swap_arena;
   void *state;
 };
 /* Creates the device of this name in devices.def. */
@@ -52,6 +56,9 @@ Status device_create(const char *name, Arena *arena, Device **out);
 static inline bool device_runs_behind(const Device *device) {
   return device->time_begin != NULL;
 }
+/* Makes and frees the arena in host memory, of zeros. */
+Status device_open_swaps(Device *device, const DnnProgram *program);
+void device_close_swaps(Device *device);
 /* Writes, for the tables of devices whose arena is `host_arena`. */
 Status device_host_write(Device *device, int64_t offset, const void *from,
                          int64_t bytes);

@@ -24,7 +24,7 @@ static Status null_open(Device *device, const DnnProgram *program,
   memset(device->host_arena, 0, bytes);
   device->is_zeroed = true;
   device->cores = 1;
-  return STATUS_OK;
+  return device_open_swaps(device, program);
 }
 
 static Status call_kernel(Device *device, const DnnInstr *instr,
@@ -47,7 +47,8 @@ static Status null_launch(Device *device, const DnnInstr *instr,
     buffers[i] = device->address(device, instr_buffer(instr, i, iterations));
   instr_move_numbers(instr, instr_numbers(instr, device->rank, scratch),
                      iterations, numbers);
-  if (instr->op == DNN_OP_COPY)
+  if (instr->op == DNN_OP_SWAP_WAIT) return STATUS_OK;
+  if (instr->op == DNN_OP_COPY || instr->op == DNN_OP_SWAP)
     memmove(buffers[1], buffers[0], (size_t)numbers[0]);
   else if (instr->op == DNN_OP_ZERO)
     memset(buffers[0], 0, (size_t)numbers[0]);
@@ -57,6 +58,7 @@ static Status null_launch(Device *device, const DnnInstr *instr,
 }
 
 static void null_close(Device *device) {
+  device_close_swaps(device);
   free(device->host_arena);
 }
 

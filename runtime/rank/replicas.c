@@ -202,11 +202,12 @@ int replicas_check_builds(Run *run) {
 /* Adds bytes of the arena to a hash. */
 static Status hash_range(Device *device, int64_t offset, int64_t bytes,
                          unsigned char *block, uint64_t *hash) {
-  const unsigned char *host = device->host_arena;
+  const unsigned char *host =
+      device->host_arena ? device->address(device, offset) : NULL;
   for (int64_t at = 0; at < bytes; at += BLOCK) {
     int64_t n = bytes - at < BLOCK ? bytes - at : BLOCK;
     if (!host) TRY(device->read(device, offset + at, block, n));
-    *hash = hash_bytes(host ? host + offset + at : block, (size_t)n, *hash);
+    *hash = hash_bytes(host ? host + at : block, (size_t)n, *hash);
   }
   return STATUS_OK;
 }

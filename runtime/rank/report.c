@@ -46,12 +46,16 @@ void report_start(const Run *run) {
   if (!prints_progress(run) || options->sample || options->predict ||
       options->eval)
     return;
-  char memory[MEMORY_TEXT];
-  message_print("%s: %lld parameters, %d rank%s, %lld step%s, arena %s\n",
+  char memory[MEMORY_TEXT], on_host[MEMORY_TEXT];
+  bool has_host = program->host_bytes > 0;
+  message_print("%s: %lld parameters, %d rank%s, %lld step%s, arena %s%s%s\n",
                 program->model, (long long)program->parameters, program->world,
                 program->world == 1 ? "" : "s", (long long)run->last,
                 run->last == 1 ? "" : "s",
-                text_memory(memory, (double)program->arena_bytes, 1));
+                text_memory(memory, (double)program->arena_bytes, 1),
+                has_host ? ", host memory " : "",
+                has_host ? text_memory(on_host, (double)program->host_bytes, 1)
+                         : "");
   if (program->is_paced)
     message_print("note: this run is paced: launches sleep as long as a "
                   "profile says, and no values are computed\n");
@@ -224,22 +228,30 @@ Status poison_arena(Run *run) {
   int64_t n = run->program->arena_bytes;
   if (!getenv("DNN_POISON") || !run->device->host_arena) return STATUS_OK;
   memset(run->device->host_arena, POISON, (size_t)n);
+  if (run->device->swap_arena)
+    memset(run->device->swap_arena, POISON, (size_t)run->program->host_bytes);
   run->device->is_zeroed = false;
   return STATUS_OK;
 }
 
+/* Bytes up to the last one that is no longer poison. */
+static int64_t poison_end(const unsigned char *data, int64_t n) {
+  while (data && n > 0 && data[n - 1] == POISON) n--;
+  return data ? n : 0;
+}
+
 void poison_look(Run *run) {
-  const unsigned char *data = run->device->host_arena;
-  int64_t n = run->program->arena_bytes;
-  if (!getenv("DNN_POISON") || !data) return;
-  while (n > 0 && data[n - 1] == POISON) n--;
-  run->poison_top = n;
+  const Device *device = run->device;
+  if (!getenv("DNN_POISON") || !device->host_arena) return;
+  run->poison_top = poison_end(device->host_arena, run->program->arena_bytes);
+  run->host_poison_top =
+      poison_end(device->swap_arena, run->program->host_bytes);
 }
 
 /* ---- the end ---- */
 
 typedef struct Last {
-  int64_t peak_bytes, poison_top;
+  int64_t peak_bytes, poison_top, host_poison_top;
   char sha[65];
 } Last;
 
@@ -281,6 +293,21 @@ static int64_t arena_bytes_of(const Run *run, int rank) {
   return is_own ? run->program->arena_bytes : program->arena_bytes;
 }
 
+/* The arenas in host memory, of a plan that has them. */
+static void print_host_memory(const Run *run, const Last *all) {
+  int world = run->comm->world;
+  printf(",\"host_arena_bytes\":[");
+  for (int i = 0; i < world; i++)
+    printf("%s%lld", i ? "," : "",
+           (long long)bundle_program(run->bundle, i)->host_bytes);
+  printf("]");
+  if (!run->poison_top) return;
+  printf(",\"host_arena_touched_bytes\":[");
+  for (int i = 0; i < world; i++)
+    printf("%s%lld", i ? "," : "", (long long)all[i].host_poison_top);
+  printf("]");
+}
+
 static void print_json_end(const Run *run, const Last *all) {
   int world = run->comm->world;
   printf("{\"final\":true,\"steps\":%lld", (long long)run->done);
@@ -305,6 +332,7 @@ static void print_json_end(const Run *run, const Last *all) {
       printf("%s%lld", i ? "," : "", (long long)all[i].poison_top);
     printf("]");
   }
+  if (run->program->host_bytes > 0) print_host_memory(run, all);
   print_memory(run);
   printf("}\n");
 }
@@ -313,6 +341,7 @@ static Status gather_last(Run *run, Last *own, Last *all) {
   own->peak_bytes = report_peak_resident();
   poison_look(run);
   own->poison_top = run->poison_top;
+  own->host_poison_top = run->host_poison_top;
   if (run->options.json && !run->program->is_paced)
     TRY(params_sha256(run->arena, run->program, run->comm, run->device,
                       own->sha));

@@ -119,7 +119,7 @@ typedef struct Run {
   const char *_Atomic leftover; /* a file to remove when a signal comes */
   int failure; /* exit code, with STOP_failed in an evaluation */
   /* End of the bytes of the arena in use, with $DNN_POISON. */
-  int64_t poison_top;
+  int64_t poison_top, host_poison_top;
 } Run;
 
 /* ---- run.c ---- */

@@ -23,7 +23,7 @@ static const OpCase op_cases[] = {
 /* Operators that are no computation of one rank. */
 static inline bool op_case_exempt(Op op) {
   return op == OP_input || op_is(op, OPCLASS_collective) ||
-         op_is(op, OPCLASS_region);
+         op_is(op, OPCLASS_swap) || op_is(op, OPCLASS_region);
 }
 
 static inline const char *op_case_text(char *out, size_t n, const char *text,

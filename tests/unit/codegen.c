@@ -538,7 +538,7 @@ Test(codegen, every_case_in_bool) {
 /* Operators that partition, the runtime or another pass does. */
 static bool is_elsewhere(Op op) {
   return op == OP_input || op_is(op, OPCLASS_collective) ||
-         op_is(op, OPCLASS_region);
+         op_is(op, OPCLASS_swap) || op_is(op, OPCLASS_region);
 }
 
 Test(codegen, equals_the_interpreter) {

@@ -72,6 +72,7 @@ static void note_missing(Pacing *pacing, const InstructionList *list) {
       vec_push(arena, &graphs, id < 0 ? graph : graph->nodes.data[id]->body);
       break;
     case INSTRUCTION_end: graphs.n--; break;
+    case INSTRUCTION_swap:
     case INSTRUCTION_start:
     case INSTRUCTION_wait:
     case N_INSTRUCTIONS: break;
