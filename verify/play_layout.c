@@ -23,18 +23,21 @@ const PlayLayout *play_layout(Arena *arena, const Graph *graph,
                     : 0;
   }
   PlayLayout *layout = ARENA_NEW(arena, PlayLayout);
-  *layout = (PlayLayout){.offset = assignment->offset,
-                         .bytes = assignment->bytes,
-                         .first_value = assignment->first_value,
-                         .workspace = assignment->workspace,
-                         .workspace_bytes = bytes,
-                         .is_view = is_view,
-                         .outside = assignment->outside,
-                         .move_bytes = assignment->move_bytes,
-                         .moves_with = assignment->moves_with,
-                         .bodies = bodies,
-                         .persistent_bytes = assignment->persistent_bytes,
-                         .arena_bytes = assignment->arena_bytes};
+  *layout =
+      (PlayLayout){.offset = assignment->offset,
+                   .bytes = assignment->bytes,
+                   .first_value = assignment->first_value,
+                   .workspace = assignment->workspace,
+                   .workspace_bytes = bytes,
+                   .is_view = is_view,
+                   .outside = assignment->outside,
+                   .move_bytes = assignment->move_bytes,
+                   .moves_with = assignment->moves_with,
+                   .bodies = bodies,
+                   .persistent_bytes = assignment->persistent_bytes,
+                   .arena_bytes = assignment->arena_bytes,
+                   .persistent_host_bytes = assignment->persistent_host_bytes,
+                   .host_bytes = assignment->host_bytes};
   return layout;
 }
 

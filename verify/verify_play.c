@@ -245,8 +245,8 @@ static void compare_step(VerifyRun *v, PlayClass *classes,
                   "is not in the program");
 }
 
-static void note_memory(VerifyRun *v, const Player *player,
-                        int64_t arena_bytes) {
+static void note_memory(VerifyRun *v, const Player *player, int64_t arena_bytes,
+                        int64_t host_bytes) {
   VerifyReport *report = &v->report;
   const char *fault = player_memory_fault(player);
   const char *messages = player_message_fault(player);
@@ -254,6 +254,11 @@ static void note_memory(VerifyRun *v, const Player *player,
     fault = arena_printf(
         v->arena, "the peak is %lld bytes, but the programs touch %lld",
         (long long)arena_bytes, (long long)player_touched_bytes(player));
+  if (!fault && player_touched_host_bytes(player) != host_bytes)
+    fault = arena_printf(
+        v->arena,
+        "the peak in host memory is %lld bytes, but the programs touch %lld",
+        (long long)host_bytes, (long long)player_touched_host_bytes(player));
   if (fault && report->memory_ok != ANSWER_no) {
     report->memory_ok = ANSWER_no;
     report->memory_fault = arena_strdup(v->arena, fault);
@@ -352,7 +357,8 @@ static bool fits_player(VerifyRun *v, const StepList *steps) {
   for (int c = 0; c < v->steps->n_classes; c++) {
     int ranks = v->steps->n_ranks[c];
     int copies = ranks < LIKELY_CLASSES ? ranks : LIKELY_CLASSES;
-    cells += (size_t)steps->arena_bytes[c] * (size_t)copies;
+    cells +=
+        (size_t)(steps->arena_bytes[c] + steps->host_bytes[c]) * (size_t)copies;
   }
   if (cells <= VERIFY_MOST_BYTES / cell_bytes) return true;
   verify_note_size(v);
@@ -371,6 +377,7 @@ static Player **make_players(VerifyRun *v, const StepList *steps,
                            .first_rank = v->steps->first_rank[c],
                            .ranks = v->steps->n_ranks[c],
                            .arena_bytes = steps->arena_bytes[c],
+                           .host_bytes = steps->host_bytes[c],
                            .seed = v->numbers.seed + 1 + (uint64_t)c,
                            .messages = v->messages ? &v->messages[c] : NULL};
     players[c] = player_create(arena, &options);
@@ -392,7 +399,7 @@ static void play_steps(VerifyRun *v, const StepList *steps, int n) {
     play_step(v, players, &steps->list[i < steps->n ? i : 0], i, wanted[i],
               shaken ? shaken[i] : NULL);
   for (int c = 0; c < v->steps->n_classes; c++)
-    note_memory(v, players[c], steps->arena_bytes[c]);
+    note_memory(v, players[c], steps->arena_bytes[c], steps->host_bytes[c]);
   arena_destroy(arena);
   memory_trim();
 }

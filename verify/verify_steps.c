@@ -314,12 +314,15 @@ static void assign_class(const StepCompiler *s, StepList *steps, int class) {
         s->arena, &of->entry, play_layouts(s->arena, &of->entry, target));
     int64_t bytes = entry_point_arena_bytes(&of->entry);
     if (bytes > steps->arena_bytes[class]) steps->arena_bytes[class] = bytes;
+    int64_t on_host = entry_point_host_bytes(&of->entry);
+    if (on_host > steps->host_bytes[class]) steps->host_bytes[class] = on_host;
   }
 }
 
 static bool make_programs(const StepCompiler *s, StepList *steps) {
   if (!make_classes(s, steps)) return false;
   steps->arena_bytes = ARENA_ARRAY(s->arena, int64_t, s->out->n_classes);
+  steps->host_bytes = ARENA_ARRAY(s->arena, int64_t, s->out->n_classes);
   for (int k = 0; k < s->out->n_classes; k++) assign_class(s, steps, k);
   return true;
 }

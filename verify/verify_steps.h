@@ -39,7 +39,7 @@ typedef struct VerifyStep {
 typedef struct StepList {
   VerifyStep list[3];
   int n;
-  int64_t *arena_bytes; /* by class */
+  int64_t *arena_bytes, *host_bytes; /* by class */
 } StepList;
 
 typedef struct VerifySteps {

@@ -157,7 +157,7 @@ static PlayCollective *const collectives[N_OPS] = {
 };
 
 bool play_is_collective(Op op) {
-  return collectives[op] != NULL;
+  return collectives[op] != NULL || op_is(op, OPCLASS_swap);
 }
 
 /* ---- classes of results ---- */
@@ -282,6 +282,10 @@ void play_exchange(Player *player, const Frame *frame, int id,
                    bool reads_results) {
   const Node *node = frame->graph->nodes.data[id];
   bool joins = op_has(node->op, OP_FLAG_joins_microbatches);
+  if (op_is(node->op, OPCLASS_swap)) {
+    play_copy(player, frame, node->inputs[0], (Value){id, 0});
+    return;
+  }
   for (int part = 0; part < node->n_inputs; part++) {
     Value result = {id, part};
     Exchange exchange = begin_exchange(player, frame, id, part);

@@ -59,6 +59,7 @@ struct PlayProgram {
   int n_stages, n_ranks;
   PlayStage *stages;
   int64_t persistent_bytes, arena_bytes;
+  int64_t persistent_host_bytes, host_bytes;
 };
 
 /* A graph that is being played: of a program, or the body of a scan in it. */
@@ -96,10 +97,11 @@ struct Player {
   Map *classes;                     /* classes by hash */
   Map *joined, *grouped; /* memos of classes_join and classes_of_members */
   int n_classes;
-  int *stamps; /* number of the write of each byte; equal on all ranks */
+  int *stamps;      /* number of the write of each byte; equal on all ranks */
+  int *host_stamps; /* likewise in host memory */
   int last_stamp;
   uint64_t n_random; /* poisons made so far */
-  int64_t touched_bytes, n_collectives;
+  int64_t touched_bytes, touched_host_bytes, n_collectives;
   const char *memory_fault, *message_fault;
   const PlayProgram *program;
   /* Groups by set of axes of the program.  NULL means not made yet. */
@@ -149,8 +151,8 @@ void play_poison(Player *player, DType dtype, void *to, int64_t n);
 ShardView extents_read(Player *player, int64_t at, DType dtype, int64_t n);
 /* Notes that n elements lie at the address from now on. */
 void extents_put(Player *player, int64_t at, ShardView view, int64_t n);
-/* Notes that nothing lies from this address on. */
-void extents_clear(Player *player, int64_t begin);
+/* Notes that nothing lies in a range of addresses. */
+void extents_clear(Player *player, int64_t begin, int64_t end);
 
 /* ---- memory.c: values in arenas ---- */
 

@@ -118,16 +118,32 @@ const MeshPlace *play_place(const Player *player, int rank) {
 
 /* ---- stamps ---- */
 
+/* Returns the stamps of bytes, or NULL where an arena does not have them. */
+static int *stamps_at(const Player *player, int64_t begin, int64_t n) {
+  bool is_on_host = begin >= HOST_ORIGIN;
+  int64_t at = is_on_host ? begin - HOST_ORIGIN : begin;
+  const PlayOptions *options = &player->options;
+  if (at < 0 ||
+      at + n > (is_on_host ? options->host_bytes : options->arena_bytes))
+    return NULL;
+  return (is_on_host ? player->host_stamps : player->stamps) + at;
+}
+
 void play_stamp_bytes(Player *player, int64_t begin, int64_t n, int stamp) {
-  if (begin < 0 || begin + n > player->options.arena_bytes) {
+  int *stamps = stamps_at(player, begin, n);
+  if (!stamps) {
     if (!player->memory_fault)
       player->memory_fault = arena_printf(
           player->arena, "bytes %lld to %lld lie outside of the arena",
           (long long)begin, (long long)(begin + n));
     return;
   }
-  for (int64_t b = begin; b < begin + n; b++) player->stamps[b] = stamp;
-  if (begin + n > player->touched_bytes) player->touched_bytes = begin + n;
+  for (int64_t b = 0; b < n; b++) stamps[b] = stamp;
+  bool is_on_host = begin >= HOST_ORIGIN;
+  int64_t end = is_on_host ? begin - HOST_ORIGIN + n : begin + n;
+  int64_t *touched =
+      is_on_host ? &player->touched_host_bytes : &player->touched_bytes;
+  if (end > *touched) *touched = end;
 }
 
 /* One iteration's part of a stacked output has the stamp of all of it. */
@@ -175,10 +191,9 @@ void play_check(Player *player, const Frame *frame, Value value,
   int64_t n = local_bytes(frame, value);
   int stamp = frame->stamp[play_copy_of(frame, value)];
   if (player->memory_fault) return;
-  bool is_inside = at >= 0 && at + n <= player->options.arena_bytes &&
-                   !is_of_other_microbatch(player, frame, value);
-  for (int64_t b = at; is_inside && b < at + n; b++)
-    is_inside = player->stamps[b] == stamp;
+  const int *stamps = stamps_at(player, at, n);
+  bool is_inside = stamps && !is_of_other_microbatch(player, frame, value);
+  for (int64_t b = 0; is_inside && b < n; b++) is_inside = stamps[b] == stamp;
   if (is_inside) return;
   const Node *node = graph_node(frame->graph, value);
   player->memory_fault = arena_printf(

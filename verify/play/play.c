@@ -2,9 +2,9 @@
  * play.c -- runs a program on all ranks, node by node: the nodes of a segment
  * with each call of the timeline, scans iteration by iteration.
  *
- * A collective takes effect at its start or at its wait, as the seed says; in
- * between its bytes belong to it.  A wait stands before the first node that
- * reads a result.
+ * A collective, or a swap between device and host memory, takes effect at its
+ * start or at its wait, as the seed says; in between its bytes belong to it.  A
+ * wait stands before the first node that reads a result.
  */
 #include "verify/play/internal.h"
 
@@ -53,14 +53,19 @@ PlayProgram *play_program_of_stages(Arena *arena, const EntryPoint *entry,
                     .n_stages = n,
                     .n_ranks = mesh_ranks(&entry->stages.data[0].graph->mesh),
                     .stages = ARENA_ARRAY(arena, PlayStage, n),
-                    .persistent_bytes = INT64_MAX};
+                    .persistent_bytes = INT64_MAX,
+                    .persistent_host_bytes = INT64_MAX};
   for (int s = 0; s < n; s++) {
     const PlayLayout *layout = layouts[s];
     program->stages[s] = make_stage(arena, entry->stages.data[s].graph, layout);
     if (layout->persistent_bytes < program->persistent_bytes)
       program->persistent_bytes = layout->persistent_bytes;
+    if (layout->persistent_host_bytes < program->persistent_host_bytes)
+      program->persistent_host_bytes = layout->persistent_host_bytes;
     if (layout->arena_bytes > program->arena_bytes)
       program->arena_bytes = layout->arena_bytes;
+    if (layout->host_bytes > program->host_bytes)
+      program->host_bytes = layout->host_bytes;
   }
   return program;
 }
@@ -110,14 +115,18 @@ Player *player_create(Arena *arena, const PlayOptions *options) {
                      .classes = map_create(arena),
                      .joined = map_create(arena)};
   player->stamps = ARENA_ARRAY(arena, int, options->arena_bytes);
+  player->host_stamps = ARENA_ARRAY(arena, int, options->host_bytes);
   return player;
 }
 
 /* Bytes that do not persist are of no known write. */
-static void forget_from(Player *player, int64_t begin) {
-  extents_clear(player, begin);
+static void forget_from(Player *player, int64_t begin, int64_t host_begin) {
+  extents_clear(player, begin, HOST_ORIGIN);
+  extents_clear(player, HOST_ORIGIN + host_begin, INT64_MAX);
   for (int64_t b = begin; b < player->options.arena_bytes; b++)
     player->stamps[b] = 0;
+  for (int64_t b = host_begin; b < player->options.host_bytes; b++)
+    player->host_stamps[b] = 0;
 }
 
 /* The stamp of a buffer of several stages, by the first of them; 0: it has none
@@ -174,7 +183,8 @@ void play_set_registers(Player *player, int stage, const int *registers) {
 
 void player_begin(Player *player, const PlayProgram *program) {
   ASSERT(program->n_ranks == 1 || program->n_ranks == player->options.ranks);
-  ASSERT(program->arena_bytes <= player->options.arena_bytes);
+  ASSERT(program->arena_bytes <= player->options.arena_bytes &&
+         program->host_bytes <= player->options.host_bytes);
   player->program = program;
   player->groups = ARENA_ARRAY(player->arena, PlayGroups *, 1 << MAX_AXES);
   player->of_axes =
@@ -188,12 +198,13 @@ void player_begin(Player *player, const PlayProgram *program) {
         make_frame(player->arena, stage->graph, stage->local, stage->layout);
     player->frames[s].registers = player->registers;
   }
-  forget_from(player, program->persistent_bytes);
+  forget_from(player, program->persistent_bytes,
+              program->persistent_host_bytes);
   stamp_inputs(player);
 }
 
 void player_forget(Player *player) {
-  forget_from(player, 0);
+  forget_from(player, 0, 0);
   stamp_inputs(player);
 }
 
@@ -418,6 +429,7 @@ static void play_node(Player *player, const Frame *frame, int id) {
   const Node *node = frame->graph->nodes.data[id];
   if (node->op == OP_input) return;
   if (frame->layout->is_view[id]) {
+    if (node->op == OP_swapped) wait_for_inputs(player, frame, node);
     play_view(player, frame, id);
     return;
   }
@@ -539,8 +551,10 @@ static void check_kept(Player *player) {
   for (int i = 0; i < graph->inputs.n; i++) {
     const GraphInput *input = &graph->inputs.data[i];
     int64_t offset = frame->layout->offset[play_value(frame, input->value)];
-    if (offset < frame->layout->persistent_bytes &&
-        !graph_find_output(graph, input->role, input->path))
+    int64_t end = value_is_on_host(graph, input->value)
+                      ? HOST_ORIGIN + frame->layout->persistent_host_bytes
+                      : frame->layout->persistent_bytes;
+    if (offset < end && !graph_find_output(graph, input->role, input->path))
       play_check(player, frame, input->value, "the next program");
   }
 }
@@ -569,6 +583,10 @@ const char *player_message_fault(const Player *player) {
 
 int64_t player_touched_bytes(const Player *player) {
   return player->touched_bytes;
+}
+
+int64_t player_touched_host_bytes(const Player *player) {
+  return player->touched_host_bytes;
 }
 
 int64_t player_collectives(const Player *player) {

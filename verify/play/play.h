@@ -38,6 +38,9 @@ typedef struct PlayLayout {
   const ProgramRegister *moves_with;
   int n_copies;
   int64_t persistent_bytes, arena_bytes;
+  /* Likewise of the arena in host memory, whose places count from HOST_ORIGIN.
+   */
+  int64_t persistent_host_bytes, host_bytes;
 } PlayLayout;
 
 /* An entry point, prepared to be played; in the arena. */
@@ -83,6 +86,7 @@ typedef struct PlayOptions {
   int first_rank;      /* of those of the class, for messages */
   int ranks;           /* those of every graph with a mesh of ranks */
   int64_t arena_bytes; /* arena of the largest program */
+  int64_t host_bytes;  /* likewise in host memory */
   uint64_t seed;       /* seed of poison, and of when collectives take effect */
   PlayMessages *messages; /* gets all that are played; or NULL */
 } PlayOptions;
@@ -131,6 +135,8 @@ const char *player_memory_fault(const Player *player);
 const char *player_message_fault(const Player *player);
 /* Returns one more than the last byte that any program touched. */
 int64_t player_touched_bytes(const Player *player);
+/* Likewise in host memory. */
+int64_t player_touched_host_bytes(const Player *player);
 /* Returns how many collectives the ranks have started. */
 int64_t player_collectives(const Player *player);
 

@@ -171,8 +171,8 @@ static void put_extent(Player *player, int64_t begin, int64_t end, Extent new) {
   replace_extents(player, from, to, list, n);
 }
 
-void extents_clear(Player *player, int64_t begin) {
-  put_extent(player, begin, INT64_MAX, (Extent){0});
+void extents_clear(Player *player, int64_t begin, int64_t end) {
+  put_extent(player, begin, end, (Extent){0});
 }
 
 void extents_put(Player *player, int64_t at, ShardView view, int64_t n) {
