@@ -152,6 +152,15 @@ int64_t driver_arena_bytes(const Compilation *c) {
   return largest ? entry_point_arena_bytes(largest) : 0;
 }
 
+int64_t driver_host_bytes_of(const RankProgram *program) {
+  int64_t most = program->persistent.host_bytes;
+  for (int i = 0; i < program->n_entry_points; i++) {
+    int64_t bytes = entry_point_host_bytes(&program->entry_points[i]);
+    if (bytes > most) most = bytes;
+  }
+  return most;
+}
+
 bool driver_fits_memory(const Compilation *c) {
   const Plan *plan = c->plan;
   const EntryPoint *largest = driver_largest(c);

@@ -171,6 +171,8 @@ const EntryPoint *driver_training_step(const Compilation *c);
 const EntryPoint *driver_largest(const Compilation *c);
 const EntryPoint *driver_largest_of(const RankProgram *program);
 int64_t driver_arena_bytes(const Compilation *c);
+/* Returns the bytes of the arena in host memory that its ranks have. */
+int64_t driver_host_bytes_of(const RankProgram *program);
 /* Returns the outputs for which this entry point does its batch at once,
  * although training has micro-batches, such as "'metric', 'std'".  Returns NULL
  * if there are none. */

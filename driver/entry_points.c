@@ -104,7 +104,8 @@ static const Plan *replicated_plan(const Compilation *c, EntryPointId id) {
                                          microbatch_samples(c->model, plan))
                    : 1;
   bool has_stages = plan->stages.n > 1;
-  if (!plan_shards_parameters(plan) && microbatches == 1 && !has_stages)
+  if (!plan_shards_parameters(plan) && microbatches == 1 && !has_stages &&
+      !plan->offloaded)
     return NULL;
   Plan *own = plan_shards_parameters(plan)
                   ? arena_copy(c->module->arena, plan, sizeof *plan)
@@ -113,6 +114,7 @@ static const Plan *replicated_plan(const Compilation *c, EntryPointId id) {
   for (int s = 0; s < plan->stages.n; s++)
     vec_push(c->module->arena, &own->stages, plan->stages.data[s]);
   own->stage_of = plan->stage_of;
+  own->offloaded = plan->offloaded;
   plan_drop_time(own);
   own->batch_dim = plan->batch_dim;
   own->replicates_data = true;

@@ -5,7 +5,7 @@
  *     shard F over tensor                PlanShard F over tensor
  *     shard ffn[*].w: F over tensor      PlanPin of ffn[0].w, ffn[1].w
  *     shard optimizer.ffn: F over data   the same of optimizer/ffn[0].w ...
- *     offload ffn                        "not supported yet: 'offload'"
+ *     offload ffn                        PlanPin of what is saved in ffn
  *
  * A pin that is understood but cannot be compiled yet is answered "not
  * supported yet" at its place; one that has no meaning is an error.
@@ -81,15 +81,6 @@ static void read_shard_names(PinReader *r, const Pin *pin) {
 }
 
 /* ---- paths ---- */
-
-static bool plan_read_paths(PinReader *r, const Pin *pin, PathList *out) {
-  bool is_good = true;
-  for (int i = 0; i < pin->exprs.n; i++)
-    if (pin->kind != PIN_offload ||
-        !reader_is_word(pin->exprs.data[i], "optimizer"))
-      is_good = paths_read(&r->paths, pin->exprs.data[i], out) && is_good;
-  return is_good;
-}
 
 /* One entry of a line about these paths. */
 static bool read_place(PinReader *r, const Pin *pin, const Place *place,
@@ -219,10 +210,20 @@ static void read_placement(PinReader *r, const Pin *pin) {
   if (updates.n > 0) read_update_line(r, pin, &updates);
 }
 
+/* Optimizer state that a line `offload` names must be there. */
+static void read_offload(PinReader *r, const Pin *pin, SavingLines *savings) {
+  PathList keys = {0};
+  saving_read_line(savings, pin);
+  const PathPin *read = &r->pins->of_paths.data[r->pins->of_paths.n - 1];
+  for (int i = 0; i < read->inputs.n; i++)
+    if (plan_path_is_of_update(read->inputs.data[i]))
+      vec_push(r->e->arena, &keys, read->inputs.data[i]);
+  if (keys.n > 0) have_state(r, &keys, read->subject);
+}
+
 /* ---- all pins ---- */
 
 static void read_pin(PinReader *r, const Pin *pin, SavingLines *savings) {
-  PathList paths = {0};
   switch (pin->kind) {
   case PIN_shard_names: read_shard_names(r, pin); return;
   case PIN_shard_paths:
@@ -230,13 +231,10 @@ static void read_pin(PinReader *r, const Pin *pin, SavingLines *savings) {
   case PIN_set: reader_read_setting(r, pin); return;
   case PIN_keep:
   case PIN_remat: saving_read_line(savings, pin); return;
+  case PIN_offload: read_offload(r, pin, savings); return;
   case PIN_stage:
   case PIN_cut: reader_read_stage(r, pin); return;
   case PIN_place: reader_read_place(r, pin); return;
-  case PIN_offload:
-    if (plan_read_paths(r, pin, &paths))
-      elab_not_supported(r->e, pin->span, "'offload'");
-    return;
   }
 }
 

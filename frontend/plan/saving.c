@@ -41,10 +41,11 @@ static void add_saving(SavingLines *lines, PathPin saving,
 
 void saving_read_line(SavingLines *lines, const Pin *pin) {
   PathList values = {0};
-  PathPin saving = {
-      .pin = {.says = pin->kind == PIN_remat ? SAYS_remat : SAYS_keep,
-              .span = pin->span},
-      .subject = pin->exprs.data[0]->span};
+  static const PinSays says[] = {[PIN_remat] = SAYS_remat,
+                                 [PIN_keep] = SAYS_keep,
+                                 [PIN_offload] = SAYS_offload};
+  PathPin saving = {.pin = {.says = says[pin->kind], .span = pin->span},
+                    .subject = pin->exprs.data[0]->span};
   for (int i = 0; i < pin->exprs.n; i++)
     read_saved_paths(lines, pin->exprs.data[i], &saving, &values);
   add_saving(lines, saving, &values);

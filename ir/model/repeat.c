@@ -175,7 +175,10 @@ static void add_pins(PlanWords *out, const Plan *plan) {
 static void add_saved(PlanWords *out, const Map *saved) {
   for (int i = 0; i < map_size(saved); i++) {
     const PlanPin *pin = map_value_at(saved, i);
-    add_words(out, map_key_at(saved, i), pin->says == SAYS_remat ? 2 : 3);
+    add_words(out, map_key_at(saved, i),
+              pin->says == SAYS_remat  ? 2
+              : pin->says == SAYS_keep ? 3
+                                       : 6);
   }
 }
 
@@ -203,6 +206,7 @@ static bool is_planned_alike(Arena *scratch, const Plan *plan,
   if (!plan) return true;
   add_pins(&words, plan);
   if (plan->saved) add_saved(&words, plan->saved);
+  if (plan->offloaded) add_saved(&words, plan->offloaded);
   if (plan->reached) add_reached(&words, plan);
   for (int i = 1; i < n; i++)
     if (words.of_block[i] != words.of_block[0]) return false;

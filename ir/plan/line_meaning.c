@@ -21,12 +21,15 @@ static void add_meaning(LineMaker *maker, LineKind kind, const char *text,
   if (!*text || !path_pattern_parse(maker->arena, &pattern, text, SPAN_NONE) ||
       (pattern.is_operator && kind == LINE_value))
     return;
-  if (kind == LINE_remat || kind == LINE_keep) {
-    PinSays says = kind == LINE_remat ? SAYS_remat : SAYS_keep;
+  if (kind == LINE_remat || kind == LINE_keep || kind == LINE_offload) {
+    PinSays says = kind == LINE_remat  ? SAYS_remat
+                   : kind == LINE_keep ? SAYS_keep
+                                       : SAYS_offload;
     SavedPaths saved = {0};
     plan_paths_saved(maker->paths, &pattern, says, &saved);
     *out = saved.values;
-    for (int i = 0; i < saved.inputs.n && maker->plan->zero >= 3; i++)
+    bool takes_inputs = maker->plan->zero >= 3 || kind == LINE_offload;
+    for (int i = 0; i < saved.inputs.n && takes_inputs; i++)
       vec_push(maker->arena, out, saved.inputs.data[i]);
     return;
   }

@@ -112,8 +112,13 @@ bool pin_is_of_update(const PlanPin *pin) {
   return pin->about == ABOUT_gradient || pin->about == ABOUT_optimizer;
 }
 
+bool pin_is_saving(const PlanPin *pin) {
+  return pin->says == SAYS_remat || pin->says == SAYS_keep;
+}
+
 static Map **map_of_pin(Plan *plan, const PlanPin *pin) {
-  if (pin->says != SAYS_placement) return &plan->saved;
+  if (pin_is_saving(pin)) return &plan->saved;
+  if (pin->says == SAYS_offload) return &plan->offloaded;
   return pin->about == ABOUT_operator ? &plan->computed : &plan->placed;
 }
 
@@ -124,7 +129,7 @@ static void index_pin(Arena *arena, Map **map, const PlanPin *pin) {
 }
 
 void plan_index(Arena *arena, Plan *plan) {
-  plan->placed = plan->computed = plan->saved = NULL;
+  plan->placed = plan->computed = plan->saved = plan->offloaded = NULL;
   for (int i = 0; i < plan->pins.n; i++) {
     const PlanPin *pin = &plan->pins.data[i];
     index_pin(arena, map_of_pin(plan, pin), pin);
@@ -145,6 +150,10 @@ const PlanPin *plan_find_operator(const Plan *plan, Name path) {
 
 const PlanPin *plan_find_saving(const Plan *plan, Name path) {
   return find_path(plan->saved, path);
+}
+
+const PlanPin *plan_find_offload(const Plan *plan, Name path) {
+  return find_path(plan->offloaded, path);
 }
 
 bool plan_recomputes(const Plan *plan) {

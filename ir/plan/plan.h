@@ -30,8 +30,9 @@ typedef enum PinAbout {
 /* The decision of a pin about its paths. */
 typedef enum PinSays {
   SAYS_placement,
-  SAYS_remat, /* the backward pass computes these forward values again */
-  SAYS_keep   /* they are stored for it */
+  SAYS_remat,  /* the backward pass computes these forward values again */
+  SAYS_keep,   /* they are stored for it */
+  SAYS_offload /* they, parameters or optimizer state are in host memory */
 } PinSays;
 
 /* A pin about paths.  A placement is the full one of what they name;
@@ -121,8 +122,8 @@ typedef struct Plan {
   VEC(PlanPin) pins; /* about paths; a later one wins, and any over `shards` */
   /* path -> the pin that wins, NULL where there is none; plan_index makes them:
    * placements of values, gradients and optimizer state; those of operators;
-   * `remat` and `keep`. */
-  Map *placed, *computed, *saved;
+   * `remat` and `keep`; `offload`. */
+  Map *placed, *computed, *saved, *offloaded;
   Map *reached;           /* path -> PlanReached; NULL: none */
   VEC(Name) lines;        /* of paths, as they are printed */
   int64_t bucket_bytes;   /* gradients are reduced in buckets of this size */
@@ -193,6 +194,10 @@ const PlanPin *plan_find_update(const Plan *plan, Names *names, PinAbout about,
 const PlanPin *plan_find_operator(const Plan *plan, Name path);
 /* The pin that recomputes or stores this forward value, or NULL. */
 const PlanPin *plan_find_saving(const Plan *plan, Name path);
+/* The pin that keeps this value, parameter or key in host memory, or NULL. */
+const PlanPin *plan_find_offload(const Plan *plan, Name path);
+/* Returns true if the pin is a line `remat` or `keep`. */
+bool pin_is_saving(const PlanPin *pin);
 /* Returns whether its schedule computes the forward pass of a stage again, but
  * for what a line keeps. */
 bool plan_recomputes(const Plan *plan);

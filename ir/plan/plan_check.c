@@ -277,7 +277,7 @@ static bool report_replaced(Module *module, const Plan *plan, int line) {
   Span last = saving->span;
   for (int k = line + 1; k < plan->pins.n; k++) {
     const PlanPin *later = &plan->pins.data[k];
-    if (later->says == SAYS_placement) continue;
+    if (!pin_is_saving(later)) continue;
     last = later->span;
     if (later->says == saving->says) continue;
     Diag *d = diag(module->diags, DIAG_plan_contradicts, later->span,
@@ -308,7 +308,7 @@ static bool check_savings(Module *module, const Pins *pins, const Plan *plan) {
   for (int i = 0; i < plan->pins.n; i++) {
     const PlanPin *pin = &plan->pins.data[i];
     const PathPin *written = &pins->of_paths.data[i];
-    if (pin->says == SAYS_placement || pin->is_annotation || wins[i]) continue;
+    if (!pin_is_saving(pin) || pin->is_annotation || wins[i]) continue;
     if (written->names_values || pin->n_paths > 0) {
       is_good &= report_replaced(module, plan, i);
       continue;
@@ -321,6 +321,28 @@ static bool check_savings(Module *module, const Pins *pins, const Plan *plan) {
   return is_good;
 }
 
+/* ---- `offload` ---- */
+
+/* Each line must name something that may be in host memory. */
+static bool check_offloads(Module *module, const Pins *pins, const Plan *plan) {
+  bool is_good = true;
+  for (int i = 0; i < plan->pins.n; i++) {
+    const PlanPin *pin = &plan->pins.data[i];
+    const PathPin *written = &pins->of_paths.data[i];
+    if (pin->says != SAYS_offload) continue;
+    if (pins_have_stages(pins)) {
+      diag(module->diags, DIAG_not_supported, pin->span,
+           "'offload' in a plan with stages");
+      is_good = false;
+    } else if (pin->n_paths == 0 && !written->names_values) {
+      diag(module->diags, DIAG_offload_nothing, written->subject,
+           span_text(module->arena, written->subject));
+      is_good = false;
+    }
+  }
+  return is_good;
+}
+
 /* ---- the plan ---- */
 
 bool plan_check(Module *module, const Pins *pins, const Plan *plan) {
@@ -329,6 +351,7 @@ bool plan_check(Module *module, const Pins *pins, const Plan *plan) {
   is_good = is_good && plan_check_schedule(module, pins, plan);
   is_good &= check_axes(module, pins, plan);
   is_good &= check_savings(module, pins, plan);
+  is_good &= check_offloads(module, pins, plan);
   return is_good;
 }
 

@@ -70,7 +70,8 @@ static PlanPin close_saving(Arena *arena, const Plan *plan,
                             const PathPin *written) {
   PlanPin closed = written->pin;
   const PathList *inputs = &written->inputs;
-  if (plan->zero < 3 || inputs->n == 0) return closed;
+  bool takes_inputs = plan->zero >= 3 || closed.says == SAYS_offload;
+  if (!takes_inputs || inputs->n == 0) return closed;
   Name *paths = ARENA_ARRAY(arena, Name, closed.n_paths + inputs->n);
   for (int i = 0; i < closed.n_paths; i++) paths[i] = closed.paths[i];
   for (int i = 0; i < inputs->n; i++) paths[closed.n_paths++] = inputs->data[i];

@@ -173,6 +173,12 @@ static void decide_saving(Choice *c, const PlanNode *at) {
   add_texts(c->maker, add_decision(c, kind, at->path, pin));
 }
 
+static void decide_offload(Choice *c, const PlanNode *at) {
+  const PlanPin *pin = plan_find_offload(c->maker->plan, at->path);
+  if (!pin || map_has(c->by_path[LINE_offload], at->path)) return;
+  add_texts(c->maker, add_decision(c, LINE_offload, at->path, pin));
+}
+
 static void decide_all(Choice *c) {
   const PlanNodes *nodes = plan_paths_nodes(c->maker->paths);
   bool has_ranks = c->maker->plan->ranks > 1;
@@ -180,6 +186,7 @@ static void decide_all(Choice *c) {
     if (has_ranks) decide_value(c, &nodes->data[i]);
     if (has_ranks) decide_operator(c, &nodes->data[i]);
     decide_saving(c, &nodes->data[i]);
+    decide_offload(c, &nodes->data[i]);
   }
 }
 
@@ -364,7 +371,7 @@ static void choose_general(Choice *c) {
 
 static void choose_all_exact(Choice *c) {
   static const LineKind order[] = {LINE_value, LINE_operator, LINE_keep,
-                                   LINE_remat};
+                                   LINE_remat, LINE_offload};
   for (int k = 0; k < N_LINE_KINDS; k++) c->checked[k] = NULL;
   for (int i = 0; i < ARRAY_LENGTH(order); i++) choose_exact(c, order[i]);
 }
@@ -391,6 +398,7 @@ static PathLines all_lines(Choice *c) {
 static const char *verb_of(const PlanPin *pin) {
   if (pin->says == SAYS_remat) return "recomputed";
   if (pin->says == SAYS_keep) return "stored";
+  if (pin->says == SAYS_offload) return "stored on the host";
   return pin->about == ABOUT_operator ? "computed" : "placed";
 }
 
@@ -402,6 +410,7 @@ static void report_no_line(Choice *c, const PlanPin *pin, const char *path) {
 static LineKind kind_of(const PlanPin *pin) {
   if (pin->says == SAYS_placement)
     return pin->about == ABOUT_operator ? LINE_operator : LINE_value;
+  if (pin->says == SAYS_offload) return LINE_offload;
   return pin->says == SAYS_remat ? LINE_remat : LINE_keep;
 }
 
@@ -426,6 +435,7 @@ static void check_lines(Choice *c, const PathLines *lines) {
   last[LINE_value] = map_create(c->maker->arena);
   last[LINE_operator] = map_create(c->maker->arena);
   last[LINE_remat] = last[LINE_keep] = map_create(c->maker->arena);
+  last[LINE_offload] = map_create(c->maker->arena);
   for (int i = 0; i < lines->n; i++) {
     const PathLine *line = &lines->data[i];
     const PathList *meaning = line_meaning(c->maker, line->kind, line->path);
@@ -452,6 +462,7 @@ void plan_make_lines(Module *module, const PlanPaths *paths, Plan *plan) {
   c.by_path[LINE_value] = map_create(module->arena);
   c.by_path[LINE_operator] = map_create(module->arena);
   c.by_path[LINE_remat] = c.by_path[LINE_keep] = map_create(module->arena);
+  c.by_path[LINE_offload] = map_create(module->arena);
   decide_all(&c);
   choose_all_exact(&c);
   choose_general(&c);

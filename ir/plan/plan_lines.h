@@ -13,6 +13,7 @@ typedef enum LineKind {
   LINE_operator,
   LINE_remat,
   LINE_keep,
+  LINE_offload,
   N_LINE_KINDS
 } LineKind;
 

@@ -71,6 +71,7 @@ const char *line_text(LineMaker *maker, const PathLine *line) {
   const char *head = *places ? "shard" : "replicate";
   if (line->kind == LINE_remat) head = "remat";
   if (line->kind == LINE_keep) head = "keep";
+  if (line->kind == LINE_offload) head = "offload";
   const char *quote =
       needs_quotes(maker->module->names, line->path) ? "\"" : "";
   return arena_printf(maker->arena, "%s %s%s%s%s%s", head, quote, line->path,

@@ -85,6 +85,10 @@ bool plan_paths_saved(const PlanPaths *paths, const PathPattern *pattern,
       says == SAYS_remat ? layer_results(&lookup, pattern->n) : NULL;
   for (int i = 0; i < found.n; i++) {
     Name path = found.data[i];
+    const char *parameter;
+    if (says == SAYS_offload &&
+        plan_path_about(path, &parameter) == ABOUT_optimizer)
+      vec_push(arena, &out->inputs, path);
     if (plan_path_is_of_update(path)) continue;
     if (map_has(inputs, path)) {
       if (takes_input(&lookup, says, path, pattern->n))

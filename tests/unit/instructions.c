@@ -27,6 +27,7 @@ static const ListCase cases[] = {
     {"zero3_momentum", "models/mlp.dnn", "zero3_microbatches", "", "cpu"},
     {"tensor", "benchmarks/systems/gpt.dnn", "tensor", "L=1", "cpu"},
     {"two_axes_cuda", "benchmarks/systems/mlp.dnn", "two_layers", "", "cuda"},
+    {"offload", "benchmarks/systems/gpt.dnn", "offload", "L=1", "cpu"},
     {"scan", "models/reverse.dnn", "data", "B=8 S=6 C=8 eval_batches=1", "cpu"},
 };
 

@@ -17,7 +17,8 @@
  * the user sees instead of a graph. With DNNC_BLESS=1 the expectations are
  * written anew.
  */
-/* Further words: `remat=PATH`, `keep=PATH`, `batch=DIM`, `cut=STAGE`. */
+/* Further words: `remat=PATH`, `keep=PATH`, `offload=PATH`, `batch=DIM`,
+ * `cut=STAGE`. */
 #include <dirent.h>
 
 #include "passes/stages/stages.h"
@@ -114,11 +115,12 @@ static bool set_precision(Case *c, const char *word) {
   return true;
 }
 
-/* The forward value of this path is computed again, or stored. */
-static void add_saving(Case *c, const char *path, bool is_recomputed) {
+/* The forward value of this path is computed again, or stored; or what has it
+ * is stored on the host. */
+static void add_saving(Case *c, const char *path, PinSays says) {
   Arena *arena = c->module->arena;
   Name name = name_intern(c->module->names, path);
-  PlanPin pin = {.says = is_recomputed ? SAYS_remat : SAYS_keep,
+  PlanPin pin = {.says = says,
                  .n_paths = 1,
                  .paths = arena_copy(arena, &name, sizeof name)};
   vec_push(arena, &c->plan.pins, pin);
@@ -171,9 +173,11 @@ static Graph *run_word(Case *c, Graph *graph, const char *word) {
   } else if (strcmp(word, "attention=ring") == 0) {
     c->plan.attention = ATTENTION_ring;
   } else if (strncmp(word, "remat=", 6) == 0) {
-    add_saving(c, word + 6, true);
+    add_saving(c, word + 6, SAYS_remat);
   } else if (strncmp(word, "keep=", 5) == 0) {
-    add_saving(c, word + 5, false);
+    add_saving(c, word + 5, SAYS_keep);
+  } else if (strncmp(word, "offload=", 8) == 0) {
+    add_saving(c, word + 8, SAYS_offload);
   } else if (strncmp(word, "keeps=", 6) == 0) {
     snprintf(c->keeps, sizeof c->keeps, "%s", word + 6);
     c->target.has_kernel = keeps_named;

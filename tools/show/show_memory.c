@@ -21,8 +21,9 @@ static void add_roles(Text *out, const RankProgram *program, bool is_json) {
   const EntryPoint *largest = driver_largest_of(program);
   const PersistentBuffers *persistent = &program->persistent;
   for (int i = 0; i < persistent->buffers.n; i++)
-    bytes[persistent->buffers.data[i].role] +=
-        persistent->buffers.data[i].bytes;
+    if (persistent->buffers.data[i].offset < HOST_ORIGIN)
+      bytes[persistent->buffers.data[i].role] +=
+          persistent->buffers.data[i].bytes;
   text_add(out, is_json ? "\"memory\":{" : "bytes on each rank\n");
   for (int role = 0; role < N_ROLES; role++)
     if (bytes[role] > 0)
@@ -34,6 +35,10 @@ static void add_roles(Text *out, const RankProgram *program, bool is_json) {
                 (long long)(entry_point_arena_bytes(step) - persistent->bytes));
   text_printf(out, is_json ? "\"%s\":%lld" : "  %-20s %14lld\n", "arena",
               (long long)(largest ? entry_point_arena_bytes(largest) : 0));
+  int64_t on_host = driver_host_bytes_of(program);
+  if (on_host > 0)
+    text_printf(out, is_json ? ",\"%s\":%lld" : "  %-20s %14lld\n",
+                is_json ? "host_arena" : "host memory", (long long)on_host);
 }
 
 /* The parts of the arena of a step of stages, the first of which is in the
