@@ -523,9 +523,11 @@ static void end_assignment(PassContext *ctx, Packing *packing,
   assignment->persistent_bytes = persistent->bytes;
   assignment->persistent_host_bytes = persistent->host_bytes;
   assignment->arena_bytes = place_buffers(packing, is_packed, base, 0);
-  assignment->host_bytes = place_buffers(
-      packing, is_packed_on_host,
-      align_up(persistent->host_bytes, packing->alignment), HOST_ORIGIN);
+  int64_t host_base = align_up(persistent->host_bytes, packing->alignment);
+  assignment->host_bytes =
+      place_buffers(packing, is_packed_on_host, host_base, HOST_ORIGIN);
+  if (assignment->host_bytes == host_base) /* it makes nothing there */
+    assignment->host_bytes = persistent->host_bytes;
   for (int id = 0; id < n; id++) {
     const Node *node = graph->nodes.data[id];
     for (int r = 0; r < node->n_results; r++) {
