@@ -115,6 +115,13 @@ typedef struct CudaPrepared {
 
 enum { CUDA_SENDS = DNN_N_QUEUES, CUDA_RECEIPTS, CUDA_N_STREAMS };
 
+/* Directions of swaps between the GPU and host memory. */
+typedef enum CudaSwaps {
+  CUDA_SWAPS_OUT,
+  CUDA_SWAPS_IN,
+  CUDA_N_SWAPS
+} CudaSwaps;
+
 typedef struct CudaState {
   Arena *arena;
   CudaDriver driver;
@@ -129,6 +136,13 @@ typedef struct CudaState {
    * that are sent and of those that are received. */
   CuStream comm[CUDA_N_STREAMS];
   unsigned long long data; /* address of the arena */
+  /* Arena in host memory, pinned, and a stream for each direction; NULL: no
+   * plan has them.  An event is recorded when a stream may begin, and one when
+   * a swap has ended, by its id. */
+  void *host_data;
+  CuStream swap[CUDA_N_SWAPS];
+  CuEvent swap_ready[CUDA_N_SWAPS], *swap_done;
+  int n_swaps;
   CuModule *modules;
   CuFunction *functions; /* functions of the kernels */
   CudaPrepared **entry_points;
@@ -160,6 +174,18 @@ Status cuda_wait_for(CudaState *state, const char *path);
     CuEnum cu_error = (state)->driver.function(__VA_ARGS__);                   \
     if (cu_error) return cuda_error(state, cu_error, #function, path);         \
   } while (0)
+
+/* ---- swap.c ---- */
+
+Status cuda_swaps_open(CudaState *state, const DnnProgram *program);
+void cuda_swaps_close(CudaState *state);
+/* Returns the address of a byte of the arena in host memory.  Returns NULL for
+ * one of the GPU's. */
+void *cuda_host_address(const CudaState *state, int64_t offset);
+/* Enqueue an instruction SWAP or SWAP_WAIT. */
+Status cuda_swap(CudaState *state, const DnnInstr *instr,
+                 const int64_t *iterations);
+Status cuda_swap_wait(CudaState *state, const DnnInstr *instr);
 
 /* ---- product.c: cuBLASLt ---- */
 

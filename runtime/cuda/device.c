@@ -6,6 +6,9 @@
  * tied to it by events.  Everything that an instruction needs is computed when
  * the device is opened: a launch allocates nothing and searches nothing.
  *
+ * What a plan keeps in host memory is copied on two streams of its own
+ * (swap.c).
+ *
  * Convolutions run as their emitted loop nests; cuDNN is not supported yet.
  */
 #include "runtime/cuda/cuda.h"
@@ -169,13 +172,9 @@ static Status prepare_instr(Device *device, const DnnInstr *instr,
   case DNN_OP_ZERO:
   case DNN_OP_COLLECTIVE:
   case DNN_OP_WAIT:
-  case DNN_OP_LOOP: return STATUS_OK;
+  case DNN_OP_LOOP:
   case DNN_OP_SWAP:
-  case DNN_OP_SWAP_WAIT:
-    return status_make(STATUS_unavailable,
-                       "'%s' is stored in host memory: not supported yet "
-                       "by this device",
-                       instr->path);
+  case DNN_OP_SWAP_WAIT: return STATUS_OK;
   }
   UNREACHABLE();
 }
@@ -210,6 +209,7 @@ static Status cuda_open(Device *device, const DnnProgram *program,
   CU_TRY(state, NULL, cuDeviceGetAttribute, &device->cores, CU_MULTIPROCESSORS,
          state->device);
   TRY(make_arena(state, program->arena_bytes));
+  TRY(cuda_swaps_open(state, program));
   TRY(load_kernels(state, program));
   find_lt(device);
   state->entry_points =
@@ -279,6 +279,8 @@ static Status enqueue_instr(Device *device, const DnnInstr *instr,
            state->data + (unsigned long long)instr_buffer(instr, 0, iterations),
            0, (size_t)instr->numbers[0], state->compute);
     return STATUS_OK;
+  case DNN_OP_SWAP: return cuda_swap(state, instr, iterations);
+  case DNN_OP_SWAP_WAIT: return cuda_swap_wait(state, instr);
   default: break;
   }
   if (prepared->product)
@@ -303,6 +305,12 @@ static Status cuda_wait(Device *device) {
 static Status cuda_write(Device *device, int64_t offset, const void *from,
                          int64_t bytes) {
   CudaState *state = device->state;
+  void *host = cuda_host_address(state, offset);
+  if (host) {
+    TRY(cuda_wait_for(state, NULL));
+    memcpy(host, from, (size_t)bytes);
+    return STATUS_OK;
+  }
   CU_TRY(state, NULL, cuMemcpyHtoDAsync_v2,
          state->data + (unsigned long long)offset, from, (size_t)bytes,
          state->compute);
@@ -314,6 +322,11 @@ static Status cuda_read(Device *device, int64_t offset, void *to,
   CudaState *state = device->state;
   TRY(cuda_wait_for(state,
                     NULL)); /* a copy to plain memory would block unwatched */
+  const void *host = cuda_host_address(state, offset);
+  if (host) {
+    memcpy(to, host, (size_t)bytes);
+    return STATUS_OK;
+  }
   CU_TRY(state, NULL, cuMemcpyDtoHAsync_v2, to,
          state->data + (unsigned long long)offset, (size_t)bytes,
          state->compute);
@@ -322,6 +335,8 @@ static Status cuda_read(Device *device, int64_t offset, void *to,
 
 static void *cuda_address(Device *device, int64_t offset) {
   CudaState *state = device->state;
+  void *host = cuda_host_address(state, offset);
+  if (host) return host;
   return (void *)(uintptr_t)(state->data + (unsigned long long)offset);
 }
 
@@ -345,6 +360,7 @@ static void cuda_close(Device *device) {
   if (state->lt_handle) state->lt.Destroy(state->lt_handle);
   for (int i = 0; state->modules && i < device->program->n_modules; i++)
     if (state->modules[i]) driver->cuModuleUnload(state->modules[i]);
+  cuda_swaps_close(state);
   if (state->data) driver->cuMemFree_v2(state->data);
   if (state->compute) driver->cuStreamDestroy_v2(state->compute);
   for (int q = 0; q < CUDA_N_STREAMS; q++)

@@ -14,6 +14,11 @@
 #define PAGE_BYTES 4096
 #define EM_CUDA_   190
 
+typedef struct Pinned {
+  const char *begin;
+  size_t bytes;
+} Pinned;
+
 typedef struct Block {
   char *map; /* with the guard pages */
   size_t map_bytes, bytes;
@@ -56,7 +61,8 @@ typedef struct Module {
 static struct {
   bool is_ready;
   Block blocks[16];
-  int n_blocks, n_streams, n_events, n_modules, n_contexts, depth;
+  Pinned pinned[16];
+  int n_pinned, n_blocks, n_streams, n_events, n_modules, n_contexts, depth;
   size_t used, capacity;
   Stream *streams;
   void *libraries[64];
@@ -221,14 +227,30 @@ CuEnum cuMemFree_v2(unsigned long long address) {
   return MOCK_INVALID_VALUE;
 }
 
+static bool is_pinned(const void *memory) {
+  for (int i = 0; i < mock.n_pinned; i++) {
+    const char *begin = mock.pinned[i].begin;
+    if ((const char *)memory >= begin &&
+        (const char *)memory < begin + mock.pinned[i].bytes)
+      return true;
+  }
+  return false;
+}
+
 CuEnum cuMemAllocHost_v2(void **memory, size_t bytes) {
   MOCK_ENTER();
+  if (mock.n_pinned == 16) return MOCK_INVALID_VALUE;
   *memory = malloc(bytes);
-  return *memory ? 0 : CU_OUT_OF_MEMORY;
+  if (!*memory) return CU_OUT_OF_MEMORY;
+  mock.pinned[mock.n_pinned++] = (Pinned){*memory, bytes};
+  return 0;
 }
 
 CuEnum cuMemFreeHost(void *memory) {
   MOCK_ENTER();
+  for (int i = 0; i < mock.n_pinned; i++)
+    if (mock.pinned[i].begin == memory)
+      mock.pinned[i] = mock.pinned[--mock.n_pinned];
   free(memory);
   return 0;
 }
@@ -451,11 +473,18 @@ static CuEnum enqueue_copy(CuStream stream, bool (*run)(MockWork *),
   return mock_enqueue(stream, &work);
 }
 
-/* Memory of the host is read at once: it may change after the call. */
+/* Memory of the host is read at once, because it may change after the call, but
+ * for pinned memory, which the stream reads. */
 CuEnum cuMemcpyHtoDAsync_v2(unsigned long long to, const void *from,
                             size_t bytes, CuStream stream) {
   MOCK_ENTER();
   if (!mock_in_memory(to, bytes)) return MOCK_INVALID_VALUE;
+  if (is_pinned(from))
+    return enqueue_copy(stream, run_copy, "copy to device",
+                        (Copy){.to = to,
+                               .from = (unsigned long long)(uintptr_t)from,
+                               .bytes = bytes},
+                        NULL);
   void *copy = malloc(bytes + 1);
   memcpy(copy, from, bytes);
   return enqueue_copy(stream, run_copy, "copy to device",
@@ -472,6 +501,7 @@ CuEnum cuMemcpyDtoHAsync_v2(void *to, unsigned long long from, size_t bytes,
                                      .bytes = bytes},
                               NULL);
   Stream *mine = stream;
+  if (is_pinned(to)) return error;
   return error ? error : drain(mine, mine->n, FOR_EVER);
 }
 
