@@ -52,6 +52,9 @@ struct Comm {
   /* Blocks until collective `id` has ended.  Returns STATUS_lost when a rank is
    * gone or the deadline has passed (with what it waits for). */
   Status (*wait)(Comm *comm, int32_t id);
+  /* Blocks until one of these collectives has ended, and finds which: it is
+   * still to be waited for.  NULL where the transport cannot. */
+  Status (*wait_any)(Comm *comm, const int32_t *ids, int n, int *out);
   /* Waits until all ranks are here.  It and the next ones are small blocking
    * helpers of the host, for agreement outside the step. */
   Status (*barrier)(Comm *comm);

@@ -138,6 +138,31 @@ static Status mpi_wait(Comm *comm, int32_t id) {
   return STATUS_OK;
 }
 
+static int find_done(Mpi *mpi, const int32_t *ids, int n) {
+  for (int i = 0; i < n; i++) {
+    const Job *job = *place_of_id(mpi, ids[i]);
+    if (job && job->is_done) return i;
+  }
+  return -1;
+}
+
+static Status mpi_wait_any(Comm *comm, const int32_t *ids, int n, int *out) {
+  Mpi *mpi = comm->state;
+  FlightRecorder *recorder = mpi->comm->recorder;
+  pthread_mutex_lock(&mpi->mutex);
+  *out = find_done(mpi, ids, n);
+  if (*out < 0) {
+    atomic_store(&mpi->main_waits, true);
+    if (recorder) atomic_store(&recorder->waits_since, clock_ns());
+    while ((*out = find_done(mpi, ids, n)) < 0)
+      pthread_cond_wait(&mpi->to_main, &mpi->mutex);
+    if (recorder) atomic_store(&recorder->waits_since, 0);
+    atomic_store(&mpi->main_waits, false);
+  }
+  pthread_mutex_unlock(&mpi->mutex);
+  return STATUS_OK;
+}
+
 /* ---- what ranks agree upon ---- */
 
 /* A collective of all ranks, or of two of them, over bytes; `peer` as in
@@ -336,6 +361,7 @@ Status comm_mpi_create(Arena *arena, RankPlace place, int64_t limit_s,
                  .local_world = place.local_world,
                  .start = mpi_start,
                  .wait = mpi_wait,
+                 .wait_any = mpi_wait_any,
                  .barrier = mpi_barrier,
                  .broadcast = mpi_broadcast,
                  .gather = mpi_gather,
