@@ -219,6 +219,10 @@ typedef struct EntryPoint {
 } EntryPoint;
 
 typedef struct RankProgram {
+  /* The name that messages give to its ranks, such as "server 0"; NULL: that of
+   * its stages. */
+  const char *title;
+  bool is_server; /* it has parameters of which the workers have copies */
   int n_entry_points;
   EntryPoint entry_points[N_ENTRY_POINTS];
   EntryPoint plain; /* DnnPlain of runtime/program.h; without a stage: none */

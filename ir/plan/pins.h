@@ -81,6 +81,7 @@ typedef struct Pins {
   int64_t compress_rank; /* of COMPRESS_power */
   bool has_sync;         /* a line `sync` is written */
   PlanShard border;      /* axes of `sync = hierarchical`, or none */
+  PlanServers servers;
   VEC(PlanShard) shards; /* of names; a later one wins */
   VEC(PathPin) of_paths; /* a later one wins, and any over `shards` */
   VEC(PinStage) stages;  /* either cuts, or stages by number */
@@ -184,6 +185,11 @@ bool plan_close_places(Module *module, const Pins *pins, Plan *plan);
 
 /* Warns of attentions whose parts are in several stages. */
 void plan_warn_attention(Module *module, const Pins *pins, const Plan *plan);
+
+/* ---- plan_servers.c ---- */
+
+/* Returns whether the servers suit the rest of the plan: reports mistakes. */
+bool plan_check_servers(Module *module, const Plan *plan);
 
 /* ---- plan_make.c ---- */
 

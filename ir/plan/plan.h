@@ -93,6 +93,18 @@ typedef struct PlanStage {
   Span span;
 } PlanStage;
 
+/* Ranks outside of the mesh that have the parameters and their optimizer state
+ * (`sync = server(...)`), the first ones behind it.  The ranks of the mesh are
+ * workers: they send gradients and get parameters. */
+typedef struct PlanServers {
+  int n; /* 0: there are none */
+  int first_rank;
+  /* Clocks that a worker may be ahead of the slowest one: 0 is BSP.  -1: any
+   * number, ASP. */
+  int64_t staleness;
+  Span span;
+} PlanServers;
+
 /* `prefetch_bytes` where no line says any. */
 #define PLAN_PREFETCH_BYTES 25000000
 
@@ -143,6 +155,7 @@ typedef struct Plan {
   /* Axes of `sync = hierarchical`, or none: sums of gradients over one of them
    * and others are made inside first (passes/spmd/border.c). */
   PlanShard border;
+  PlanServers servers;
   /* Each rank computes the batch in full; parameters stay where they are. */
   bool replicates_data;
   /* The certificate of the plan file is of these lines: nobody asks why the
@@ -244,6 +257,16 @@ const char *plan_compress_text(Arena *arena, PlanCompress compress,
                                int64_t rank);
 /* Returns the dtype in which sums of gradients of `dtype` are sent. */
 DType plan_compressed_dtype(const Plan *plan, DType dtype);
+/* Returns the ranks of the plan, servers included. */
+int plan_world(const Plan *plan);
+/* Returns the servers of a plan, or NULL: it is NULL, or has none. */
+const PlanServers *plan_servers(const Plan *plan);
+/* Returns the value of the line, as one writes it. */
+const char *plan_servers_text(Arena *arena, const PlanServers *servers);
+/* Deals the parameters that a graph trains, which has gradients or new values
+ * of them among its outputs, to so many servers, in full and of about equal
+ * bytes: path -> number of the server, plus 1. */
+Map *plan_deal_parameters(Arena *arena, const Graph *graph, int n_servers);
 /* Prints the text of section 11 of docs/plan.md. */
 void plan_print(Text *out, const Plan *plan);
 

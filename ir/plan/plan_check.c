@@ -348,7 +348,8 @@ static bool check_offloads(Module *module, const Pins *pins, const Plan *plan) {
 bool plan_check(Module *module, const Pins *pins, const Plan *plan) {
   bool is_good = check_parallel(module, pins, plan) &&
                  check_microbatches(module, pins, plan);
-  is_good = is_good && plan_check_schedule(module, pins, plan);
+  is_good = is_good && plan_check_schedule(module, pins, plan) &&
+            plan_check_servers(module, plan);
   is_good &= check_axes(module, pins, plan);
   is_good &= check_savings(module, pins, plan);
   is_good &= check_offloads(module, pins, plan);

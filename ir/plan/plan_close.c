@@ -121,6 +121,7 @@ static void close_settings(Plan *plan, const Pins *pins) {
   plan->compress = pins->compress;
   plan->compress_rank = pins->compress_rank;
   plan->border = plan_shard_on(mesh, &pins->border);
+  plan->servers = pins->servers;
 }
 
 /* ---- the batch ---- */

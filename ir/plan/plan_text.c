@@ -259,6 +259,9 @@ void plan_print(Text *out, const Plan *plan) {
     print_over(out, &plan->border);
     text_add(out, "\n");
   }
+  if (plan->servers.n > 0)
+    text_printf(out, "  sync         = %s\n",
+                plan_servers_text(out->arena, &plan->servers));
   if (plan->places.n > 0)
     print_places(out, plan);
   else

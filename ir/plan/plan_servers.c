@@ -1,0 +1,118 @@
+/*
+ * plan_servers.c -- checks the servers of a plan, and deals parameters to them.
+ *
+ *     mesh { data = 6 }                                     workers 0..5
+ *     plan { sync = server(ranks = 6..7, staleness = 0) }   servers 6 and 7
+ *
+ * Parameters are dealt in full, the largest ones first, each to the server that
+ * has the fewest bytes so far (Graham's LPT rule).
+ */
+#include "ir/plan/pins.h"
+
+int plan_world(const Plan *plan) {
+  return plan->ranks + plan->servers.n;
+}
+
+const PlanServers *plan_servers(const Plan *plan) {
+  return plan && plan->servers.n > 0 ? &plan->servers : NULL;
+}
+
+const char *plan_servers_text(Arena *arena, const PlanServers *servers) {
+  Text out = text_create(arena);
+  text_printf(&out, "server(ranks = %d..%d, staleness = ", servers->first_rank,
+              servers->first_rank + servers->n - 1);
+  if (servers->staleness < 0)
+    text_add(&out, "none)");
+  else
+    text_printf(&out, "%lld)", (long long)servers->staleness);
+  return text_string(&out);
+}
+
+/* ---- checks ---- */
+
+/* All ranks divide the batch, and hold the same otherwise. */
+static bool shards_batch_alone(const Plan *plan) {
+  const PlanShard *batch = plan_find_shard(plan, plan->batch_dim);
+  for (int i = 0; i < plan->shards.n; i++)
+    if (plan->shards.data[i].dim != plan->batch_dim &&
+        plan->shards.data[i].n_axes > 0)
+      return false;
+  for (int i = 0; i < plan->pins.n; i++)
+    if (pin_is_placement(&plan->pins.data[i])) return false;
+  return batch && batch->n_axes == plan->mesh.n_axes;
+}
+
+/* Returns what servers cannot stand beside yet.  Returns NULL if there is
+ * nothing. */
+static const char *find_unsupported(const Plan *plan) {
+  if (plan->stages.n > 0) return "servers for a plan of stages";
+  if (plan->compress) return "'compress' beside servers";
+  if (plan->reduces_bf16) return "'reduce = bf16' beside servers";
+  if (plan->ranks == 1) return "servers for one worker";
+  return shards_batch_alone(plan)
+             ? NULL
+             : "servers for a plan that shards more than the batch";
+}
+
+bool plan_check_servers(Module *module, const Plan *plan) {
+  const PlanServers *servers = plan_servers(plan);
+  if (!servers) return true;
+  if (servers->first_rank != plan->ranks) {
+    diag(module->diags, DIAG_server_ranks, servers->span, servers->first_rank,
+         servers->first_rank + servers->n - 1, plan->ranks - 1, plan->ranks);
+    return false;
+  }
+  if (plan->zero > 0) {
+    diag(module->diags, DIAG_server_setting, servers->span, "zero");
+    return false;
+  }
+  const char *what = find_unsupported(plan);
+  if (what) diag(module->diags, DIAG_not_supported, servers->span, what);
+  return !what;
+}
+
+/* ---- parameters ---- */
+
+typedef struct Dealt {
+  Name path;
+  int64_t bytes;
+  bool is_dealt;
+} Dealt;
+
+static bool is_trained(const GraphOutput *output) {
+  return output->role == ROLE_grad || output->role == ROLE_param;
+}
+
+/* Returns the largest that is not dealt, of equal ones the first. */
+static Dealt *next_largest(Dealt *all, int n) {
+  Dealt *found = NULL;
+  for (int i = 0; i < n; i++)
+    if (!all[i].is_dealt && (!found || all[i].bytes > found->bytes))
+      found = &all[i];
+  return found;
+}
+
+Map *plan_deal_parameters(Arena *arena, const Graph *graph, int n_servers) {
+  Map *servers = map_create(arena);
+  Dealt *all = ARENA_ARRAY(arena, Dealt, graph->outputs.n);
+  int64_t *bytes = ARENA_ARRAY(arena, int64_t, n_servers);
+  int n = 0;
+  for (int i = 0; i < graph->outputs.n; i++) {
+    const GraphOutput *output = &graph->outputs.data[i];
+    const GraphInput *param = graph_find_input(graph, ROLE_param, output->path);
+    if (!is_trained(output) || !param) continue;
+    const Type *type = graph_type(graph, param->value);
+    all[n++] =
+        (Dealt){output->path,
+                type_elements(type) * dtype_size_bytes(type->dtype), false};
+  }
+  for (Dealt *next; (next = next_largest(all, n));) {
+    int least = 0;
+    for (int s = 1; s < n_servers; s++)
+      if (bytes[s] < bytes[least]) least = s;
+    bytes[least] += next->bytes;
+    next->is_dealt = true;
+    map_put(servers, next->path, (void *)(intptr_t)(least + 1));
+  }
+  return servers;
+}
