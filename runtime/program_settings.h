@@ -39,6 +39,8 @@ typedef enum DnnRole {
   DNN_BATCH_ROWS, /* input of an entry point with another batch: part of the
                      STATE of that path, or its initial value; filled before
                      each execution */
+  DNN_GRADIENT,   /* what workers send to a server, the same paths in the same
+                     order on both sides */
 } DnnRole;
 
 #define DNN_MEMBER_TEXT(name)         const char *name;

@@ -39,6 +39,18 @@ typedef struct StageCut {
  * of the plan, which live in the module.  What cannot be cut is reported. */
 StageCut stages_cut(PassContext *ctx, const Graph *joint);
 
+/* ---- servers.c ---- */
+
+/* Training graphs of the workers and of each server. */
+typedef struct ServerCut {
+  Graph *worker; /* NULL: what cannot be cut was reported */
+  VEC(Graph *) servers;
+} ServerCut;
+
+/* Cuts the training graph of a plan with servers, in which `partition` has made
+ * the sums over the workers; graphs live in the module. */
+ServerCut servers_cut(PassContext *ctx, const Graph *joint);
+
 /* ---- edge_levels.c ---- */
 
 /* Fills in `is_after` and `level` of the edges.  The batch dim may be NULL. */

@@ -18,7 +18,8 @@
  * The update of a parameter has the stage of the parameter, and so has the
  * addition of its squares to the norm.  Scalars have no stage, so that each
  * stage computes them.  Where stages update their parameters early
- * (early_update.c), each has a norm and an `ok` of its own.
+ * (early_update.c), each has a norm and an `ok` of its own.  So has each
+ * server, for the parameters that it has; a server does not know the loss.
  *
  * requires: grad outputs in the order and type of their parameters
  * keeps: forward and gradient ids     breaks: grad outputs, which are dropped
@@ -42,13 +43,15 @@ typedef struct Update {
   PassContext *ctx;
   const TrainSettings *settings;
   Graph *graph;
-  bool is_early;     /* each stage decides alone */
-  int n_parts;       /* stages that do, or 1 */
-  Value *ok;         /* bool [], by part */
-  Value factor;      /* f32 [], VALUE_NONE: no clipping */
-  Value t, rate;     /* f64 [] */
-  Value *gradients;  /* by output of the graph; norm_of_part sets them */
-  LowRank *low_rank; /* of these, and so are they */
+  bool is_early;      /* each stage decides alone */
+  int n_parts;        /* stages that do, or servers, or 1 */
+  const Map *servers; /* of parameters, by path; NULL: there are none */
+  int part;           /* with servers: that of the parameter at hand */
+  Value *ok;          /* bool [], by part */
+  Value factor;       /* f32 [], VALUE_NONE: no clipping */
+  Value t, rate;      /* f64 [] */
+  Value *gradients;   /* by output of the graph; norm_of_part sets them */
+  LowRank *low_rank;  /* of these, and so are they */
   int n_recipes;
   Recipe recipes[MOST_RECIPES]; /* in use */
   Value scale, unscale;         /* f32 []; VALUE_NONE: fixed, and none */
@@ -230,7 +233,15 @@ static Value cast_summand(Graph *graph, Value sum) {
 
 /* The number of the part that what has this stage belongs to. */
 static int part_of(const Update *update, uint16_t stage) {
+  if (update->servers) return update->part;
   return update->is_early ? early_update_stage(update->ctx, stage) - 1 : 0;
+}
+
+/* The part of a gradient. */
+static int part_of_gradient(const Update *update, const GraphOutput *output) {
+  if (update->servers)
+    return (int)(intptr_t)map_get(update->servers, output->path) - 1;
+  return part_of(update, graph_node(update->graph, output->value)->stage);
 }
 
 /* Its scalars have this stage; those of all stages have none. */
@@ -245,8 +256,7 @@ static Value norm_of_part(Update *update, const Graph *from, int part) {
   Value total = VALUE_NONE;
   for (int i = 0; i < from->outputs.n; i++) {
     const GraphOutput *output = &from->outputs.data[i];
-    if (output->role != ROLE_grad ||
-        part_of(update, graph_node(graph, output->value)->stage) != part)
+    if (output->role != ROLE_grad || part_of_gradient(update, output) != part)
       continue;
     graph->path = optimizer_path(update, "optimizer.%s", output->path);
     graph->stage = graph_node(graph, output->value)->stage;
@@ -270,7 +280,7 @@ static Value build_part(Update *update, const Graph *from, int part) {
   Value ok = graph_op1(graph, OP_finite, norm);
   for (int i = 0; i < from->outputs.n; i++) {
     const GraphOutput *output = &from->outputs.data[i];
-    if (output->role != ROLE_loss ||
+    if (output->role != ROLE_loss || update->servers ||
         part_of(update, graph_node(graph, output->value)->stage) != part)
       continue;
     Value is_finite = graph_op1(graph, OP_finite, output->value);
@@ -304,8 +314,9 @@ static void output_norms(Update *update, const Value *norms) {
   Names *names = update->ctx->module->names;
   for (int part = 0; part < update->n_parts; part++)
     graph_output(graph, ROLE_norm,
-                 update->is_early ? name_format(names, "norm/%d", part)
-                                  : name_intern(names, "norm"),
+                 update->is_early || update->servers
+                     ? name_format(names, "norm/%d", part)
+                     : name_intern(names, "norm"),
                  norms[part]);
 }
 
@@ -410,6 +421,8 @@ static void update_parameter(Update *update, const GraphInput *param,
                    .type = graph_type(graph, param->value),
                    .matrix = param->contracts != 0,
                    .excluded = !param->has_decay && !call->decay_all};
+  if (update->servers)
+    update->part = (int)(intptr_t)map_get(update->servers, param->path) - 1;
   const Recipe *recipe = recipe_for(update, &weight);
   ExprScope *scope = &weight.scope;
   *scope = recipe->scope;
@@ -494,9 +507,31 @@ static void update_scale(Update *update) {
 
 /* ---- the pass ---- */
 
+/* Returns what needs more than a server has, or NULL. */
+static const char *why_no_servers(const Update *update) {
+  if (update->settings->clip > 0)
+    return "'clip' needs the norm of all gradients";
+  if (pass_precision_of(update->ctx)->loss_scale < 0)
+    return "a dynamic loss scale changes where any gradient is not finite";
+  return NULL;
+}
+
+static bool suits_servers(const Update *update) {
+  const PlanServers *servers = plan_servers(update->ctx->plan);
+  Diags *diags = update->ctx->module->diags;
+  if (!servers) return true;
+  const char *why = why_no_servers(update);
+  if (why)
+    diag(diags, DIAG_server_update, servers->span, why);
+  else if (update->settings->ema > 0)
+    diag(diags, DIAG_not_supported, servers->span, "'average' beside servers");
+  return !why && update->settings->ema == 0;
+}
+
 static bool is_supported(const Update *update) {
   const OptimizerCall *call = &update->settings->optimizer;
   Diags *diags = update->ctx->module->diags;
+  if (!suits_servers(update)) return false;
   if (!optimizer_formula(call, false, false)) {
     diag(diags, DIAG_optimizer_unknown, call->span, call->name);
     return false;
@@ -515,7 +550,8 @@ static void copy_outputs(Update *update, const Graph *from) {
         output->role == ROLE_state
             ? graph_find_input(update->graph, ROLE_state, output->path)
             : NULL;
-    if (state != NULL) {
+    /* Workers, who have states, do not know what is finite. */
+    if (state != NULL && !update->servers) {
       update->graph->path =
           optimizer_path(update, "optimizer.%s", output->path);
       update->graph->stage = graph_node(update->graph, state->value)->stage;
@@ -570,5 +606,10 @@ Graph *pass_optimizer(PassContext *ctx, const Graph *from) {
   if (!is_supported(&update)) return rewrite_graph(ctx, from, NULL, NULL);
   update.is_early = early_update_holds(ctx, from);
   update.n_parts = update.is_early ? pass_stage_plan(ctx)->stages.n : 1;
+  const PlanServers *servers = plan_servers(ctx->plan);
+  if (servers) {
+    update.n_parts = servers->n;
+    update.servers = plan_deal_parameters(ctx->scratch, from, servers->n);
+  }
   return build_update(&update, from);
 }

@@ -1,0 +1,290 @@
+/*
+ * servers.c -- cuts a training graph into those of the workers and of the
+ * servers of a plan (`sync = server(...)`).
+ *
+ *     %7 = dot ...  ; sum@data              workers   output push "...:0" %7
+ *     %8 = all_reduce %7              =>
+ *     %9 = sub %w, %8                       server    %1 = input push "...:0"
+ *     output param "w" %9                             %2 = sub %w, %1
+ *                                                     output param "w" %2
+ *
+ * A server has the parameters that plan_deal_parameters gives it, with their
+ * optimizer state, and what follows from these and from sums of gradients over
+ * the workers.  The sums are inputs of its graph: the runtime adds up what
+ * workers send (runtime/rank/servers.c).  Workers have the rest.  Their
+ * parameters are inputs that the runtime fills.
+ *
+ * Where workers do not wait for each other, what a worker sends is an update of
+ * its own.  It estimates the gradient of the batch by the share of the worker:
+ * so it is multiplied by the number of workers, and so is the loss.  Nothing
+ * else may join workers.
+ *
+ * requires: a graph behind `merging`, before `bucket`     keeps: values
+ * cost: O(servers * nodes)
+ */
+#include "passes/stages/stages.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* A sum of gradients on its way to a server. */
+typedef struct Push {
+  int server;
+  Value term; /* that a worker sends */
+  Name path;
+} Push;
+
+typedef struct Split {
+  PassContext *ctx;
+  const Graph *joint;
+  const PlanServers *servers;
+  const Map *of_param; /* path -> server, plus 1 */
+  bool is_async;
+  VEC(Push) pushes;
+  /* Of the server at hand, by node. */
+  bool *needs;
+  int *push_of; /* of a sum: its push, plus 1 */
+} Split;
+
+static const Node *node_at(const Split *s, int id) {
+  return s->joint->nodes.data[id];
+}
+
+static bool is_sum(const Node *node) {
+  Name reduce = node->op == OP_all_reduce ? node_name(node, ATTR_reduce) : NULL;
+  return reduce && strcmp(reduce, "sum") == 0 && node->n_inputs == 1;
+}
+
+/* Returns the server of "w" or of "adam.m/w", plus 1; 0: of none. */
+static int server_of(const Split *s, Role role, Name path) {
+  const char *slash = strchr(path, '/');
+  Names *names = s->ctx->module->names;
+  if (role == ROLE_param) return (int)(intptr_t)map_get(s->of_param, path);
+  while (role == ROLE_optimizer_state && slash) {
+    intptr_t found =
+        (intptr_t)map_get(s->of_param, name_intern(names, slash + 1));
+    if (found) return (int)found;
+    slash = strchr(slash + 1, '/');
+  }
+  return 0;
+}
+
+/* Returns the server of an output, plus 1; 0: workers have it. */
+static int server_of_output(const Split *s, const GraphOutput *output) {
+  if (output->role == ROLE_norm) return atoi(output->path + 5) + 1;
+  return server_of(s, output->role, output->path);
+}
+
+/* ---- what a server needs ---- */
+
+static void add_push(Split *s, int server, int id) {
+  Value term = node_at(s, id)->inputs[0];
+  for (int i = 0; i < s->pushes.n; i++) {
+    const Push *push = &s->pushes.data[i];
+    if (push->server != server || !value_equal(push->term, term)) continue;
+    s->push_of[id] = i + 1;
+    return;
+  }
+  Name path = name_format(s->ctx->module->names, "%s:%d",
+                          graph_path(s->joint, id), s->pushes.n);
+  vec_push(s->ctx->scratch, &s->pushes, (Push){server, term, path});
+  s->push_of[id] = s->pushes.n;
+}
+
+/* Reports an input of the graph that no server has. */
+static bool has_input(Split *s, int server, int id) {
+  const GraphInput *input =
+      &s->joint->inputs.data[node_int(node_at(s, id), ATTR_index, 0)];
+  bool is_scalar = input->role == ROLE_step || input->role == ROLE_epoch ||
+                   input->role == ROLE_seed;
+  if (is_scalar || server_of(s, input->role, input->path) == server + 1)
+    return true;
+  diag(s->ctx->module->diags, DIAG_server_gradient, s->servers->span,
+       graph_path(s->joint, id), input->path);
+  return false;
+}
+
+static bool find_needs(Split *s, int server) {
+  int n = s->joint->nodes.n;
+  bool is_good = true;
+  s->needs = ARENA_ARRAY(s->ctx->scratch, bool, n);
+  s->push_of = ARENA_ARRAY(s->ctx->scratch, int, n);
+  for (int i = 0; i < s->joint->outputs.n; i++) {
+    const GraphOutput *output = &s->joint->outputs.data[i];
+    if (server_of_output(s, output) == server + 1)
+      s->needs[output->value.node] = true;
+  }
+  for (int id = n - 1; id >= 0 && is_good; id--) {
+    const Node *node = node_at(s, id);
+    if (!s->needs[id]) continue;
+    if (is_sum(node)) {
+      add_push(s, server, id);
+      continue;
+    }
+    if (node->op == OP_input) is_good = has_input(s, server, id);
+    for (int i = 0; i < node->n_inputs; i++)
+      s->needs[node->inputs[i].node] = true;
+  }
+  return is_good;
+}
+
+/* ---- graphs ---- */
+
+/* The values of a graph that is made, by those of the joint one. */
+typedef struct Copies {
+  Graph *to;
+  Value **now; /* [n_nodes][n_results] */
+} Copies;
+
+static Copies begin_copies(const Split *s) {
+  Copies copies = {graph_create(s->ctx->module, s->joint->name),
+                   ARENA_ARRAY(s->ctx->scratch, Value *, s->joint->nodes.n)};
+  return copies;
+}
+
+static Value copy_of(const Copies *copies, Value old) {
+  ASSERT(copies->now[old.node]);
+  return copies->now[old.node][old.result];
+}
+
+static void copy_node(const Split *s, Copies *copies, int id) {
+  const Node *node = node_at(s, id);
+  Value *inputs = ARENA_ARRAY(s->ctx->scratch, Value, node->n_inputs);
+  for (int i = 0; i < node->n_inputs; i++)
+    inputs[i] = copy_of(copies, node->inputs[i]);
+  Value first = graph_copy_node(copies->to, s->joint, id, inputs, false);
+  copies->now[id] = ARENA_ARRAY(s->ctx->scratch, Value, node->n_results);
+  for (int r = 0; r < node->n_results; r++)
+    copies->now[id][r] = (Value){first.node, r};
+}
+
+/* Returns the value of a share as an estimate of that of the batch. */
+static Value scale_share(const Split *s, Graph *to, Value value) {
+  const Type *type = graph_type(to, value);
+  int workers = mesh_ranks(&s->joint->mesh);
+  Value inputs[2] = {value, graph_const(to, type->dtype, workers)};
+  if (!s->is_async) return value;
+  if (type->rank > 0) return graph_op2(to, OP_mul, value, inputs[1]);
+  return graph_append_typed(to, OP_mul, inputs, 2, NULL, &type, 1, NULL);
+}
+
+/* Returns the input for the sum that a node makes; two may be of one push. */
+static Value append_sum(const Split *s, Graph *to, int id, Value *of_push) {
+  int number = s->push_of[id] - 1;
+  const Push *push = &s->pushes.data[number];
+  if (value_is(of_push[number])) return of_push[number];
+  to->span = node_at(s, id)->span;
+  to->phase = PHASE_update;
+  to->path = graph_path(s->joint, id);
+  const Type *type =
+      type_logical(s->ctx->module->arena, graph_type(s->joint, push->term));
+  Value value = graph_input(to, ROLE_push, push->path, type);
+  return of_push[number] = scale_share(s, to, value);
+}
+
+static Graph *build_server(const Split *s, int server) {
+  Copies copies = begin_copies(s);
+  Value *of_push = ARENA_ARRAY(s->ctx->scratch, Value, s->pushes.n + 1);
+  for (int i = 0; i < s->pushes.n; i++) of_push[i] = VALUE_NONE;
+  for (int id = 0; id < s->joint->nodes.n; id++) {
+    if (s->push_of[id] > 0) {
+      copies.now[id] = ARENA_NEW(s->ctx->scratch, Value);
+      *copies.now[id] = append_sum(s, copies.to, id, of_push);
+    } else if (s->needs[id]) {
+      copy_node(s, &copies, id);
+    }
+  }
+  for (int i = 0; i < s->joint->outputs.n; i++) {
+    const GraphOutput *output = &s->joint->outputs.data[i];
+    if (server_of_output(s, output) == server + 1)
+      graph_output(copies.to, output->role, output->path,
+                   copy_of(&copies, output->value));
+  }
+  return copies.to;
+}
+
+/* The loss of a share, where workers do not wait for each other. */
+static Value own_loss(const Split *s, const Copies *copies, Value loss) {
+  const Node *node = node_at(s, loss.node);
+  if (!s->is_async || !is_sum(node)) return copy_of(copies, loss);
+  return scale_share(s, copies->to, copy_of(copies, node->inputs[0]));
+}
+
+/* Returns, by node, what workers run: they have no optimizer state. */
+static bool *find_worker_needs(const Split *s) {
+  bool *needs = ARENA_ARRAY(s->ctx->scratch, bool, s->joint->nodes.n);
+  for (int i = 0; i < s->joint->outputs.n; i++) {
+    const GraphOutput *output = &s->joint->outputs.data[i];
+    if (server_of_output(s, output) == 0) needs[output->value.node] = true;
+  }
+  for (int i = 0; i < s->pushes.n; i++)
+    needs[s->pushes.data[i].term.node] = true;
+  for (int id = s->joint->nodes.n - 1; id >= 0; id--)
+    for (int i = 0; needs[id] && i < node_at(s, id)->n_inputs; i++)
+      needs[node_at(s, id)->inputs[i].node] = true;
+  return needs;
+}
+
+static Graph *build_worker(const Split *s) {
+  Copies copies = begin_copies(s);
+  const bool *needs = find_worker_needs(s);
+  copies.to->mesh = s->joint->mesh;
+  for (int id = 0; id < s->joint->nodes.n; id++)
+    if (needs[id]) copy_node(s, &copies, id);
+  for (int i = 0; i < s->joint->outputs.n; i++) {
+    const GraphOutput *output = &s->joint->outputs.data[i];
+    if (server_of_output(s, output) > 0) continue;
+    graph_output(copies.to, output->role, output->path,
+                 output->role == ROLE_loss ? own_loss(s, &copies, output->value)
+                                           : copy_of(&copies, output->value));
+  }
+  for (int i = 0; i < s->pushes.n; i++)
+    graph_output(copies.to, ROLE_push, s->pushes.data[i].path,
+                 copy_of(&copies, s->pushes.data[i].term));
+  return copies.to;
+}
+
+/* ---- checks ---- */
+
+/* Reports what joins workers that do not wait for each other. */
+static bool check_apart(const Split *s, const Graph *worker) {
+  bool *needs = ARENA_ARRAY(s->ctx->scratch, bool, worker->nodes.n);
+  Arena *arena = s->ctx->module->arena;
+  int64_t staleness = s->servers->staleness;
+  for (int i = 0; i < worker->outputs.n; i++)
+    needs[worker->outputs.data[i].value.node] = true;
+  for (int id = worker->nodes.n - 1; id >= 0; id--) {
+    const Node *node = worker->nodes.data[id];
+    if (!needs[id]) continue;
+    for (int i = 0; i < node->n_inputs; i++) needs[node->inputs[i].node] = true;
+    if (!op_has(node->op, OP_FLAG_group)) continue;
+    Diag *d =
+        diag(s->ctx->module->diags, DIAG_server_collective, node->span,
+             graph_path(worker, id),
+             staleness < 0 ? "none"
+                           : arena_printf(arena, "%lld", (long long)staleness));
+    diag_note(d, s->servers->span, "the servers are here");
+    diag_help(d, "with 'staleness = 0' workers may join; batchnorm takes "
+                 "'group', a number of samples that have statistics of their "
+                 "own");
+    return false;
+  }
+  return true;
+}
+
+ServerCut servers_cut(PassContext *ctx, const Graph *joint) {
+  ServerCut cut = {0};
+  const PlanServers *servers = plan_servers(ctx->plan);
+  Split s = {.ctx = ctx,
+             .joint = joint,
+             .servers = servers,
+             .is_async = servers->staleness != 0,
+             .of_param = plan_deal_parameters(ctx->scratch, joint, servers->n)};
+  for (int server = 0; server < servers->n; server++) {
+    if (!find_needs(&s, server)) return cut;
+    vec_push(ctx->module->arena, &cut.servers, build_server(&s, server));
+  }
+  Graph *worker = build_worker(&s);
+  if (!s.is_async || check_apart(&s, worker)) cut.worker = worker;
+  return cut;
+}
