@@ -357,6 +357,10 @@ struct DnnProgram {
   /* Likewise who sends messages to whom. */
   int32_t n_pairs;
   const DnnPairs *pairs;
+  /* Ranks behind the workers, which are all ranks before them: they have the
+   * parameters and their optimizer state (runtime/rank/servers.c).  0: none. */
+  int32_t first_server, n_servers;
+  int64_t staleness; /* 0: BSP; -1: ASP */
   int32_t n_tensors;
   /* Those that persist on any rank, in one order in all programs. */
   const DnnTensor *tensors;

@@ -361,6 +361,8 @@ static int start_run(Run *run) {
   if (code) return code;
   run->exec =
       exec_create(run->arena, program, run->device, run->comm, &run->recorder);
+  code = run_agree(run, servers_open(run));
+  if (code) return code;
   if (wants_profile(&run->options)) {
     run->profiler = profiler_create(run->arena, run->train);
     exec_set_profiler(run->exec, run->profiler);

@@ -77,6 +77,8 @@ typedef struct LateResults {
   float rate;
 } LateResults;
 
+typedef struct Servers Servers; /* servers.h */
+
 typedef struct Run {
   const DnnBundle *bundle;
   const DnnProgram *program; /* that of this rank, as far as it is run */
@@ -108,6 +110,7 @@ typedef struct Run {
   float scale; /* dynamic loss scale after the last step; 0 means none */
   bool has_norm, has_validation;
   LateResults late;
+  Servers *servers; /* NULL: the program has none */
   Figure *validation; /* the loss of the last evaluation */
   Figure *metrics;    /* metrics of the last evaluation, [settings.n_metrics] */
   int64_t evaluated;  /* step of that evaluation; -1 means never */
@@ -160,6 +163,23 @@ int run_train(Run *run);
  * versions of their parameters.  At its end nothing is under way, and the
  * newest version has the place of the parameter.  Returns the exit code. */
 int periods_train(Run *run, int64_t end);
+
+/* ---- servers.c ---- */
+
+/* Checks and opens the messages between workers and servers, if there are any.
+ */
+Status servers_open(Run *run);
+
+/* ---- servers_train.c ---- */
+
+/* With a staleness of 0: does the part of this rank in step t, after the step
+ * of a worker has run. */
+void servers_step(Run *run, int64_t t);
+/* Else: trains up to step `end`, or to a stop.  At its end workers have the
+ * parameters of the servers.  Returns the exit code. */
+int servers_train(Run *run, int64_t end);
+/* Ends the logs, and says how stale an answer was.  Returns the exit code. */
+int servers_close(Run *run);
 
 /* ---- late_results.c ---- */
 

@@ -50,6 +50,18 @@ static void read_ahead(Run *run, int64_t t) {
   data_read_ahead(run->data, run->device, run->train, t + 1);
 }
 
+/* A server runs its update when it has the gradients. */
+static void run_own_part(Run *run, int64_t t, bool reads_on) {
+  bool is_worker =
+      !run->servers || run->comm->rank < run->program->first_server;
+  if (is_worker) {
+    run_must(run, exec_start(run->exec, run->train, t));
+    if (reads_on) read_ahead(run, t);
+    run_must(run, exec_finish(run->exec));
+  }
+  if (run->servers) servers_step(run, t);
+}
+
 /* A rank whose data is wrong says so in the vote, so that all end together;
  * *out_data is why.  The results of that step are not used. */
 static int64_t one_step(Run *run, int64_t t, Status *out_data) {
@@ -60,9 +72,7 @@ static int64_t one_step(Run *run, int64_t t, Status *out_data) {
   CommVote vote =
       late_results_vote(run, is_good ? run_pending_stop(run) : STOP_failed);
   run_must(run, run->comm->vote_start(run->comm, &vote));
-  run_must(run, exec_start(run->exec, run->train, t));
-  if (is_good) read_ahead(run, t);
-  run_must(run, exec_finish(run->exec));
+  run_own_part(run, t, is_good);
   read_results(run);
   run_must(run, run->comm->vote_wait(run->comm, &vote));
   run->stop = (Stop)vote.greatest;
@@ -215,7 +225,7 @@ static int train_rounds(Run *run) {
       int64_t next = every[i] > 0 ? (run->done / every[i] + 1) * every[i] : end;
       if (next < end) end = next;
     }
-    int code = periods_train(run, end);
+    int code = run->servers ? servers_train(run, end) : periods_train(run, end);
     if (code) return code;
     code =
         after_step(run, is_due(settings->eval_every, run->done) && !run->stop,
@@ -228,7 +238,8 @@ static int train_rounds(Run *run) {
 /* Result: exit code. */
 static int train_steps(Run *run) {
   const DnnSettings *settings = &run->program->settings;
-  if (run->train->periods) return train_rounds(run);
+  bool has_staleness = run->servers && run->program->staleness != 0;
+  if (run->train->periods || has_staleness) return train_rounds(run);
   for (int64_t t = run->done + 1; t <= run->last && !run->stop; t++) {
     Status data;
     int64_t ns = one_step(run, t, &data);
@@ -265,6 +276,7 @@ static int write_profiles(Run *run) {
 int run_train(Run *run) {
   atomic_store(&run->recorder.deadline_ns, first_deadline_ns);
   int code = train_steps(run);
+  if (!code) code = servers_close(run);
   if (!code) code = write_profiles(run);
   if (!code) code = replicas_compare(run);
   if (code) return code;

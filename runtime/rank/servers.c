@@ -1,0 +1,289 @@
+/*
+ * servers.c -- joins workers and servers (`sync = server(...)` of a plan) by
+ * messages, and checks before a run that no rank can wait for ever.
+ *
+ *     worker w                            server s
+ *     push: clock, gradients of s    ->   takes it: adds up, or updates at once
+ *                                    <-   reply: parameters of s, clocks in it
+ *
+ * A link has one push and one reply.  The pattern in which they are used:
+ * a worker sends its push to each server, then takes the reply of each, then
+ * computes, so it has at most one push open at a server.  A server has a
+ * receive posted for each worker whose push it may get; a reply has a buffer of
+ * its own for each worker and is not waited for before that worker's next
+ * push.  A reply waits for other workers by the staleness rule alone, by which
+ * the slowest worker is always answered.  A server ends a round after the last
+ * clock of all workers.  So some rank can always go on, and all come to an end.
+ * What is left to check are the tables: both ends of a link have the same
+ * tensors, and each gradient and each parameter one server.
+ */
+#include "runtime/rank/servers.h"
+
+#include "support/file.h"
+
+#include <string.h>
+
+/* ---- what links carry ---- */
+
+static const DnnProgram *program_of(const Run *run, int rank) {
+  return bundle_program(run->bundle, rank);
+}
+
+static const DnnEntryPoint *training_of(const Run *run, int rank) {
+  return program_entry_point(program_of(run, rank), ENTRY_train);
+}
+
+static const DnnTensor *find_gradient(const DnnEntryPoint *entry,
+                                      const char *path) {
+  for (int i = 0; i < entry->n_tensors; i++)
+    if (entry->tensors[i].role == DNN_GRADIENT &&
+        strcmp(entry->tensors[i].path, path) == 0)
+      return &entry->tensors[i];
+  return NULL;
+}
+
+static bool is_served(const DnnTensor *tensor) {
+  return tensor->role == DNN_PARAM && tensor->offset >= 0;
+}
+
+/* ---- checks ---- */
+
+static Status check_gradient(const Run *run, const DnnTensor *sent) {
+  const DnnProgram *program = run->program;
+  int n = 0;
+  for (int s = 0; s < program->n_servers; s++) {
+    const DnnTensor *taken =
+        find_gradient(training_of(run, program->first_server + s), sent->path);
+    n += taken != NULL;
+    if (taken && (taken->bytes != sent->bytes || taken->dtype != sent->dtype))
+      n = -1;
+  }
+  return n == 1
+             ? STATUS_OK
+             : status_make(STATUS_invalid,
+                           "the gradient '%s' has not one server", sent->path);
+}
+
+static Status check_parameter(const Run *run, int index) {
+  const DnnProgram *program = run->program;
+  const DnnTensor *copy = &program_of(run, 0)->tensors[index];
+  int n = 0;
+  for (int s = 0; s < program->n_servers; s++) {
+    const DnnTensor *of =
+        &program_of(run, program->first_server + s)->tensors[index];
+    if (!is_served(of)) continue;
+    n += of->bytes == copy->bytes && copy->offset >= 0 ? 1 : 2;
+  }
+  return n <= 1
+             ? STATUS_OK
+             : status_make(STATUS_invalid,
+                           "the parameter '%s' has not one server", copy->path);
+}
+
+/* The rest of the pattern is in the code; see above. */
+static Status check_pattern(const Run *run) {
+  const DnnEntryPoint *worker = training_of(run, 0);
+  const DnnProgram *program = run->program;
+  int n_sent = 0, n_taken = 0;
+  for (int i = 0; i < worker->n_tensors; i++)
+    if (worker->tensors[i].role == DNN_GRADIENT) {
+      TRY(check_gradient(run, &worker->tensors[i]));
+      n_sent++;
+    }
+  for (int s = 0; s < program->n_servers; s++) {
+    const DnnEntryPoint *server = training_of(run, program->first_server + s);
+    for (int i = 0; i < server->n_tensors; i++)
+      n_taken += server->tensors[i].role == DNN_GRADIENT;
+  }
+  if (n_sent != n_taken)
+    return status_make(STATUS_invalid,
+                       "workers send %d gradients, but servers "
+                       "take %d",
+                       n_sent, n_taken);
+  for (int i = 0; i < program->n_tensors; i++) TRY(check_parameter(run, i));
+  return STATUS_OK;
+}
+
+static Status check_options(const Run *run) {
+  const RunOptions *options = &run->options;
+  const char *what = options->trace       ? "--trace"
+                     : options->profile   ? "--profile"
+                     : options->transfers ? "--transfers"
+                     : options->sample    ? "--sample"
+                     : options->predict   ? "--predict"
+                                          : NULL;
+  if (!run->comm->wait_any)
+    return status_make(STATUS_unavailable,
+                       "not supported yet: servers over the transport '%s'; "
+                       "they take MPI on the CPU",
+                       run->comm->name);
+  if (!what) return STATUS_OK;
+  return status_make(STATUS_unavailable,
+                     "not supported yet: %s with a bundle of servers", what);
+}
+
+/* ---- links ---- */
+
+static DnnCollective message(int kind, int id, int peer, int n_parts,
+                             const int64_t *counts) {
+  return (DnnCollective){.kind = (uint8_t)kind,
+                         .dtype = DNN_u8,
+                         .id = id,
+                         .peer = peer,
+                         .n_parts = n_parts,
+                         .counts = counts};
+}
+
+static void add_part(CommPart *parts, int64_t *counts, int i, void *at,
+                     int64_t bytes) {
+  parts[i] = (CommPart){.from = at, .to = at, .count = bytes};
+  counts[i] = bytes;
+}
+
+static void *address_of(const Run *run, const DnnTensor *tensor) {
+  return run->device->address(run->device, tensor->offset);
+}
+
+/* The parts of a link of a worker are the tensors themselves. */
+static void fill_worker_link(Run *run, ServerLink *link) {
+  const DnnEntryPoint *server = training_of(run, link->peer);
+  const DnnProgram *program = program_of(run, link->peer);
+  int n = 1;
+  for (int i = 0; i < server->n_tensors; i++) {
+    if (server->tensors[i].role != DNN_GRADIENT) continue;
+    const DnnTensor *own = find_gradient(run->train, server->tensors[i].path);
+    add_part(link->out_parts, link->out_counts, n++, address_of(run, own),
+             own->bytes);
+  }
+  link->out.n_parts = n;
+  n = 1;
+  for (int i = 0; i < program->n_tensors; i++) {
+    if (!is_served(&program->tensors[i])) continue;
+    const DnnTensor *own = &run->program->tensors[i];
+    add_part(link->in_parts, link->in_counts, n++, address_of(run, own),
+             own->bytes);
+  }
+  link->in.n_parts = n;
+}
+
+/* A server has buffers for each worker. */
+static void fill_server_link(Run *run, Servers *servers, int worker) {
+  ServerLink *link = &servers->links[worker];
+  int64_t bytes = 0;
+  for (int i = 0; i < servers->n_gradients; i++)
+    bytes += servers->gradients[i]->bytes;
+  unsigned char *at = servers->received[worker] =
+      ARENA_ARRAY(run->arena, unsigned char, bytes);
+  for (int i = 0; i < servers->n_gradients; i++) {
+    add_part(link->in_parts, link->in_counts, i + 1, at,
+             servers->gradients[i]->bytes);
+    at += servers->gradients[i]->bytes;
+  }
+  link->in.n_parts = servers->n_gradients + 1;
+  int n = 1;
+  bytes = 0;
+  for (int i = 0; i < run->program->n_tensors; i++)
+    if (is_served(&run->program->tensors[i]))
+      bytes += run->program->tensors[i].bytes;
+  at = servers->replies[worker] = ARENA_ARRAY(run->arena, unsigned char, bytes);
+  for (int i = 0; i < run->program->n_tensors; i++) {
+    const DnnTensor *tensor = &run->program->tensors[i];
+    if (!is_served(tensor)) continue;
+    add_part(link->out_parts, link->out_counts, n++, at, tensor->bytes);
+    at += tensor->bytes;
+  }
+  link->out.n_parts = n;
+}
+
+static void make_link(Run *run, Servers *servers, int i) {
+  Arena *arena = run->arena;
+  ServerLink *link = &servers->links[i];
+  int most = 1 + run->program->n_tensors;
+  for (int s = 0; s < run->program->n_servers; s++)
+    most += training_of(run, run->program->first_server + s)->n_tensors;
+  int64_t push = sizeof(PushHeader), reply = servers->reply_header;
+  link->peer = servers->is_server ? i : servers->n_workers + i;
+  int distance = link->peer - run->comm->rank;
+  link->out_parts = ARENA_ARRAY(arena, CommPart, most);
+  link->in_parts = ARENA_ARRAY(arena, CommPart, most);
+  link->out_counts = ARENA_ARRAY(arena, int64_t, most);
+  link->in_counts = ARENA_ARRAY(arena, int64_t, most);
+  link->out_header =
+      ARENA_ARRAY(arena, int64_t, (servers->is_server ? reply : push) / 8);
+  link->in_header =
+      ARENA_ARRAY(arena, int64_t, (servers->is_server ? push : reply) / 8);
+  link->out = message(DNN_SEND, 2 * i, distance, 0, link->out_counts);
+  link->in = message(DNN_RECV, 2 * i + 1, distance, 0, link->in_counts);
+  add_part(link->out_parts, link->out_counts, 0, link->out_header,
+           servers->is_server ? reply : push);
+  add_part(link->in_parts, link->in_counts, 0, link->in_header,
+           servers->is_server ? push : reply);
+  if (servers->is_server)
+    fill_server_link(run, servers, i);
+  else
+    fill_worker_link(run, link);
+}
+
+static Status open_server(Run *run, Servers *servers) {
+  const DnnEntryPoint *train = run->train;
+  servers->gradients =
+      ARENA_ARRAY(run->arena, const DnnTensor *, train->n_tensors);
+  for (int i = 0; i < train->n_tensors; i++)
+    if (train->tensors[i].role == DNN_GRADIENT)
+      servers->gradients[servers->n_gradients++] = &train->tensors[i];
+  servers->received =
+      ARENA_ARRAY(run->arena, unsigned char *, servers->n_links);
+  servers->replies = ARENA_ARRAY(run->arena, unsigned char *, servers->n_links);
+  servers->clocks = ARENA_ARRAY(run->arena, int64_t, servers->n_workers);
+  return server_log_open(run, run->comm->rank - servers->n_workers,
+                         &servers->log);
+}
+
+Status servers_open(Run *run) {
+  const DnnProgram *program = run->program;
+  bool is_asked = run->options.server_log || run->options.replay;
+  if (program->n_servers == 0 && is_asked)
+    return status_make(STATUS_invalid,
+                       "this program has no servers: --server-log and --replay "
+                       "are for a plan with 'sync = server(...)'");
+  if (program->n_servers == 0) return STATUS_OK;
+  TRY(check_options(run));
+  if (run->options.eval || !run->train) return STATUS_OK;
+  TRY(check_pattern(run));
+  Servers *servers = run->servers = ARENA_NEW(run->arena, Servers);
+  servers->n_workers = program->first_server;
+  servers->n_servers = program->n_servers;
+  servers->staleness = program->staleness;
+  servers->is_server = run->comm->rank >= program->first_server;
+  servers->n_links =
+      servers->is_server ? servers->n_workers : servers->n_servers;
+  servers->reply_header = 8 * (1 + servers->n_workers);
+  servers->links = ARENA_ARRAY(run->arena, ServerLink, servers->n_links);
+  if (servers->is_server) TRY(open_server(run, servers));
+  for (int i = 0; i < servers->n_links; i++) make_link(run, servers, i);
+  return STATUS_OK;
+}
+
+/* ---- messages ---- */
+
+void servers_send(Run *run, ServerLink *link, int64_t clock) {
+  recorder_note(&run->recorder, clock, "train", link->peer,
+                run->servers->is_server ? "reply" : "push");
+  run_must(run, run->comm->start(run->comm, &link->out, link->out_parts));
+  link->sends = true;
+}
+
+void servers_wait_sent(Run *run, ServerLink *link) {
+  if (link->sends) run_must(run, run->comm->wait(run->comm, link->out.id));
+  link->sends = false;
+}
+
+void servers_start_receive(Run *run, ServerLink *link, int64_t clock) {
+  recorder_note(&run->recorder, clock, "train", link->peer,
+                run->servers->is_server ? "push" : "reply");
+  run_must(run, run->comm->start(run->comm, &link->in, link->in_parts));
+}
+
+void servers_wait_received(Run *run, ServerLink *link) {
+  run_must(run, run->comm->wait(run->comm, link->in.id));
+}
