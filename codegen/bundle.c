@@ -92,6 +92,12 @@ static void add_common_members(ProgramPrinter *printer, int64_t parameters) {
   if (input->device->modules_text)
     text_printf(out, "  .n_modules = %d, .modules = dnn_modules,\n",
                 input->device->n_modules);
+  const PlanServers *servers = &input->options->servers;
+  if (servers->n > 0)
+    text_printf(out,
+                "  .first_server = %d, .n_servers = %d, .staleness = %" PRId64
+                ",\n",
+                servers->first_rank, servers->n, servers->staleness);
   program_add_settings(printer);
   if (input->model->has_sample) text_add(out, "  .sample = &sample,\n");
 }

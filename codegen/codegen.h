@@ -142,6 +142,7 @@ struct BuildOptions {
   bool keep_source;
   bool is_quick; /* kernels are compiled quickly and run slowly */
   int jobs, ranks;
+  PlanServers servers; /* without any n is 0 */
   /* NULL means that the program computes; a paced one has no values that the
    * plain program could explain. */
   const Pacer *pacer;

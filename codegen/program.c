@@ -421,6 +421,9 @@ void program_add_members(ProgramPrinter *printer, int i, Table persistent) {
     text_printf(printer->out, "  .host_bytes = %" PRId64 ", .n_swaps = %d,\n",
                 program_host_bytes(program), most_swaps(input));
   if (input->plain) text_printf(printer->out, "  .plain = &plain_%d,\n", i);
-  if (printer->input->ranks->n > 1 || program->entry_points[0].stages.n > 1)
+  if (program->title)
+    text_printf(printer->out, "  .stages = \"%s\",\n", program->title);
+  else if (printer->input->ranks->n > 1 ||
+           program->entry_points[0].stages.n > 1)
     add_stages(printer->out, &program->entry_points[0]);
 }

@@ -69,6 +69,17 @@ static void collect_of_row(ProgramPrinter *printer, const DnnRankRow *row,
     collect_groups(printer, &program->plain->launches, row->first, end);
 }
 
+/* Workers and servers send each other messages. */
+static void collect_servers(ProgramPrinter *printer) {
+  const PlanServers *servers = &printer->input->options->servers;
+  for (int s = 0; s < servers->n; s++)
+    for (int w = 0; w < servers->first_rank; w++) {
+      int peer = servers->first_rank + s - w;
+      add_pairs(printer, true, w, 1, peer);
+      add_pairs(printer, false, w, 1, peer);
+    }
+}
+
 /* The groups in the order of their first collectives; the text shows what the
  * image holds:
  *
@@ -81,6 +92,7 @@ void program_collect_groups(ProgramPrinter *printer) {
     int end = is_last ? input->options->ranks : input->ranks->rows[i + 1].first;
     collect_of_row(printer, &input->ranks->rows[i], end);
   }
+  collect_servers(printer);
   printer->groups_at = image_add(printer->image, printer->groups.data,
                                  (size_t)printer->groups.n * sizeof(DnnGroup));
   printer->queues_at = image_add(printer->image, printer->queues.data,

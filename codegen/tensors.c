@@ -69,6 +69,9 @@ static void collect_of(ProgramPrinter *printer, Map **known,
     const ProgramStage *stage = stage_of(program, buffer);
     if (!known[buffer->role]) known[buffer->role] = map_create(arena);
     HeldTensor *held = map_get(known[buffer->role], buffer->path);
+    /* Workers hold parameters: what a server has is no replica that anybody
+     * asks for. */
+    if (held && program->is_server) continue;
     if (held) {
       ASSERT(is_of_run(buffer->role) || first <= held->end);
       if (end > held->end) held->end = end;
@@ -221,7 +224,8 @@ static void add_stage_tensors(ProgramPrinter *printer, TensorRows *rows,
   Init none = {.kind = INIT_zeros};
   for (int i = 0; i < graph->inputs.n; i++) {
     const GraphInput *in = &graph->inputs.data[i];
-    if (in->role == ROLE_data || in->role == ROLE_batch_rows)
+    if (in->role == ROLE_data || in->role == ROLE_batch_rows ||
+        in->role == ROLE_push)
       add_value(printer, rows, stage, in->role, in->path, in->value, in->init);
   }
   for (int i = 0; i < graph->outputs.n; i++) {

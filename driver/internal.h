@@ -82,10 +82,23 @@ typedef struct StageEntries {
 bool driver_stage_entries(const Compilation *c, EntryPointId id,
                           const StageGraphs *graphs, StageEntries *out);
 
+/* ---- servers.c ---- */
+
+/* Returns whether a run of passes makes graphs of workers and servers. */
+bool driver_has_servers(const PassRun *run);
+/* Makes the graph of the workers, and then that of each server; false after
+ * mistakes. */
+bool driver_run_servers(const Compilation *c, const PassRun *of, Graph *graph,
+                        StageGraphs *out);
+/* Makes their programs, which train with these graphs. */
+void driver_add_servers(Compilation *c, const StageGraphs *graphs);
+/* Gives servers the other entry points, without instructions. */
+void driver_add_idle_entries(Compilation *c);
+
 /* ---- entry_points.c ---- */
 
-/* Returns the program of all ranks to be filled in; it is made when it is
- * first asked for. */
+/* Returns the program of all ranks, or of the workers, to be filled in; it is
+ * made when it is first asked for. */
 RankProgram *driver_program(Compilation *c);
 /* Returns the model's own graph for an entry point.  Returns NULL if it has
  * none. */

@@ -56,9 +56,17 @@ static bool choose_plan(Compilation *c) {
                    c->pins->places.data[0].span,
                    "a search around lines 'place'"),
               "leave them out, or price the plan with 'dnnc simulate'");
+  if (c->pins && c->options->leaves_open && c->pins->servers.n > 0)
+    diag(c->module->diags, DIAG_not_supported, c->pins->servers.span,
+         "a search of a plan with servers");
   if (diags_errors(c->module->diags) > 0) return false;
   if (reads && !c->options->plan) c->plan = NULL;
-  c->ranks = c->plan ? c->plan->ranks : 1;
+  if (purpose != PURPOSE_train && plan_servers(c->plan)) {
+    Plan *workers = arena_copy(c->module->arena, c->plan, sizeof *c->plan);
+    workers->servers = (PlanServers){0};
+    c->plan = workers;
+  }
+  c->ranks = c->plan ? plan_world(c->plan) : 1;
   if (purpose == PURPOSE_predict && c->options->ranks > 0 && !c->plan)
     c->ranks = (int)c->options->ranks;
   return true;
@@ -90,11 +98,14 @@ CompileResult driver_load(Module *module, const CompileOptions *options,
 static bool add_entry_points(Compilation *c) {
   const Model *model = c->model;
   bool is_forward_only = !model->has_train && !model->predict;
-  return driver_compile_averages(c) && driver_add_entry_point(c, ENTRY_train) &&
-         driver_add_entry_point(c, ENTRY_eval) &&
-         driver_add_entry_point(c, ENTRY_eval_remainder) &&
-         (!is_forward_only || driver_add_entry_point(c, ENTRY_forward)) &&
-         driver_add_entry_point(c, ENTRY_predict) && driver_add_decoding(c);
+  bool is_good =
+      driver_compile_averages(c) && driver_add_entry_point(c, ENTRY_train) &&
+      driver_add_entry_point(c, ENTRY_eval) &&
+      driver_add_entry_point(c, ENTRY_eval_remainder) &&
+      (!is_forward_only || driver_add_entry_point(c, ENTRY_forward)) &&
+      driver_add_entry_point(c, ENTRY_predict) && driver_add_decoding(c);
+  if (is_good) driver_add_idle_entries(c);
+  return is_good;
 }
 
 static void hash_model(Compilation *c) {
@@ -147,7 +158,7 @@ Compilation driver_replan(const Compilation *c, Module *module,
                      .plan = plan,
                      .cluster = c->cluster,
                      .target = c->target,
-                     .ranks = plan ? plan->ranks : 1};
+                     .ranks = plan ? plan_world(plan) : 1};
   return out;
 }
 
@@ -188,6 +199,7 @@ Status driver_build(const Compilation *c, const BuildOptions *host,
   options.archs = c->target.archs;
   options.n_archs = c->target.n_archs;
   options.ranks = c->ranks;
+  if (plan_servers(c->plan)) options.servers = c->plan->servers;
   options.plan_text = text_string(&plan);
   options.schedule_text = list.n > 0 ? text_string(&list) : NULL;
   options.model_hash = c->model_hash;

@@ -40,8 +40,17 @@ static void note_trained(Compilation *c, const StageGraphs *graphs) {
 
 /* ---- programs ---- */
 
+static bool refuse_servers(const Compilation *c, const char *what) {
+  const PlanServers *servers = plan_servers(c->plan);
+  if (servers)
+    diag(c->module->diags, DIAG_not_supported, servers->span,
+         arena_printf(c->module->arena, "%s under a plan with servers", what));
+  return servers != NULL;
+}
+
 bool driver_refuse_versions(const Compilation *c, const char *what) {
   Arena *arena = c->module->arena;
+  if (refuse_servers(c, what)) return true;
   if (!c->plan || !plan_has_versions(arena, c->plan)) return false;
   diag(c->module->diags, DIAG_not_supported, c->plan->stages.data[0].span,
        arena_printf(arena, "%s under the schedule '%s'", what,
@@ -53,7 +62,7 @@ RankProgram *driver_program(Compilation *c) {
   if (c->classes.n == 0)
     vec_push(c->module->arena, &c->classes,
              (ProgramClass){.first_rank = 0, .n_ranks = c->ranks});
-  ASSERT(c->classes.n == 1);
+  ASSERT(c->classes.n == 1 || plan_servers(c->plan));
   return &c->classes.data[0].program;
 }
 
@@ -144,6 +153,10 @@ bool driver_add_graph(Compilation *c, EntryPointId id, Graph *graph,
   if (out) *out = graphs;
   if (id == ENTRY_train) note_trained(c, &graphs);
   if (has_stages(c)) return add_stage_graphs(c, id, &graphs);
+  if (id == ENTRY_train && plan_servers(c->plan)) {
+    driver_add_servers(c, &graphs);
+    return true;
+  }
   RankProgram *program = driver_program(c);
   program->entry_points[program->n_entry_points++] =
       driver_entry_point(c, id, graphs.graphs.data[0]);
@@ -174,7 +187,9 @@ bool driver_compile_averages(Compilation *c) {
 
 void driver_add_plain(Compilation *c) {
   const Graph *train = c->model->train;
-  if (!train || !serves(c, ENTRY_train) || has_stages(c)) return;
+  if (!train || !serves(c, ENTRY_train) || has_stages(c) ||
+      plan_servers(c->plan))
+    return;
   /* Its mistakes are not the user's. */
   Arena *arena = c->module->arena;
   Module *module = module_apart(c->module, arena);

@@ -58,6 +58,7 @@ bool driver_run_stages(const Compilation *c, const PassRun *of, Graph *graph,
   int cut_at = pass_phase(PASSES_partition), end = run.end;
   bool has_stages = run.plan && run.plan->stages.n > 1;
   bool is_joint = end > 0 && end <= cut_at;
+  if (driver_has_servers(of)) return driver_run_servers(c, of, graph, out);
   *out = (StageGraphs){0};
   if (has_stages && !is_joint) run.end = cut_at;
   PassResult joint = driver_passes(c, c->module, &run, graph);

@@ -156,22 +156,54 @@ static const char *spell_schedule(PinReader *r, const char *name,
                       (long long)times[2]);
 }
 
-/* Only sums in turns have axes, and they need some. */
-static void plan_read_sync(PinReader *r, const Pin *pin) {
-  const char *name = plan_read_value(r, pin);
-  bool is_hierarchical = name && strcmp(name, "hierarchical") == 0;
+/* Axes of links between islands: only sums in turns have some, and need them.
+ */
+static void read_border(PinReader *r, const Pin *pin) {
   PlanShard over = {.span = pin->span};
-  if (!name) return;
-  r->pins->has_sync = true;
-  if (!is_hierarchical && pin->axes.n > 0)
-    diag(r->e->diags, DIAG_plan_over, pin->axes.spans[0], "sync = all_reduce");
-  else if (is_hierarchical && pin->axes.n == 0)
+  if (pin->axes.n == 0)
     diag_help(diag(r->e->diags, DIAG_plan_no_border, pin->value->span),
               "name the axes whose neighbours are on both sides of the slow "
               "links, as in 'sync = hierarchical over island'");
-  else if (is_hierarchical &&
-           reader_read_axes(r, &pin->axes, &over.n_axes, over.axes))
+  else if (reader_read_axes(r, &pin->axes, &over.n_axes, over.axes))
     r->pins->border = over;
+}
+
+/* Ranks behind those of the mesh. */
+static void read_servers(PinReader *r, const Pin *pin, BuiltinCall *call) {
+  PlanStage on;
+  if (!call->builtin) {
+    Builtin signature;
+    builtin_parse_params(r->e->names, "ranks:late, staleness = 0", &signature);
+    signature.name = pin->value->name;
+    builtin_help_call(r->e,
+                      diag(r->e->diags, DIAG_wrong_setting, pin->value->span,
+                           "sync", "ranks of servers", "'server' alone"),
+                      &signature);
+    return;
+  }
+  if (!reader_read_stage_ranks(r, call->exprs[0], &on)) return;
+  PlanServers *servers = &r->pins->servers;
+  *servers = (PlanServers){
+      .n = on.n_ranks, .first_rank = on.first_rank, .span = pin->value->span};
+  if (call->args[1].kind == EXPR_VALUE_none)
+    servers->staleness = -1;
+  else
+    arg_int(call, 1, 0, &servers->staleness);
+}
+
+static void plan_read_sync(PinReader *r, const Pin *pin) {
+  BuiltinCall call = {0};
+  Builtin signature;
+  const char *name = read_value_call(r, pin, &call, &signature);
+  if (!name) return;
+  r->pins->has_sync = true;
+  if (strcmp(name, "hierarchical") == 0)
+    read_border(r, pin);
+  else if (pin->axes.n > 0)
+    diag(r->e->diags, DIAG_plan_over, pin->axes.spans[0],
+         arena_printf(r->e->arena, "sync = %s", name));
+  else if (strcmp(name, "server") == 0)
+    read_servers(r, pin, &call);
 }
 
 static void plan_read_schedule(PinReader *r, const Pin *pin) {

@@ -524,7 +524,7 @@ static bool suits_servers(const Update *update) {
   if (why)
     diag(diags, DIAG_server_update, servers->span, why);
   else if (update->settings->ema > 0)
-    diag(diags, DIAG_not_supported, servers->span, "'average' beside servers");
+    diag(diags, DIAG_not_supported, servers->span, "'ema' beside servers");
   return !why && update->settings->ema == 0;
 }
 

@@ -170,6 +170,12 @@ static void add_peak(Text *out, const Compilation *c, const ProgramStage *stage,
 
 /* ---- ranks that run different stages ---- */
 
+static const char *class_name(Arena *arena, const ProgramClass *class,
+                              const EntryPoint *step) {
+  return class->program.title ? class->program.title
+                              : show_stage_numbers(arena, step);
+}
+
 static void add_class_json(Text *out, const Compilation *c,
                            const ProgramClass *class) {
   const EntryPoint *step = rank_program_find(&class->program, ENTRY_train);
@@ -198,10 +204,10 @@ static void add_class_tables(Text *out, const Compilation *c,
   text_printf(out, "\nrank%s %s%s%s: ", class->n_ranks > 1 ? "s" : "",
               show_ranks(out->arena, class->first_rank, class->n_ranks),
               step ? ", " : "",
-              step ? show_stage_numbers(out->arena, step) : "");
+              step ? class_name(out->arena, class, step) : "");
   add_roles(out, &class->program, false);
   if (!step) return;
-  add_parts(out, &step->arena);
+  if (!class->program.title) add_parts(out, &step->arena);
   for (int s = 0; s < step->stages.n; s++) {
     if (step->stages.n > 1)
       text_printf(out, "stage %d: ", step->stages.data[s].number);
@@ -223,12 +229,12 @@ static void show_memory_of_stages(Text *out, const Compilation *c,
   text_add(out, is_json ? "]," : "\n");
 }
 
-static bool has_stages(const Compilation *c) {
-  return c->plan && c->plan->stages.n > 1;
+static bool has_classes(const Compilation *c) {
+  return (c->plan && c->plan->stages.n > 1) || plan_servers(c->plan);
 }
 
 void show_memory(Text *out, const Compilation *c, bool is_json) {
-  if (has_stages(c)) {
+  if (has_classes(c)) {
     show_memory_of_stages(out, c, is_json);
     show_entry_points(out, c, is_json);
     return;

@@ -1,0 +1,138 @@
+#!/bin/bash
+# Servers of parameters (sync = server(...)): with a staleness of 0 a run has the bits of data parallelism of the same
+# workers.  With more, and with none, a reference that replays the logs of the servers gets equal bits where one worker
+# is slow, and finds that the staleness keeps its bound.  A run that repeats logs has the same bits although another
+# worker is slow.  The model does not round but for the update.
+#   servers.sh DNNC [RUNS]
+. "$(dirname "$0")/lib.sh"
+has_mpi || skip "needs mpirun"
+runs=${2:-2}
+python3 "$root/tests/e2e/versions.py" data . || fail "the data"
+cp "$root/tests/e2e/versions.dnn" model.dnn
+export OMP_NUM_THREADS=1
+
+# write WORKERS SERVERS STALENESS: the plan plan.plan.
+write() {
+  printf 'mesh { data = %d }\nplan {\n' "$1" >plan.plan
+  [ "$2" = 0 ] || printf '  sync = server(ranks = %d..%d, staleness = %s)\n' "$1" $(($1 + $2 - 1)) "$3" >>plan.plan
+  echo '}' >>plan.plan
+}
+
+# ---- staleness 0 is data parallelism ----
+
+train() { # arguments...
+  rm -rf made.ckpt
+  "$dnnc" run model.dnn --plan plan.plan save=made.ckpt --json "$@" >log 2>err </dev/null || { cat err; fail "$* does not train"; }
+}
+
+# Losses, and the tensors of the last checkpoint, optimizer state included.
+results() {
+  grep -o '"[a-z_]*loss":[^,}]*' log
+  sed 's/.*"parameters_sha256":\["\([^"]*\)".*/\1/; t; d' log
+  python3 - "$root" <<'END'
+import sys
+sys.path.insert(0, sys.argv[1] + "/tests/e2e")
+import versions
+for path, values in sorted(versions.read_tensors("made.ckpt").items()):
+    print(path, values)
+END
+}
+
+same() { # workers arguments...
+  write "$1" 0
+  train "${@:3}"
+  results >wanted
+  [ "$(wc -l <wanted)" -gt 20 ] || fail "no results"
+  for servers in $2; do
+    write "$1" "$servers" 0
+    train "${@:3}"
+    results >found
+    cmp -s wanted found || { diff wanted found | head; fail "$1 workers and $servers servers are not data parallelism"; }
+  done
+}
+
+same 2 "1 2" --steps 40 eval_every=15 save_every=20
+same 4 3 --steps 40 eval_every=15 save_every=20
+same 6 4 --steps 13 B=12 eval_every=5 optimizer="adam(lr = 0.25)"
+same 3 1 --steps 13 B=12 -O0
+echo "staleness 0: the bits of data parallelism"
+
+# ---- with staleness ----
+
+real=$(command -v "${CC:-cc}")
+"$real" -std=gnu11 -O1 -D_GNU_SOURCE -I"$root" -c -o delays.o "$root/tests/e2e/delays.c" || fail "cannot compile delays.c"
+cat >late-cc <<END
+#!/bin/sh
+case " \$* " in
+*libdnnrank.a*) exec "$real" -Wl,--wrap=comm_create "$work/delays.o" "\$@" ;;
+esac
+exec "$real" "\$@"
+END
+chmod +x late-cc
+
+build() { # workers servers staleness
+  write "$@"
+  CC=$work/late-cc "$dnnc" build model.dnn --plan plan.plan -o late "save=$work/made.ckpt" eval_every=15 save_every=20 \
+    --quiet 2>err || { cat err; fail "not built"; }
+}
+
+late() { # delays arguments...
+  rm -rf made.ckpt
+  DNNC_DELAYS=$1 late/run --steps 40 --json "${@:2}" >log 2>err </dev/null || { cat err; fail "delays $*"; }
+}
+
+check() { # workers servers staleness
+  python3 "$root/tests/e2e/servers.py" check made.ckpt log "$work/logs" "$@" 40 --evaluations 15,30
+}
+
+# stale WORKERS SERVERS STALENESS: the last worker is the slow one, then the first.
+stale() {
+  build "$@"
+  for seed in $(seq "$runs"); do
+    late "$seed:3000:$(($1 - 1))" --server-log "$work/logs"
+    check "$@" >verdict || { cat verdict; fail "$*, delays $seed"; }
+    cp log log.first
+    found=$(sed 's/.*largest staleness //' verdict)
+    grep -q "^largest staleness: $found\$" err || { cat err verdict; fail "$*: the staleness that the run prints"; }
+    late "$seed:3000:0" --replay "$work/logs"
+    grep -q "^largest staleness: $found\$" err || { cat err verdict; fail "$*: the staleness of the replay"; }
+    for key in loss validation_loss parameters_sha256; do
+      diff <(grep -o "\"$key\":[^,}]*" log.first) <(grep -o "\"$key\":[^,}]*" log) >differs ||
+        { cat differs; fail "$*: the replay differs, $key"; }
+    done
+  done
+  echo "$1 workers, $2 servers, staleness $3: equal bits, replayed, largest staleness $found"
+}
+
+stale 2 1 1
+stale 4 3 1
+stale 4 2 3
+stale 4 1 none
+# Without the wait the bound breaks.
+check 4 1 1 >verdict && fail "without a wait the staleness is 1"
+grep -q '^a reply at clock .* behind$' verdict || { cat verdict; fail "what breaks without a wait"; }
+
+# ---- a checkpoint of it under data parallelism, and back ----
+
+sums() { grep -o '"parameters_sha256":\["[^"]*' "$1" | tail -n 1; }
+before=$(sums log)
+write 4 0
+"$dnnc" run model.dnn --plan plan.plan save=made.ckpt --resume --steps 40 --json >log 2>err </dev/null ||
+  { cat err; fail "resumed under data parallelism"; }
+[ -n "$before" ] && [ "$(sums log)" = "$before" ] || fail "loaded under data parallelism"
+echo "loaded under data parallelism: equal bits"
+
+# ---- mistakes ----
+
+wrong() { # text arguments...
+  "$dnnc" build model.dnn --plan plan.plan -o none "${@:2}" >out 2>&1 && fail "$1: it is built"
+  grep -q "$1" out || { cat out; fail "$1"; }
+  grep -q '^plan.plan:3:\|^model.dnn:' out || { cat out; fail "$1: no place"; }
+}
+
+write 2 1 none
+wrong "error: a server updates its parameters by their own gradients, but 'clip' needs the norm of all gradients" clip=1
+wrong "error: not supported yet: 'ema' beside servers" ema=0.9
+wrong "error: not supported yet: the target 'cuda' under a plan with servers" --target cuda
+sed -e 's/loss      = .*/loss      = cross_entropy(mlp(d.x), cast(d.y[K = 0], i32), K, ignore = 0)/' "$root/tests/e2e/versions.dnn" >model.dnn
+wrong "joins all workers, but with 'staleness = none' no worker waits for another one"
