@@ -41,9 +41,8 @@ typedef struct Split {
   const Map *of_param; /* path -> server, plus 1 */
   bool is_async;
   VEC(Push) pushes;
-  /* Of the server at hand, by node. */
-  bool *needs;
-  int *push_of; /* of a sum: its push, plus 1 */
+  bool *needs;  /* by node: the server at hand has it */
+  int *push_of; /* by node, of a sum: its push, plus 1 */
 } Split;
 
 static const Node *node_at(const Split *s, int id) {

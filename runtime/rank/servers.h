@@ -10,7 +10,7 @@
 
 #include <stdio.h>
 
-/* What comes before the gradients of a worker. */
+/* The header in front of the gradients of a worker. */
 typedef struct PushHeader {
   int64_t clock;
   int64_t stop;         /* Stop: all are to end this round */
@@ -38,7 +38,7 @@ struct Servers {
   int n_links;
   ServerLink *links;    /* of a worker to servers, of a server to workers */
   int64_t reply_header; /* bytes: a stop, and a clock of each worker */
-  /* Of a server. */
+  /* A worker has none of these. */
   int n_gradients;
   const DnnTensor **gradients;
   unsigned char **received, **replies; /* [n_links]: all tensors, end to end */
