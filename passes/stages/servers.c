@@ -90,6 +90,22 @@ static void add_push(Split *s, int server, int id) {
   s->push_of[id] = s->pushes.n;
 }
 
+/* Returns a parameter of the server whose new value follows from this node. */
+static Name find_reader(const Split *s, int server, int id) {
+  bool *follows = ARENA_ARRAY(s->ctx->scratch, bool, s->joint->nodes.n);
+  follows[id] = true;
+  for (int k = id + 1; k < s->joint->nodes.n; k++)
+    for (int i = 0; i < node_at(s, k)->n_inputs; i++)
+      follows[k] |= follows[node_at(s, k)->inputs[i].node];
+  for (int i = 0; i < s->joint->outputs.n; i++) {
+    const GraphOutput *output = &s->joint->outputs.data[i];
+    if (output->role == ROLE_param && follows[output->value.node] &&
+        server_of_output(s, output) == server + 1)
+      return output->path;
+  }
+  return graph_path(s->joint, id);
+}
+
 /* Reports an input of the graph that no server has. */
 static bool has_input(Split *s, int server, int id) {
   const GraphInput *input =
@@ -99,7 +115,7 @@ static bool has_input(Split *s, int server, int id) {
   if (is_scalar || server_of(s, input->role, input->path) == server + 1)
     return true;
   diag(s->ctx->module->diags, DIAG_server_gradient, s->servers->span,
-       graph_path(s->joint, id), input->path);
+       find_reader(s, server, id), input->path);
   return false;
 }
 
@@ -263,9 +279,7 @@ static bool check_apart(const Split *s, const Graph *worker) {
              staleness < 0 ? "none"
                            : arena_printf(arena, "%lld", (long long)staleness));
     diag_note(d, s->servers->span, "the servers are here");
-    diag_help(d, "with 'staleness = 0' workers may join; batchnorm takes "
-                 "'group', a number of samples that have statistics of their "
-                 "own");
+    diag_help(d, "with 'staleness = 0' workers may join");
     return false;
   }
   return true;

@@ -41,13 +41,16 @@ static const Source *load(void *user, const char *path) {
   return status.code == STATUS_ok ? source : NULL;
 }
 
-/* Prints the graph after `remat`, or those of the stages. */
+/* Prints the graph after `remat`, or those of the stages.  One of workers and
+ * servers is cut for its mistakes. */
 static void print_graphs(PassContext *ctx, Graph *graph, Text *out) {
   PassOptions options = {.level = 2, .end = pass_end("remat"), .verify = true};
   bool has_stages = ctx->plan->stages.n > 1;
   if (has_stages) options.end = pass_phase(PASSES_partition);
   graph = passes_run(ctx, &options, graph).graph;
   if (!has_stages) graph_print(out, graph);
+  if (plan_servers(ctx->plan) && diags_errors(ctx->module->diags) == 0)
+    servers_cut(ctx, graph);
   if (!has_stages || diags_errors(ctx->module->diags) > 0) return;
   StageCut cut = stages_cut(ctx, graph);
   PassContext own = *ctx;
