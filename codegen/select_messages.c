@@ -16,6 +16,8 @@
  */
 #include "codegen/select.h"
 
+#include "ir/place/mesh_place.h"
+
 MessageIds *message_ids(Arena *arena, const EntryPoint *entry) {
   MessageIds *ids = ARENA_NEW(arena, MessageIds);
   ids->first = ARENA_ARRAY(arena, int, entry->edges.n);
@@ -264,11 +266,15 @@ static void add_period_call(Arena *arena, const EntryPoint *entry,
                             const ProgramCall *from, LaunchList *out) {
   const ProgramStage *stage = &entry->stages.data[from->stage];
   DnnPeriodCall call = {.lag = from->lag};
+  int m = mesh_microbatches(&stage->graph->mesh);
+  int microbatch = from->registers[REGISTER_microbatch];
   for (int r = 0; r < N_REGISTERS; r++) {
-    bool is_microbatch = r == REGISTER_microbatch;
-    call.shifts[r] = from->registers[r];
-    call.moduli[r] =
-        is_microbatch ? 1 : stage_places(stage, (ProgramRegister)r);
+    bool is_ring = r > REGISTER_microbatch && r < REGISTER_version;
+    bool is_number = r == REGISTER_microbatch;
+    call.shifts[r] = is_number ? 0 : from->registers[r];
+    call.factors[r] = is_number ? 0 : is_ring ? m : 1;
+    call.offsets[r] = is_number || is_ring ? microbatch : 0;
+    call.moduli[r] = is_number ? m : stage_places(stage, (ProgramRegister)r);
   }
   vec_push(arena, &out->periods, call);
 }

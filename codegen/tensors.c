@@ -207,7 +207,7 @@ static void add_value(ProgramPrinter *printer, TensorRows *rows,
   tensor->offset = assignment->offset[at];
   tensor->bytes = assignment->bytes[at];
   if (stage->n_versions > 0 && role == ROLE_data) {
-    tensor->n_slots = stage->n_frames;
+    tensor->n_slots = stage->n_batches > 0 ? stage->n_batches : stage->n_frames;
     tensor->slot_bytes = assignment->move_bytes[at];
   }
   tensor->init = (uint8_t)init.kind;

@@ -92,6 +92,7 @@ static ProgramParts parts_of(const Compilation *c, EntryPointId id,
     parts.list = c->plan->list;
     parts.has_versions = plan_has_versions(arena, c->plan);
     parts.is_vertical = spelling.is_vertical;
+    parts.has_two = spelling.schedule && spelling.schedule->has_two;
   }
   for (int s = 0; s < n; s++)
     stages[s] = (ProgramStage){.graph = graphs->graphs.data[s],

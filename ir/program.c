@@ -66,6 +66,7 @@ int stage_places(const ProgramStage *stage, ProgramRegister number) {
   case REGISTER_version:
   case REGISTER_new_version:
     return stage->n_versions > 0 ? stage->n_versions : 1;
+  case REGISTER_batch: return stage->n_batches > 0 ? stage->n_batches : 1;
   case REGISTER_microbatch:
   case N_REGISTERS: break;
   }

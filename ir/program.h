@@ -47,6 +47,8 @@ typedef enum ProgramRegister {
    * the segment reads, and of the one that it makes. */
   REGISTER_version,
   REGISTER_new_version,
+  REGISTER_batch, /* there, where a batch has several micro-batches: place of
+                     its data and of what runs once for it */
   N_REGISTERS
 } ProgramRegister;
 
@@ -115,13 +117,14 @@ typedef struct PersistentBuffers {
 /* ---- stages ---- */
 
 /* A segment has all nodes of its stage that run once before the micro-batches
- * (TOKEN_once), for each of them (TOKEN_forward, TOKEN_backward), or once after
- * them (TOKEN_update).  Where the schedule calls input and weight gradients
- * apart, TOKEN_input_grad and TOKEN_weight_grad take the place of
- * TOKEN_backward.  Where values of the step are received in between, it
- * has those of one part: a part follows the messages that it needs.  The stage
- * of an entry point that has one has both passes in one segment, which is
- * TOKEN_forward. */
+ * (TOKEN_once), of an entry point of periods no node but the clears of sums
+ * (TOKEN_clear), the nodes for each micro-batch (TOKEN_forward,
+ * TOKEN_backward), or once after them (TOKEN_update).  Where the schedule calls
+ * input and weight gradients apart, TOKEN_input_grad and TOKEN_weight_grad take
+ * the place of TOKEN_backward.  Where values of the step are received in
+ * between, it has those of one part: a part follows the messages that it needs.
+ * The stage of an entry point that has one has both passes in one segment,
+ * which is TOKEN_forward. */
 typedef struct ProgramSegment {
   TokenKind kind;
   int part; /* of the step: level of the last message that it needs */
@@ -149,6 +152,9 @@ typedef struct ProgramStage {
   /* In an entry point of periods: forward passes that the stage runs ahead, and
    * versions of its parameters that it keeps; else 0. */
   int n_ahead, n_versions;
+  /* There, where a batch has several micro-batches: batches whose data and
+   * whose values of once it has at a time; else 0. */
+  int n_batches;
 } ProgramStage;
 
 /* A value that one stage makes, an output ROLE_send of its graph, and another
@@ -198,10 +204,11 @@ typedef struct ProgramCall {
   int segment; /* else -1 */
   int edge;    /* index in `edges`; of a segment -1 */
   int peer;    /* of a message: rank of the other side minus own rank */
-  /* Those that the call does not read are 0.  In a period, what is added to the
-   * number of the micro-batch, see ProgramPeriods. */
+  /* Those that the call does not read are 0.  In a period REGISTER_microbatch
+   * is that of the call in its batch, and others are what is added to the
+   * number of the batch. */
   int registers[N_REGISTERS];
-  int lag; /* in a period: micro-batch of the call minus the period's number */
+  int lag;       /* in a period: batch of the call minus the period's number */
   bool is_first; /* no call before it is of this segment, or message */
 } ProgramCall;
 
@@ -263,6 +270,7 @@ typedef struct ProgramParts {
   PipelineTimes times;  /* of the schedule */
   bool splits_backward; /* it has I and W: B of it is both */
   bool has_versions;    /* its timelines are periods */
+  bool has_two;         /* of these, for all micro-batches of a batch */
   bool is_vertical;     /* all stages read one version */
   const Pipeline *list; /* calls that a person wrote, or NULL: of `schedule` */
   const Target *target; /* as in instructions_of */

@@ -6,6 +6,7 @@
 static const char *segment_text(TokenKind kind) {
   switch (kind) {
   case TOKEN_once: return "once";
+  case TOKEN_clear: return "clear";
   case TOKEN_forward: return "forward";
   case TOKEN_backward: return "backward";
   case TOKEN_input_grad: return "input_grad";

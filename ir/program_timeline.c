@@ -38,11 +38,24 @@ enum { MOST_RUNS = 1 << 20 }; /* of all pieces of an edge */
 
 /* ---- stages and edges ---- */
 
+/* A period calls clears apart from what runs once for a batch. */
+static void add_clears(Arena *arena, ProgramSegments *segments) {
+  int at = 0;
+  while (segments->data[at].kind == TOKEN_once) at++;
+  int node = segments->data[at].first_node;
+  vec_push(arena, segments, (ProgramSegment){0});
+  for (int i = segments->n - 1; i > at; i--)
+    segments->data[i] = segments->data[i - 1];
+  segments->data[at] = (ProgramSegment){
+      .kind = TOKEN_clear, .first_node = node, .end_node = node};
+}
+
 static ProgramStage make_stage(Timing *t, int number) {
   ProgramStage stage = t->in->stages[number];
   stage.number = number;
   stage.segments = stage_segments(t->arena, stage.graph, number, &t->in->edges,
                                   t->in->splits_backward);
+  if (t->in->has_two) add_clears(t->arena, &stage.segments);
   int n = stage.segments.n;
   ListSegment *places = ARENA_ARRAY(t->arena, ListSegment, n);
   for (int i = 0; i < n; i++) {

@@ -114,7 +114,7 @@ typedef struct DnnSample {
 #define DNN_REGISTER_MICROBATCH 0
 #define DNN_REGISTER_FRAME      1
 #define DNN_REGISTER_SLOT       2
-#define DNN_N_REGISTERS         7
+#define DNN_N_REGISTERS         8
 
 /* A range of instructions.  A call of it runs them once. */
 typedef struct DnnSegment {
@@ -130,12 +130,13 @@ typedef struct DnnCall {
   int32_t registers[DNN_N_REGISTERS];
 } DnnCall;
 
-/* A call of an endless list: in period t it is for micro-batch t + lag, and
- * left out where there is no such one.  A register is
- * max(micro-batch + shift, 0) % modulus. */
+/* A call of an endless list: in period t it is for batch t + lag, and left out
+ * where there is no such one.  A register is
+ * (max(batch + shift, 0) * factor + offset) % modulus. */
 typedef struct DnnPeriodCall {
   int32_t lag;
-  int32_t shifts[DNN_N_REGISTERS], moduli[DNN_N_REGISTERS];
+  int32_t shifts[DNN_N_REGISTERS], factors[DNN_N_REGISTERS];
+  int32_t offsets[DNN_N_REGISTERS], moduli[DNN_N_REGISTERS];
 } DnnPeriodCall;
 
 #endif

@@ -8,6 +8,14 @@
  */
 #include "ir/pipeline/schedules.h"
 
+const char *schedule_needs_stages(Arena *arena, const PipelineShape *shape) {
+  if (shape->microbatches >= shape->stages) return NULL;
+  return arena_printf(arena,
+                      "at least as many micro-batches as stages; there are "
+                      "%d stages, and 'microbatches' is %d",
+                      shape->stages, shape->microbatches);
+}
+
 void schedule_1f1b(Arena *arena, const PipelineShape *shape, Tokens *lists) {
   int m = shape->microbatches;
   for (int s = 0; s < shape->stages; s++) {

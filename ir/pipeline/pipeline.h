@@ -140,6 +140,7 @@ typedef struct PipelineSchedule {
   bool splits_backward; /* it has I and W */
   bool updates_early;   /* a stage need not wait for the gradients of others */
   bool has_versions;    /* of parameters: an update for each micro-batch */
+  bool has_two;         /* or one for all of a batch, with two versions */
   bool is_compiled;     /* plans may name it, and a search may choose it */
   bool is_pinned;       /* plans may name it, and no search chooses it */
   /* Returns what it needs that the shape has not, or NULL. */

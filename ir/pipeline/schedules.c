@@ -12,9 +12,10 @@ static const PipelineSchedule schedule_rows[] = {
 #define STATUS_compiled  true, false
 #define STATUS_pinned    false, true
 #define STATUS_later     false, false
-#define UPDATE_early     true, false
-#define UPDATE_versions  true, true
-#define UPDATE_late      false, false
+#define UPDATE_early     true, false, false
+#define UPDATE_versions  true, true, false
+#define UPDATE_double    true, true, true
+#define UPDATE_late      false, false, false
 #define PIPELINE_SCHEDULE(name, function, placement, args, needs, saving,      \
                           update, status, meaning)                             \
   {name,                                                                       \
@@ -32,6 +33,7 @@ static const PipelineSchedule schedule_rows[] = {
 #undef SAVING_split
 #undef UPDATE_early
 #undef UPDATE_versions
+#undef UPDATE_double
 #undef UPDATE_late
 #undef STATUS_compiled
 #undef STATUS_pinned

@@ -256,8 +256,8 @@ static bool refuse_stage(Module *module, const Pins *pins,
 }
 
 static bool check_versions(Module *module, const Pins *pins, const Plan *plan,
-                           int n_classes) {
-  if (plan->microbatches > 1) {
+                           const PipelineSchedule *schedule, int n_classes) {
+  if (plan->microbatches > 1 && !schedule->has_two) {
     diag(module->diags, DIAG_versions_microbatches, pins->microbatches.span,
          pins->schedule, (long long)plan->microbatches);
     return false;
@@ -286,7 +286,8 @@ bool plan_check_schedule(Module *module, const Pins *pins, const Plan *plan) {
   int *class_of = ARENA_ARRAY(module->arena, int, n);
   int n_classes = plan_classes(module->arena, plan, class_of);
   if (!schedule) return true;
-  if (schedule->has_versions && !check_versions(module, pins, plan, n_classes))
+  if (schedule->has_versions &&
+      !check_versions(module, pins, plan, schedule, n_classes))
     return false;
   if (has_chunks &&
       (!check_stage_count(module, pins, &spelling, n, n_classes) ||

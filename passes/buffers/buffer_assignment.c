@@ -680,13 +680,18 @@ static void find_uses(StagePacking *p, Arena *arena) {
 }
 
 /* In a period the update is of a micro-batch, too, and data is there from the
- * forward pass on.  What runs once is the same for all. */
+ * forward pass on.  What runs once is the same for all.  Where a batch has
+ * several micro-batches, both are of the batch. */
 static ProgramRegister frame_of_period(const StagePacking *p,
                                        const BufferUse *use) {
-  if (use->is_data) return REGISTER_frame;
-  bool is_left = !use->is_kept && use->first < use->last &&
-                 kind_of(p, use->first) == TOKEN_forward;
-  return is_left ? REGISTER_frame : REGISTER_microbatch;
+  bool has_batches = p->stage->n_batches > 0;
+  if (use->is_data) return has_batches ? REGISTER_batch : REGISTER_frame;
+  if (use->is_kept || use->first >= use->last) return REGISTER_microbatch;
+  TokenKind first = kind_of(p, use->first);
+  if (first == TOKEN_forward) return REGISTER_frame;
+  bool is_left =
+      has_batches && first == TOKEN_once && kind_of(p, use->last) != TOKEN_once;
+  return is_left ? REGISTER_batch : REGISTER_microbatch;
 }
 
 /* The frame of what one segment of a micro-batch leaves for another one.

@@ -366,8 +366,9 @@ static bool enter_period(const ExecPeriod *period, const DnnPeriodCall *call,
                          int64_t *iterations) {
   int64_t k = period->number + call->lag;
   for (int32_t r = 0; r < DNN_N_REGISTERS; r++) {
-    int64_t at = k + call->shifts[r];
-    iterations[r] = (at > 0 ? at : 0) % call->moduli[r];
+    int64_t at = k + call->shifts[r] > 0 ? k + call->shifts[r] : 0;
+    iterations[r] =
+        (at * call->factors[r] + call->offsets[r]) % call->moduli[r];
   }
   return k >= 0 && k < period->n;
 }

@@ -4,9 +4,10 @@
 #
 #   versions.py data FOLDER                        writes x.npy and y.npy
 #   versions.py check CHECKPOINT LOG LAYERS MINIBATCHES [--drains N,N]
-#     [--evaluations N,N] [--shift N] [--replicas N,N] [--vertical]
+#     [--evaluations N,N] [--shift N] [--replicas N,N] [--vertical] [--two]
 #
-# LAYERS: of each stage, as "2,1,1".  --shift N: stage 0 reads versions that are N newer.  Prints "equal",
+# LAYERS: of each stage, as "2,1,1".  --shift N: stage 0 reads versions that are N newer.  --two: all stages
+# read the version before the newest one (2bw).  Prints "equal",
 # or the first difference and ends with 1.
 import argparse
 import json
@@ -92,13 +93,15 @@ def update(w, m, grad):
     return [[f32(a - b) for a, b in zip(row, of)] for row, of in zip(w, new_m)], new_m
 
 
-def train(stages, replicas, n, drains, shift, is_vertical):
+def train(stages, replicas, n, drains, shift, is_vertical, has_two):
     """Losses by minibatch, evaluations by the minibatches before them, and the last weights."""
     x, y = records()
     layers = [s for s, count in enumerate(stages) for _ in range(count)]
     ahead = [(sum(replicas[s:]) - 1) // replicas[s] for s in range(len(stages))]
     if is_vertical:
         ahead = [ahead[0]] * len(stages)
+    if has_two:
+        ahead = [1] * len(stages)
     weights = [zeros(i) for i in range(len(layers))]
     moments = [zeros(i) for i in range(len(layers))]
     losses, evaluations, k = [], {}, 0
@@ -160,7 +163,7 @@ def check(args):
     replicas = numbers(args.replicas) or [1] * len(stages)
     drains = numbers(args.drains)
     losses, evaluations, weights, moments = train(
-        stages, replicas, args.minibatches, drains, args.shift, args.vertical
+        stages, replicas, args.minibatches, drains, args.shift, args.vertical, args.two
     )
     lines = [json.loads(line) for line in open(args.log) if line.startswith("{")]
     for line in lines:
@@ -196,5 +199,6 @@ if __name__ == "__main__":
     parser.add_argument("--evaluations")
     parser.add_argument("--replicas")
     parser.add_argument("--vertical", action="store_true")
+    parser.add_argument("--two", action="store_true")
     parser.add_argument("--shift", type=int, default=0)
     check(parser.parse_args())

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Stages that keep versions of their parameters (schedule = pipedream, and vertical) train to the bits of a reference that
+# Stages that keep versions of their parameters (schedule = pipedream, vertical, and 2bw) train to the bits of a reference that
 # keeps the history of weights itself, over 40 minibatches with two evaluations and a checkpoint between, in
 # 20 runs whose ranks are delayed at random; and resumed from the checkpoint.  A reference whose stage 0 reads
 # versions that are one older or newer differs.  The model does not round but for the update.
@@ -16,10 +16,11 @@ check() { # checkpoint layers arguments...
   python3 "$root/tests/e2e/versions.py" check "$1" log "$2" 40 --evaluations 15,30 "${@:3}"
 }
 
-# write NAME CUT...: a plan of these cuts, under $schedule.
+# write NAME CUT...: a plan of these cuts, under $schedule with $microbatches.
 write() {
   local cut
   printf 'mesh { pipe = %d }\nplan {\n  schedule = %s\n' $# "$schedule" >"$1.plan"
+  printf '  microbatches = %d\n' "$microbatches" >>"$1.plan"
   for cut in "${@:2}"; do printf '  cut after %s\n' "$cut"; done >>"$1.plan"
   echo '}' >>"$1.plan"
 }
@@ -45,20 +46,20 @@ held() {
 }
 
 one() { # name layers versions cuts...
-  local vertical=()
-  [ "$schedule" = pipedream ] || vertical=(--vertical)
+  local words=()
+  case $schedule in *vertical*) words=(--vertical) ;; 2bw) words=(--two) ;; esac
   write "$1" "${@:4}"
   held "$1" "$2" "$3"
   train "$1"
-  check made.ckpt "$2" --drains 15,20,30 "${vertical[@]}" >/dev/null || fail "$1, $schedule"
+  check made.ckpt "$2" --drains 15,20,30 "${words[@]}" >/dev/null || fail "$1, $schedule"
   for shift in 1 -1; do
-    check made.ckpt "$2" --drains 15,20,30 "${vertical[@]}" --shift $shift >differs &&
+    check made.ckpt "$2" --drains 15,20,30 "${words[@]}" --shift $shift >differs &&
       fail "$1, $schedule: versions by $shift"
     grep -q '^loss of minibatch' differs || { cat differs; fail "$1: what differs by $shift"; }
   done
 }
 
-schedule='pipedream(vertical = true)'
+microbatches=1 schedule='pipedream(vertical = true)'
 one two 2,2 2,2 'x[1]'
 one three 1,2,1 3,3,3 'x[0]' 'x[2]'
 one four 1,1,1,1 4,4,4,4 'x[0]' 'x[1]' 'x[2]'
@@ -67,6 +68,13 @@ schedule=pipedream
 one two 2,2 2,1 'x[1]'
 one three 1,2,1 3,2,1 'x[0]' 'x[2]'
 one four 1,1,1,1 4,3,2,1 'x[0]' 'x[1]' 'x[2]'
+microbatches=2 schedule=2bw
+one double-two 2,2 2,2 'x[1]'
+microbatches=4
+one double-two 2,2 2,2 'x[1]'
+one double-three 1,2,1 2,2,2 'x[0]' 'x[2]'
+one double-four 1,1,1,1 2,2,2,2 'x[0]' 'x[1]' 'x[2]'
+check made.ckpt 1,1,1,1 --drains 15,20,30 --vertical >differs && fail "2bw is what vertical is"
 echo "2, 3 and 4 stages: equal bits"
 
 # ---- delayed ranks, over MPI and as threads whose sends wait ----
@@ -91,23 +99,30 @@ END
     --quiet 2>err || { cat err; fail "$1 is not built"; }
 }
 
-build late comm_create delays four
-for seed in $(seq "$runs"); do
-  rm -rf made.ckpt
-  DNNC_DELAYS=$seed:400 late/run --steps 40 --json >log 2>err </dev/null || { cat err; fail "delays $seed"; }
-  check made.ckpt 1,1,1,1 --drains 15,20,30 >/dev/null || fail "delays $seed"
-done
-echo "$runs runs of delayed ranks: equal bits"
-build matrix rank_main stage_matrix four
+# delayed PLAN WORD...: over MPI, and as threads.
+delayed() {
+  local plan=$1
+  build late comm_create delays "$plan"
+  for seed in $(seq "$runs"); do
+    rm -rf made.ckpt
+    DNNC_DELAYS=$seed:400 late/run --steps 40 --json >log 2>err </dev/null || { cat err; fail "delays $seed"; }
+    check made.ckpt 1,1,1,1 --drains 15,20,30 "${@:2}" >/dev/null || fail "$plan, delays $seed"
+  done
+  echo "$plan, $runs runs of delayed ranks: equal bits"
+  build matrix rank_main stage_matrix "$plan"
+  for seed in $(seq "$runs"); do
+    timeout -k 5 60 matrix/rank-0000 threads "$seed" 400 6 >threads.out 2>err || { cat err; fail "threads, seed $seed"; }
+    sort threads.out >"threads.$((seed > 1))"
+    cmp -s threads.0 "threads.$((seed > 1))" || fail "$plan, threads, seed $seed: other results"
+  done
+  mpirun --oversubscribe --bind-to none -n 4 matrix/rank-0000 mpi 1 400 6 2>err | sort >mpi.out
+  cmp -s threads.0 mpi.out || { cat err mpi.out; fail "$plan: other results over MPI"; }
+  echo "$plan, $runs runs as threads: the bits of MPI"
+}
+
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-for seed in $(seq "$runs"); do
-  timeout -k 5 60 matrix/rank-0000 threads "$seed" 400 6 >threads.out 2>err || { cat err; fail "threads, seed $seed"; }
-  sort threads.out >"threads.$((seed > 1))"
-  cmp -s threads.0 "threads.$((seed > 1))" || fail "threads, seed $seed: other results"
-done
-mpirun --oversubscribe --bind-to none -n 4 matrix/rank-0000 mpi 1 400 6 2>err | sort >mpi.out
-cmp -s threads.0 mpi.out || { cat err mpi.out; fail "other results over MPI"; }
-echo "$runs runs as threads: the bits of MPI"
+delayed double-four --two
+delayed four
 
 # ---- resumed ----
 

@@ -4,7 +4,7 @@
 #
 #   versions_models.py data MODEL COUNT FOLDER          writes the data of so many minibatches
 #   versions_models.py first CHECKPOINT                 writes parameters to begin with: init.safetensors
-#   versions_models.py check MODEL PROGRAM CHECKPOINT LOG PARTS MINIBATCHES DRAINS [vertical] [older | newer]
+#   versions_models.py check MODEL PROGRAM CHECKPOINT LOG PARTS MINIBATCHES DRAINS [vertical | 2bw] [older | newer]
 #
 # MODEL: lenet or gpt.  PROGRAM: the folder of the program of one rank; its data are in the folder `one`.
 # PARTS: what the parameters of each stage begin with, as "conv2d[0];conv2d[1];linear".  The rate is 2^-5 and
@@ -106,7 +106,7 @@ def compare_values(model, what, made, wanted):
 
 
 def check(model, program, checkpoint, log, parts, count, drains, words):
-    parts, is_vertical = parts.split(";"), "vertical" in words
+    parts, is_vertical, has_two = parts.split(";"), "vertical" in words, "2bw" in words
     shift = ("newer" in words) - ("older" in words)
     shapes = shapes_of(checkpoint)
     weights = read_tensors("first.ckpt")
@@ -120,7 +120,8 @@ def check(model, program, checkpoint, log, parts, count, drains, words):
         k, mixed = len(history) - 1, {}
         for name in weights:
             (s,) = stage[name]
-            ahead = len(parts) - 1 - (0 if is_vertical else s) - (shift if s == 0 else 0)
+            ahead = 1 if has_two else len(parts) - 1 - (0 if is_vertical else s)
+            ahead -= shift if s == 0 else 0
             mixed[name] = history[min(max(k - ahead, 0), k)][name]
         loss, grads = gradient(model, program, batch, shapes, mixed)
         compare_values(model, "loss of minibatch %d" % (t + 1), [losses[t]], [loss])

@@ -15,18 +15,21 @@ sed -e 's/return dot(norm(x), wte, C) .*/param head: [V, C] = normal(0.02)\n  re
   -e 's/adamw(.*/sgd(lr = 1.0 \/ 32, momentum = 0.5)/' -e '/ clip /d' -e 's/  steps .*/  epochs = 1/' \
   "$root/benchmarks/systems/gpt.dnn" >gpt.dnn
 
-prepare() { # model
+prepare() { # model micro-batches
+  microbatches=$2
   rm -rf ./*.ckpt program
   reference data "$1" 1 one && reference data "$1" 12 . || fail "the data of $1"
-  (cd one && cp "../$1.dnn" . && "$dnnc" build "$1.dnn" -o ../program "save=$work/one.ckpt" --quiet) || fail "one rank"
+  printf 'plan {\n  microbatches = %d\n}\n' "$2" >one.plan
+  (cd one && cp "../$1.dnn" . &&
+    "$dnnc" build "$1.dnn" --plan ../one.plan -o ../program "save=$work/one.ckpt" --quiet) || fail "one rank"
   program/run --steps 1 --data one >/dev/null 2>err </dev/null || { cat err; fail "a step of one rank"; }
   reference first one.ckpt || fail "first parameters"
 }
 
 train() { # model schedule parts line...
   local words=()
-  [ "$2" = pipedream ] || words=(vertical)
-  printf 'mesh { pipe = 3 }\nplan {\n  schedule = %s\n' "$2" >"$1.plan"
+  case $2 in *vertical*) words=(vertical) ;; 2bw) words=(2bw) ;; esac
+  printf 'mesh { pipe = 3 }\nplan {\n  schedule = %s\n  microbatches = %d\n' "$2" "$microbatches" >"$1.plan"
   printf '  %s\n' "${@:4}" >>"$1.plan"
   echo '}' >>"$1.plan"
   rm -rf made.ckpt
@@ -40,11 +43,16 @@ train() { # model schedule parts line...
   echo "$1 under $2: $([ "$1" = gpt ] && echo close || echo equal bits)"
 }
 
-prepare lenet
-for schedule in pipedream 'pipedream(vertical = true)'; do
-  train lenet "$schedule" 'conv2d[0];conv2d[1];linear' 'stage 0: conv2d[0]' 'stage 1: conv2d[1]' \
+lenet() { # schedule
+  train lenet "$1" 'conv2d[0];conv2d[1];linear' 'stage 0: conv2d[0]' 'stage 1: conv2d[1]' \
     'stage 2: linear[0], linear[1]'
-done
+}
+
+prepare lenet 4
+lenet 2bw
+prepare lenet 1
+lenet pipedream
+lenet 'pipedream(vertical = true)'
 
 # A batch whose data are wrong, and one that is not finite, end the run on all ranks, without its results.  The
 # fourth batch is the first to read what an update has made: all stages run two batches behind.
@@ -58,8 +66,13 @@ timeout -k 5 60 "$dnnc" run lenet.dnn 'optimizer=sgd(lr=1e30)' --plan lenet.plan
   { cat err; fail "not finite"; }
 [ "$(field step log)" = 3 ] || { cat log; fail "steps before one that is not finite"; }
 echo "wrong data and results that are not finite end the run"
-prepare gpt
-for schedule in pipedream 'pipedream(vertical = true)'; do
-  train gpt "$schedule" 'wte,wpe,block[0];block[1].attn,block[1].norm[0];block[1].mlp,block[1].norm[1],head,norm' \
+gpt() { # schedule
+  train gpt "$1" 'wte,wpe,block[0];block[1].attn,block[1].norm[0];block[1].mlp,block[1].norm[1],head,norm' \
     'cut after block[0]' 'cut after block[1].attn'
-done
+}
+
+prepare gpt 1
+gpt pipedream
+gpt 'pipedream(vertical = true)'
+prepare gpt 4
+gpt 2bw
