@@ -238,8 +238,11 @@ static void add_entry_point(ProgramPrinter *printer,
               launches->calls.n, calls, entry_point->batch,
               entry_point_arena_bytes(entry_point), tensors.n, tensors.at);
   if (entry_point->is_period)
-    text_printf(out, ", .periods = AT(DnnPeriodCall, %zu), .lead = %d", periods,
-                entry_point->lead);
+    text_printf(out,
+                ", .periods = AT(DnnPeriodCall, %zu), .lead = %d"
+                ", .period_units = %d, .batch_units = %d",
+                periods, entry_point->lead, entry_point->n_units,
+                entry_point->batch_units);
   text_add(out, "},\n");
 }
 

@@ -16,8 +16,6 @@
  */
 #include "codegen/select.h"
 
-#include "ir/place/mesh_place.h"
-
 MessageIds *message_ids(Arena *arena, const EntryPoint *entry) {
   MessageIds *ids = ARENA_NEW(arena, MessageIds);
   ids->first = ARENA_ARRAY(arena, int, entry->edges.n);
@@ -232,21 +230,36 @@ static void select_message(Arena *arena, const EntryPoint *entry,
 _Static_assert((int)N_REGISTERS == DNN_N_REGISTERS &&
                    (int)REGISTER_microbatch == DNN_REGISTER_MICROBATCH &&
                    (int)REGISTER_frame == DNN_REGISTER_FRAME &&
-                   (int)REGISTER_slot == DNN_REGISTER_SLOT,
+                   (int)REGISTER_slot == DNN_REGISTER_SLOT &&
+                   (int)REGISTER_new_version == DNN_REGISTER_NEW_VERSION,
                "program.h of ir and of runtime have the same registers");
+
+_Static_assert((int)PERIOD_group == DNN_PERIOD_GROUP &&
+                   (int)PERIOD_missing == DNN_PERIOD_MISSING,
+               "program.h of ir and of runtime have the same words");
+
+/* A segment of a message: in a period an edge may have several peers. */
+typedef struct MessagePlace {
+  ProgramCallKind kind;
+  int edge, peer, segment;
+} MessagePlace;
 
 /* Where the segments of an entry point are in its launches. */
 typedef struct SegmentPlaces {
   const int *of_stage; /* [n_stages]: the first one */
-  int *of_message;     /* [3 * n_edges], by kind of call and edge, plus 1 */
+  VEC(MessagePlace) messages;
 } SegmentPlaces;
 
-static int place_of_call(const EntryPoint *entry, const ProgramCall *call,
-                         const SegmentPlaces *places) {
+static int place_of_call(const ProgramCall *call, const SegmentPlaces *places) {
   if (call->kind == CALL_segment)
     return places->of_stage[call->stage] + call->segment;
-  int row = (int)call->kind - (int)CALL_send;
-  return places->of_message[row * entry->edges.n + call->edge] - 1;
+  for (int i = 0; i < places->messages.n; i++) {
+    const MessagePlace *place = &places->messages.data[i];
+    if (place->kind == call->kind && place->edge == call->edge &&
+        place->peer == call->peer)
+      return place->segment;
+  }
+  return -1;
 }
 
 static void add_messages(Arena *arena, const EntryPoint *entry,
@@ -254,27 +267,25 @@ static void add_messages(Arena *arena, const EntryPoint *entry,
                          LaunchList *out) {
   for (int i = 0; i < entry->timeline.n; i++) {
     const ProgramCall *call = &entry->timeline.data[i];
-    if (call->kind == CALL_segment || place_of_call(entry, call, places) >= 0)
+    if (call->kind == CALL_segment || place_of_call(call, places) >= 0)
       continue;
+    MessagePlace place = {call->kind, call->edge, call->peer, out->segments.n};
     select_message(arena, entry, call, ids, out);
-    int row = (int)call->kind - (int)CALL_send;
-    places->of_message[row * entry->edges.n + call->edge] = out->segments.n;
+    vec_push(arena, &places->messages, place);
   }
 }
 
-static void add_period_call(Arena *arena, const EntryPoint *entry,
-                            const ProgramCall *from, LaunchList *out) {
-  const ProgramStage *stage = &entry->stages.data[from->stage];
-  DnnPeriodCall call = {.lag = from->lag};
-  int m = mesh_microbatches(&stage->graph->mesh);
-  int microbatch = from->registers[REGISTER_microbatch];
+static void add_period_call(Arena *arena, const ProgramCall *from,
+                            LaunchList *out) {
+  DnnPeriodCall call = {.unit = from->unit,
+                        .replica = from->replica,
+                        .when = (int32_t)from->when,
+                        .begins = from->begins};
   for (int r = 0; r < N_REGISTERS; r++) {
-    bool is_ring = r > REGISTER_microbatch && r < REGISTER_version;
-    bool is_number = r == REGISTER_microbatch;
-    call.shifts[r] = is_number ? 0 : from->registers[r];
-    call.factors[r] = is_number ? 0 : is_ring ? m : 1;
-    call.offsets[r] = is_number || is_ring ? microbatch : 0;
-    call.moduli[r] = is_number ? m : stage_places(stage, (ProgramRegister)r);
+    call.divisors[r] = from->rings[r].divisor;
+    call.shifts[r] = from->rings[r].shift;
+    call.factors[r] = from->rings[r].factor;
+    call.moduli[r] = from->rings[r].n;
   }
   vec_push(arena, &out->periods, call);
 }
@@ -283,19 +294,18 @@ static void add_calls(Arena *arena, const EntryPoint *entry,
                       const SegmentPlaces *places, LaunchList *out) {
   for (int i = 0; i < entry->timeline.n; i++) {
     const ProgramCall *from = &entry->timeline.data[i];
-    DnnCall call = {.segment = place_of_call(entry, from, places),
+    DnnCall call = {.segment = place_of_call(from, places),
                     .is_first = from->is_first};
     for (int r = 0; r < N_REGISTERS && !entry->is_period; r++)
       call.registers[r] = from->registers[r];
     vec_push(arena, &out->calls, call);
-    if (entry->is_period) add_period_call(arena, entry, from, out);
+    if (entry->is_period) add_period_call(arena, from, out);
   }
 }
 
 void select_calls(Arena *arena, const EntryPoint *entry, const MessageIds *ids,
                   const int *first_segment, LaunchList *out) {
-  SegmentPlaces places = {first_segment,
-                          ARENA_ARRAY(arena, int, 3 * entry->edges.n)};
+  SegmentPlaces places = {.of_stage = first_segment};
   add_messages(arena, entry, ids, &places, out);
   add_calls(arena, entry, &places, out);
 }

@@ -111,19 +111,46 @@ static ProgramParts parts_of(const Compilation *c, EntryPointId id,
   return parts;
 }
 
+/* Makes a class of each rank: in a period replicas have lists of their own.
+ * `are_divided`: the entry points are those of ranks already. */
+static void divide_classes(Arena *arena, StageEntries *of, bool are_divided) {
+  StageEntries made = {0};
+  for (int i = 0; i < of->n; i++) made.n += of->n_ranks[i];
+  int *first_rank = ARENA_ARRAY(arena, int, made.n);
+  int *n_ranks = ARENA_ARRAY(arena, int, made.n), at = 0;
+  made.entries = ARENA_ARRAY(arena, EntryPoint, made.n);
+  for (int i = 0; i < of->n; i++)
+    for (int k = 0; k < of->n_ranks[i]; k++, at++) {
+      EntryPoint *entry = &made.entries[at];
+      *entry = of->entries[are_divided ? at : i];
+      size_t bytes = (size_t)entry->stages.n * sizeof *entry->stages.data;
+      entry->stages.data = arena_copy(arena, entry->stages.data, bytes);
+      first_rank[at] = of->first_rank[i] + k;
+      n_ranks[at] = 1;
+    }
+  made.first_rank = first_rank;
+  made.n_ranks = n_ranks;
+  *of = made;
+}
+
 bool driver_stage_entries(const Compilation *c, EntryPointId id,
                           const StageGraphs *graphs, StageEntries *out) {
   Arena *arena = c->module->arena;
   ProgramParts parts = parts_of(c, id, graphs);
   int *class_of = ARENA_ARRAY(arena, int, parts.n_stages);
-  out->entries = ARENA_ARRAY(arena, EntryPoint, parts.n_stages);
-  int *n_ranks = ARENA_ARRAY(arena, int, parts.n_stages);
+  int *n_ranks = ARENA_ARRAY(arena, int, parts.n_stages), n_all = 0;
   out->n = program_classes(arena, parts.stages, parts.n_stages, class_of,
                            &out->first_rank);
-  for (int s = 0; s < parts.n_stages; s++)
+  for (int s = 0; s < parts.n_stages; s++) {
     n_ranks[class_of[s]] = parts.stages[s].n_ranks;
+    n_all += parts.stages[s].n_ranks;
+  }
   out->n_ranks = n_ranks;
-  return program_timeline(arena, &parts, out->entries);
+  out->entries = ARENA_ARRAY(arena, EntryPoint, n_all);
+  if (!program_timeline(arena, &parts, out->entries)) return false;
+  if (plan_has_versions(arena, c->plan))
+    divide_classes(arena, out, parts.has_versions);
+  return true;
 }
 
 /* Adds the entry point of each class of ranks. */

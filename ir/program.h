@@ -198,17 +198,33 @@ typedef enum ProgramCallKind {
   CALL_pass     /* copies it: this rank has both stages */
 } ProgramCallKind;
 
+/* A register of a call of a period for unit k: max(k / divisor + shift, 0) *
+ * factor mod n. */
+typedef struct ProgramRing {
+  int divisor, shift, factor, n;
+} ProgramRing;
+
+/* The units for which a call of a period is made. */
+typedef enum ProgramPeriodWhen {
+  PERIOD_unit,   /* those that there are */
+  PERIOD_group,  /* where there is the one of the first replica */
+  PERIOD_missing /* where there is that one, and not the own one */
+} ProgramPeriodWhen;
+
 typedef struct ProgramCall {
   ProgramCallKind kind;
   int stage;   /* index in `stages`; of a pass: that which makes the value */
   int segment; /* else -1 */
   int edge;    /* index in `edges`; of a segment -1 */
   int peer;    /* of a message: rank of the other side minus own rank */
-  /* Those that the call does not read are 0.  In a period REGISTER_microbatch
-   * is that of the call in its batch, and others are what is added to the
-   * number of the batch. */
+  /* Those that the call does not read are 0. */
   int registers[N_REGISTERS];
-  int lag;       /* in a period: batch of the call minus the period's number */
+  /* In a period: unit of the call minus the first one of the period, the
+   * replica that it is of, and registers by unit. */
+  int unit, replica;
+  ProgramPeriodWhen when;
+  bool begins; /* a batch, whose data is read before */
+  ProgramRing rings[N_REGISTERS];
   bool is_first; /* no call before it is of this segment, or message */
 } ProgramCall;
 
@@ -221,7 +237,8 @@ typedef struct EntryPoint {
   ArenaParts arena;   /* zero where one stage packs all of its values */
   /* The timeline is a period of an endless list: see program_periods.c. */
   bool is_period;
-  int lead; /* the greatest lag on any rank */
+  int lead; /* periods between the first call of a unit and its update */
+  int n_units, batch_units; /* of a period, and of a batch */
   VEC(ProgramCall) timeline;
 } EntryPoint;
 
@@ -282,7 +299,8 @@ typedef struct ProgramParts {
  * one.  Returns how many there are, with their first ranks, ascending. */
 int program_classes(Arena *arena, const ProgramStage *stages, int n_stages,
                     int *out_class_of, const int **out_first_ranks);
-/* Makes the entry point of each class.  Assignments are still to be made.
+/* Makes the entry point of each class, or of each rank where it is of periods.
+ * Assignments are still to be made.
  * Returns false, with a mistake, if it cannot be proved that all ranks end. */
 bool program_timeline(Arena *arena, const ProgramParts *parts,
                       EntryPoint *out_entries);
@@ -290,7 +308,8 @@ bool program_timeline(Arena *arena, const ProgramParts *parts,
 /* ---- program_periods.c ---- */
 
 /* Does the same where the schedule has versions of parameters: `stages` have
- * their segments and `edges` are filled in. */
+ * their segments and `edges` are filled in.  The entry points are those of all
+ * ranks of stages, ascending. */
 bool program_periods(Arena *arena, const ProgramParts *parts,
                      ProgramStage *stages, ProgramEdges *edges,
                      EntryPoint *out_entries);

@@ -30,33 +30,23 @@
  * before the update of a batch, so batch k reads the version after max(k - 1,
  * 0) updates in all stages, and each stage keeps two.
  *
- * Messages of a period follow each other as no rank can hang: those of forward
- * passes from the last stage to the first, then those of backward passes.  A
- * rank receives the input of a forward pass in an earlier period, behind its
- * own forward pass.  The lists, unrolled from the first call to the last, are
- * proved by rendezvous_check, frames and slots included.
+ * Where a stage has r replicas, micro-batch k is of replica k mod r, there and
+ * back.  The gradients of r micro-batches are added up, and their mean makes
+ * one update.  The stage runs w = (ranks of this stage and later ones - 1) / r
+ * ahead, rounded down.  A period has as many micro-batches as all replicas
+ * divide, and each rank a list of its own.  Where micro-batches end inside of a
+ * group, the gradients of replicas that have none are 0.
  *
- * requires: stages of one rank each, no messages of the step
+ * The orders of lists are found in program_period_lists.c.  Unrolled from the
+ * first call to the last, they are proved by rendezvous_check, frames and slots
+ * included.
+ *
+ * requires: stages on ranks of their own, no messages of the step
  * cost: O(stages * (calls + edges)) for each unrolled period
  */
-#include "ir/pipeline/rendezvous.h"
-#include "ir/place/mesh_place.h"
-#include "ir/program.h"
+#include "ir/program_periods.h"
 
-typedef struct Periods {
-  Arena *arena;
-  const ProgramParts *in;
-  ProgramStage *stages; /* by number */
-  ProgramEdges *edges;
-  int *class_of; /* by stage */
-  int m;         /* micro-batches of a batch */
-  int lead;      /* batches */
-  /* By stage: the tokens of a period.  Those of a micro-batch count from its
-   * first one, those of the step in batches. */
-  Tokens *lists;
-  const Pipeline *all; /* unrolled */
-  bool is_refused;
-} Periods;
+#include "ir/place/mesh_place.h"
 
 static void refuse(Periods *p, const char *what) {
   diag(p->in->diags, DIAG_not_supported, p->in->span,
@@ -165,327 +155,175 @@ static void check_edges(Periods *p) {
   }
 }
 
-/* Each stage is a class of its own; classes are in the order of their ranks. */
-static void find_classes(Periods *p) {
-  for (int s = 0; s < p->in->n_stages; s++)
-    for (int other = 0; other < p->in->n_stages; other++) {
-      int first = p->stages[other].first_rank;
-      ASSERT(other == s || first != p->stages[s].first_rank);
-      p->class_of[s] += first < p->stages[s].first_rank;
-    }
+/* ---- ranks ---- */
+
+int period_rank(const Periods *p, int stage, int unit) {
+  return p->first_of[stage] + unit % p->stages[stage].n_ranks;
 }
 
-/* Batches of which a stage has begun a forward pass before the first backward
- * pass of the batch of a period ends. */
-static int batches_ahead(const Periods *p, const ProgramStage *stage) {
-  return (p->m - 1 + stage->n_ahead) / p->m;
+int period_stride(const Periods *p, int stage) {
+  return p->stages[stage].n_ranks;
 }
 
-/* Forward passes before the first backward pass, but for the one right before
- * it, in a list that is long enough. */
+int period_group(const Periods *p, int stage) {
+  return p->in->has_two ? p->m : p->stages[stage].n_ranks;
+}
+
+static void find_ranks(Periods *p) {
+  int n = p->in->n_stages;
+  for (int s = 0; s < n; s++) p->n_ranks += p->stages[s].n_ranks;
+  PeriodRank *ranks = ARENA_ARRAY(p->arena, PeriodRank, p->n_ranks);
+  for (int s = 0; s < n; s++) {
+    const ProgramStage *stage = &p->stages[s];
+    for (int other = 0; other < n; other++)
+      if (p->stages[other].first_rank < stage->first_rank)
+        p->first_of[s] += p->stages[other].n_ranks;
+    for (int i = 0; i < stage->n_ranks; i++)
+      ranks[p->first_of[s] + i] = (PeriodRank){s, i};
+  }
+  p->ranks = ranks;
+}
+
+static int greatest_divisor(int a, int b) {
+  return b == 0 ? a : greatest_divisor(b, a % b);
+}
+
+static void find_units(Periods *p) {
+  p->m = mesh_microbatches(&p->stages[0].graph->mesh);
+  p->n_units = p->m;
+  for (int s = 0; s < p->in->n_stages; s++) {
+    int n = p->stages[s].n_ranks;
+    p->n_units *= n / greatest_divisor(p->n_units, n);
+  }
+}
+
+/* Forward passes ahead keep all ranks of later stages at work. */
 static void find_ahead(Periods *p) {
-  int n = p->in->n_stages;
-  PipelineShape shape = {n, n, n + 1, p->in->times};
-  const Pipeline *calls = pipeline_make(p->arena, p->in->schedule, &shape);
-  for (int s = 0; s < n; s++) {
-    int n_forward = 0;
-    while (calls->lists[s].data[n_forward].kind == TOKEN_forward) n_forward++;
-    p->stages[s].n_ahead = n_forward - 1;
-    int lead = batches_ahead(p, &p->stages[s]);
-    if (lead > p->lead) p->lead = lead;
+  int later = 0;
+  for (int s = p->in->n_stages - 1; s >= 0; s--) {
+    later += p->stages[s].n_ranks;
+    p->stages[s].n_ahead = (later - 1) / p->stages[s].n_ranks;
   }
-}
-
-/* ---- the lists ---- */
-
-static void add(Periods *p, int stage, TokenKind kind, int lag, int e) {
-  Token token = {.kind = kind, .stage = stage, .microbatch = lag, .edge = e};
-  if (token_info(kind)->role == TOKEN_ROLE_send)
-    token.peer = p->class_of[p->edges->data[e].to];
-  if (token_info(kind)->role == TOKEN_ROLE_receive)
-    token.peer = p->class_of[p->edges->data[e].from];
-  vec_push(p->arena, &p->lists[stage], token);
-}
-
-/* The lag of both sides of a message: that of the call that makes it. */
-static int edge_lag(const Periods *p, const ProgramEdge *edge) {
-  return edge->from_kind == TOKEN_forward ? p->stages[edge->from].n_ahead : 0;
-}
-
-/* Messages of micro-batch `at` of the period. */
-static void add_sends(Periods *p, int stage, TokenKind from, int at) {
-  for (int e = 0; e < p->edges->n; e++) {
-    const ProgramEdge *edge = &p->edges->data[e];
-    if (edge->from != stage || edge->from_kind != from) continue;
-    add(p, stage,
-        from == TOKEN_forward ? TOKEN_send_forward : TOKEN_send_backward,
-        at + edge_lag(p, edge), e);
-  }
-}
-
-/* Later stages send first. */
-static void add_receives(Periods *p, int stage, TokenKind from, int at) {
-  for (int sender = p->in->n_stages - 1; sender >= 0; sender--)
-    for (int e = 0; e < p->edges->n; e++) {
-      const ProgramEdge *edge = &p->edges->data[e];
-      if (edge->to != stage || edge->from != sender || edge->from_kind != from)
-        continue;
-      add(p, stage,
-          from == TOKEN_forward ? TOKEN_receive_forward
-                                : TOKEN_receive_backward,
-          at + edge_lag(p, edge), e);
-    }
-}
-
-static void add_microbatch(Periods *p, int stage, int at) {
-  int next = at + p->stages[stage].n_ahead;
-  if (next % p->m == 0) add(p, stage, TOKEN_once, next / p->m, -1);
-  add(p, stage, TOKEN_forward, next, -1);
-  add_sends(p, stage, TOKEN_forward, at);
-  add_receives(p, stage, TOKEN_forward, at);
-  add_receives(p, stage, TOKEN_backward, at);
-  add(p, stage, TOKEN_backward, at, -1);
-  add_sends(p, stage, TOKEN_backward, at);
-}
-
-static void make_list(Periods *p, int stage) {
-  if (p->in->has_two) add(p, stage, TOKEN_clear, 0, -1);
-  for (int at = 0; at < p->m; at++) add_microbatch(p, stage, at);
-  add(p, stage, TOKEN_update, 0, -1);
-}
-
-enum { PERIODS_PROVED = 3 }; /* two between filling and draining, at least */
-
-/* All calls and messages of micro-batches, from filling to draining. */
-static Pipeline *unroll(const Periods *p) {
-  int n = p->in->n_stages, n_batches = 2 * p->lead + PERIODS_PROVED;
-  Pipeline *all = ARENA_NEW(p->arena, Pipeline);
-  *all = (Pipeline){.n_ranks = n,
-                    .n_stages = n,
-                    .n_microbatches = n_batches * p->m,
-                    .n_edges = p->edges->n,
-                    .edges = program_pipeline_edges(p->arena, p->edges),
-                    .lists = ARENA_ARRAY(p->arena, Tokens, n)};
-  for (int s = 0; s < n; s++)
-    for (int t = -p->lead; t < n_batches; t++)
-      for (int i = 0; i < p->lists[s].n; i++) {
-        Token token = p->lists[s].data[i];
-        token.microbatch += t * p->m;
-        if (token_info(token.kind)->is_of_step || token.microbatch < 0 ||
-            token.microbatch >= all->n_microbatches)
-          continue;
-        vec_push(p->arena, &all->lists[p->class_of[s]], token);
-      }
-  return all;
-}
-
-/* ---- frames, slots, versions ---- */
-
-/* By micro-batch: the place of its token in the list of the stage. */
-static int *places_of(const Periods *p, int stage, TokenKind kind, int edge) {
-  const Tokens *list = &p->all->lists[p->class_of[stage]];
-  int *places = ARENA_ARRAY(p->arena, int, p->all->n_microbatches);
-  for (int k = 0; k < p->all->n_microbatches; k++) places[k] = -1;
-  for (int i = 0; i < list->n; i++)
-    if (list->data[i].kind == kind && (edge < 0 || list->data[i].edge == edge))
-      places[list->data[i].microbatch] = i;
-  return places;
-}
-
-/* Places of a ring that has the value of each micro-batch from one token to
- * another. */
-static int count_alive(const Periods *p, const int *first, const int *last) {
-  int m = p->all->n_microbatches, n = 1;
-  for (int k = 0; k < m; k++)
-    while (k + n < m && first[k + n] < last[k]) n++;
-  return n;
-}
-
-static TokenKind receive_kind(const ProgramEdge *edge) {
-  return edge->from_kind == TOKEN_forward ? TOKEN_receive_forward
-                                          : TOKEN_receive_backward;
-}
-
-/* A batch of which several micro-batches run ahead has its data, and what runs
- * once for it, beside those of the one before. */
-static void count_places(Periods *p, int s) {
-  ProgramStage *stage = &p->stages[s];
-  stage->n_input_frames = stage->n_weight_frames = stage->n_slots = 1;
-  stage->n_versions = (p->in->is_vertical ? p->lead : stage->n_ahead) + 1;
-  if (p->in->has_two) {
-    stage->n_versions = 2;
-    stage->n_batches = stage->n_ahead > 0 ? 2 : 1;
-  }
-  stage->n_frames = count_alive(p, places_of(p, s, TOKEN_forward, -1),
-                                places_of(p, s, TOKEN_backward, -1));
-  for (int e = 0; e < p->edges->n; e++) {
-    ProgramEdge *edge = &p->edges->data[e];
-    if (edge->to != s) continue;
-    edge->n_slots = count_alive(p, places_of(p, s, receive_kind(edge), e),
-                                places_of(p, s, edge->last_kind, -1));
-    if (edge->n_slots > stage->n_slots) stage->n_slots = edge->n_slots;
-  }
-}
-
-/* ---- the proof ---- */
-
-typedef VEC(RendezvousUse) Uses;
-
-/* Uses of places of a ring, from `base` on: micro-batch k has place k mod n. */
-static void add_uses(const Periods *p, const int *first, const int *last,
-                     int base, int n, Uses *uses) {
-  for (int k = 0; k < p->all->n_microbatches; k++)
-    vec_push(p->arena, uses,
-             (RendezvousUse){
-                 .place = base + k % n, .first = first[k], .last = last[k]});
-}
-
-static Uses find_uses(const Periods *p, int s) {
-  const ProgramStage *stage = &p->stages[s];
-  Uses uses = {0};
-  int base = 0;
-  add_uses(p, places_of(p, s, TOKEN_forward, -1),
-           places_of(p, s, TOKEN_backward, -1), 0, stage->n_frames, &uses);
-  base += stage->n_frames;
-  for (int e = 0; e < p->edges->n; e++) {
-    const ProgramEdge *edge = &p->edges->data[e];
-    int n = edge->n_slots > 1 ? stage->n_slots : 1;
-    if (edge->to != s) continue;
-    add_uses(p, places_of(p, s, receive_kind(edge), e),
-             places_of(p, s, edge->last_kind, -1), base, n, &uses);
-    base += n;
-  }
-  return uses;
-}
-
-/* Batch k reads the version after max(k - n_versions + 1, 0) updates, which its
- * first forward pass finds made.  Those from it to the newest that is made
- * before its last backward pass ends have slots of their own. */
-static bool keeps_versions(const Periods *p, const ProgramStage *stage) {
-  int stale = stage->n_versions - 1;
-  if (stale < batches_ahead(p, stage)) return false;
-  for (int k = 0; k < p->all->n_microbatches / p->m; k++) {
-    int read = k > stale ? k - stale : 0;
-    for (int v = read + 1; v <= k; v++)
-      if (v % stage->n_versions == read % stage->n_versions) return false;
-  }
-  return true;
-}
-
-static bool prove(Periods *p) {
-  int n = p->in->n_stages;
-  const Pipeline *all = p->all;
-  RendezvousProgram *program =
-      pipeline_rendezvous(p->arena, all, p->stages[0].n_ranks);
-  RendezvousClass *classes = arena_copy(p->arena, program->classes,
-                                        (size_t)n * sizeof *program->classes);
-  for (int s = 0; s < n; s++) {
-    Uses uses = find_uses(p, s);
-    classes[p->class_of[s]].uses = uses.data;
-    classes[p->class_of[s]].n_uses = uses.n;
-    ASSERT(keeps_versions(p, &p->stages[s]));
-  }
-  RendezvousProgram with_uses = {n, classes};
-  RendezvousResult result =
-      rendezvous_check(p->arena, &with_uses, RENDEZVOUS_all);
-  if (result.verdict == RENDEZVOUS_fine) return true;
-  Diag *d = diag(p->in->diags, DIAG_stages_hang, p->in->span,
-                 entry_point_name(p->in->id),
-                 rendezvous_verdict_text(result.verdict));
-  for (int i = 0; i < result.n_places; i++) {
-    const Token *token = rendezvous_token(all, result.places[i]);
-    diag_note(d, SPAN_NONE, "rank %d: %s", result.places[i].class,
-              token ? token_text(p->arena, all, token) : "the end");
-  }
-  return false;
 }
 
 /* ---- entry points ---- */
 
+static ProgramRing ring(int divisor, int shift, int factor, int n) {
+  return (ProgramRing){divisor, shift, factor, n};
+}
+
+/* Frames and slots count the units of a replica, versions its updates. */
+static void fill_rings(const Periods *p, int s, bool is_update,
+                       ProgramRing *rings) {
+  const ProgramStage *stage = &p->stages[s];
+  int stride = period_stride(p, s), group = period_group(p, s);
+  int first = p->in->is_vertical ? 0 : s, of_first = period_group(p, first);
+  int stale = p->in->has_two ? 1 : p->stages[first].n_ahead;
+  for (int r = REGISTER_frame; r < N_REGISTERS; r++)
+    rings[r] = ring(stride, 0, 1, stage_places(stage, (ProgramRegister)r));
+  rings[REGISTER_microbatch] = ring(1, 0, 1, p->m);
+  rings[REGISTER_batch] = ring(p->m, 0, 1, stage_places(stage, REGISTER_batch));
+  rings[REGISTER_version] =
+      is_update ? ring(group, 0, 1, stage->n_versions)
+                : ring(of_first, -stale, of_first / group, stage->n_versions);
+  rings[REGISTER_new_version] = ring(group, 1, 1, stage->n_versions);
+}
+
 /* Calls of micro-batch 0 of a batch are the first of it. */
-static ProgramCall make_call(const Periods *p, const Token *token) {
-  bool is_of_step = token_info(token->kind)->is_of_step;
-  int m = is_of_step ? 1 : p->m;
+static ProgramCall make_call(const Periods *p, int rank, const Token *token) {
+  const PeriodRank *of = &p->ranks[rank];
+  bool is_update = token->kind == TOKEN_update;
+  bool has_replicas = period_stride(p, of->stage) > 1;
   ProgramCall call = {.segment = -1,
                       .edge = -1,
-                      .is_first = token->microbatch % m == 0,
-                      .lag = token->microbatch / m};
-  bool is_update = token->kind == TOKEN_update;
-  call.registers[REGISTER_microbatch] = token->microbatch % m;
-  call.registers[REGISTER_version] =
-      is_update ? 0 : 1 - p->stages[token->stage].n_versions;
-  call.registers[REGISTER_new_version] = 1;
+                      .is_first = token->microbatch % p->m == 0,
+                      .unit = token->microbatch,
+                      .replica = of->replica,
+                      .begins = token->kind == TOKEN_once};
+  if (is_update) call.when = PERIOD_group;
+  if (token->kind == TOKEN_clear && has_replicas) call.when = PERIOD_missing;
+  fill_rings(p, of->stage, is_update, call.rings);
   return call;
 }
 
-static void add_segments(const Periods *p, const Token *token,
+static void add_segments(const Periods *p, int rank, const Token *token,
                          EntryPoint *out) {
   const ProgramStage *stage = &p->stages[token->stage];
   for (int i = 0; i < stage->segments.n; i++) {
     if (stage->segments.data[i].kind != token->kind) continue;
-    ProgramCall call = make_call(p, token);
+    ProgramCall call = make_call(p, rank, token);
     call.kind = CALL_segment;
     call.segment = i;
     vec_push(p->arena, &out->timeline, call);
   }
 }
 
-static void add_message(const Periods *p, const Token *token, EntryPoint *out) {
-  const ProgramEdge *edge = &p->edges->data[token->edge];
+static int rank_of(const Periods *p, int rank) {
+  return p->stages[p->ranks[rank].stage].first_rank + p->ranks[rank].replica;
+}
+
+static void add_message(const Periods *p, int rank, const Token *token,
+                        EntryPoint *out) {
   bool is_send = token_info(token->kind)->role == TOKEN_ROLE_send;
-  int other = is_send ? edge->to : edge->from;
-  ProgramCall call = make_call(p, token);
+  ProgramCall call = make_call(p, rank, token);
   call.kind = is_send ? CALL_send : CALL_receive;
   call.edge = token->edge;
-  call.peer = p->stages[other].first_rank - p->stages[token->stage].first_rank;
+  call.peer = rank_of(p, token->peer) - rank_of(p, rank);
   vec_push(p->arena, &out->timeline, call);
 }
 
 /* All segments read the registers: the update those of versions. */
-static EntryPoint make_entry(Periods *p, int s) {
-  ProgramStage *stage = &p->stages[s];
+static EntryPoint make_entry(Periods *p, int rank) {
+  ProgramStage *stage = &p->stages[p->ranks[rank].stage];
   EntryPoint entry = {.id = p->in->id,
                       .name = entry_point_name(p->in->id),
                       .batch = p->in->batch,
                       .edges = *p->edges,
                       .is_period = true,
-                      .lead = p->lead};
+                      .lead = p->lead,
+                      .n_units = p->n_units,
+                      .batch_units = p->m};
   for (int i = 0; i < stage->segments.n; i++)
     stage->segments.data[i].n_registers = N_REGISTERS;
   vec_push(p->arena, &entry.stages, *stage);
-  for (int i = 0; i < p->lists[s].n; i++) {
-    const Token *token = &p->lists[s].data[i];
+  for (int i = 0; i < p->lists[rank].n; i++) {
+    const Token *token = &p->lists[rank].data[i];
     if (token_info(token->kind)->role == TOKEN_ROLE_call)
-      add_segments(p, token, &entry);
+      add_segments(p, rank, token, &entry);
     else
-      add_message(p, token, &entry);
+      add_message(p, rank, token, &entry);
   }
   return entry;
+}
+
+static void check_parts(Periods *p) {
+  check_edges(p);
+  for (int s = 0; s < p->in->n_stages && !p->is_refused; s++) {
+    check_segments(p, &p->stages[s]);
+    check_roles(p, &p->stages[s]);
+  }
 }
 
 bool program_periods(Arena *arena, const ProgramParts *parts,
                      ProgramStage *stages, ProgramEdges *edges,
                      EntryPoint *out_entries) {
-  int n = parts->n_stages;
   Periods p = {.arena = arena,
                .in = parts,
                .stages = stages,
                .edges = edges,
-               .m = mesh_microbatches(&stages[0].graph->mesh),
-               .class_of = ARENA_ARRAY(arena, int, n),
-               .lists = ARENA_ARRAY(arena, Tokens, n)};
-  find_classes(&p);
+               .first_of = ARENA_ARRAY(arena, int, parts->n_stages)};
+  find_ranks(&p);
+  find_units(&p);
   find_ahead(&p);
-  check_edges(&p);
-  for (int s = 0; s < n && !p.is_refused; s++) {
-    check_segments(&p, &stages[s]);
-    check_roles(&p, &stages[s]);
-  }
+  check_parts(&p);
   if (p.is_refused) return false;
-  for (int s = 0; s < n; s++) make_list(&p, s);
-  p.all = unroll(&p);
-  for (int s = 0; s < n; s++) count_places(&p, s);
-  if (!prove(&p)) return false;
-  for (int s = 0; s < n; s++) out_entries[p.class_of[s]] = make_entry(&p, s);
+  p.lists = ARENA_ARRAY(arena, Tokens, p.n_ranks);
+  bool has_lists = period_lists(&p);
+  ASSERT(has_lists); /* the edges of a pipeline have no circle */
+  period_unroll(&p);
+  period_places(&p);
+  if (!period_prove(&p)) return false;
+  for (int rank = 0; rank < p.n_ranks; rank++)
+    out_entries[rank] = make_entry(&p, rank);
   return true;
 }

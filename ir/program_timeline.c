@@ -55,7 +55,8 @@ static ProgramStage make_stage(Timing *t, int number) {
   stage.number = number;
   stage.segments = stage_segments(t->arena, stage.graph, number, &t->in->edges,
                                   t->in->splits_backward);
-  if (t->in->has_two) add_clears(t->arena, &stage.segments);
+  bool has_replicas = t->in->has_versions && stage.n_ranks > 1;
+  if (t->in->has_two || has_replicas) add_clears(t->arena, &stage.segments);
   int n = stage.segments.n;
   ListSegment *places = ARENA_ARRAY(t->arena, ListSegment, n);
   for (int i = 0; i < n; i++) {
@@ -65,8 +66,8 @@ static ProgramStage make_stage(Timing *t, int number) {
                       .end_node = segment->end_node,
                       .is_of_microbatch = segment_is_of_microbatch(segment)};
   }
-  stage.instructions =
-      instructions_of_segments(t->arena, stage.graph, t->in->target, places, n);
+  stage.instructions = instructions_of_segments(
+      t->arena, stage.graph, t->in->target, places, n, has_replicas);
   for (int i = 0; i < n; i++) {
     stage.segments.data[i].begin = places[i].begin;
     stage.segments.data[i].end = places[i].end;
@@ -159,7 +160,7 @@ static void find_pieces(Timing *t, ProgramEdge *edge, const Type *sent) {
   edge->from_rank = from->first_rank;
   edge->to_rank = to->first_rank;
   edge->bytes = local_bytes(&receiver);
-  if (edge_sides_equal(&sender, &receiver)) return;
+  if (t->in->has_versions || edge_sides_equal(&sender, &receiver)) return;
   if (edge_runs(t->arena, &sender, &receiver) > MOST_RUNS) {
     refuse_runs(t, edge);
     return;

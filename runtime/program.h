@@ -289,7 +289,9 @@ typedef struct DnnEntryPoint {
   const DnnCall *calls; /* in the order in which a rank makes them */
   /* [n_calls]: they are a period, run once for each batch.  NULL: a step. */
   const DnnPeriodCall *periods;
-  int32_t lead; /* of periods: the greatest lag on any rank */
+  /* How many periods lie between the first call of a unit and its update, the
+   * units of a period, and those of a batch. */
+  int32_t lead, period_units, batch_units;
   /* Samples that all ranks together take in one execution; of `predict` each
    * rank takes as many. */
   int64_t batch;

@@ -111,10 +111,11 @@ typedef struct DnnSample {
 } DnnSample;
 
 /* Registers of a call: REGISTER_ of ir/program.h. */
-#define DNN_REGISTER_MICROBATCH 0
-#define DNN_REGISTER_FRAME      1
-#define DNN_REGISTER_SLOT       2
-#define DNN_N_REGISTERS         8
+#define DNN_REGISTER_MICROBATCH  0
+#define DNN_REGISTER_FRAME       1
+#define DNN_REGISTER_SLOT        2
+#define DNN_REGISTER_NEW_VERSION 6
+#define DNN_N_REGISTERS          8
 
 /* A range of instructions.  A call of it runs them once. */
 typedef struct DnnSegment {
@@ -130,13 +131,21 @@ typedef struct DnnCall {
   int32_t registers[DNN_N_REGISTERS];
 } DnnCall;
 
-/* A call of an endless list: in period t it is for batch t + lag, and left out
- * where there is no such one.  A register is
- * (max(batch + shift, 0) * factor + offset) % modulus. */
+typedef enum DnnPeriodWhen {
+  DNN_PERIOD_UNIT,   /* there is the unit */
+  DNN_PERIOD_GROUP,  /* there is that of replica 0 */
+  DNN_PERIOD_MISSING /* there is that of replica 0, and not its own */
+} DnnPeriodWhen;
+
+/* A call of an endless list: in period t it is for unit k = t * units of a
+ * period + `unit`, and left out where there is no such one.  A register is
+ * max(k / divisor + shift, 0) * factor % modulus. */
 typedef struct DnnPeriodCall {
-  int32_t lag;
-  int32_t shifts[DNN_N_REGISTERS], factors[DNN_N_REGISTERS];
-  int32_t offsets[DNN_N_REGISTERS], moduli[DNN_N_REGISTERS];
+  int32_t unit, replica;
+  int32_t when;   /* DnnPeriodWhen */
+  int32_t begins; /* a batch, whose data is read before */
+  int32_t divisors[DNN_N_REGISTERS], shifts[DNN_N_REGISTERS];
+  int32_t factors[DNN_N_REGISTERS], moduli[DNN_N_REGISTERS];
 } DnnPeriodCall;
 
 #endif

@@ -251,18 +251,35 @@ static void list_segment(Listing *l, ListSegment *segment) {
   segment->end = *at - segment->is_of_microbatch;
 }
 
+/* Likewise all that they leave for the segments after them. */
+static void list_left(Listing *l, int begin, int end) {
+  bool *is_left = ARENA_ARRAY(l->scratch, bool, l->graph->nodes.n);
+  for (int id = end; id < l->graph->nodes.n; id++) {
+    const Node *node = l->graph->nodes.data[id];
+    for (int i = 0; i < node->n_inputs; i++)
+      is_left[l->root[node->inputs[i].node]] = true;
+  }
+  for (int id = begin; id < end; id++)
+    if (is_left[id] && node_is_per_microbatch(l->graph, id))
+      add_node(l, INSTRUCTION_clear, id);
+}
+
 /* The segment before the first one of micro-batches clears the sums that they
  * add to; all collectives have ended in the last one. */
 InstructionList *instructions_of_segments(Arena *arena, const Graph *ordered,
                                           const Target *target,
-                                          ListSegment *segments, int n) {
+                                          ListSegment *segments, int n,
+                                          bool clears_left) {
   Listing l = begin_listing(arena, ordered, target);
   bool is_clear = false;
+  int end = n - 1;
+  while (end > 0 && !segments[end - 1].is_of_microbatch) end--;
   ASSERT(n > 0 && !segments[0].is_of_microbatch &&
          !segments[n - 1].is_of_microbatch);
   for (int s = 0; s < n; s++) {
     if (segments[s].is_of_microbatch && !is_clear) {
-      list_clears(&l, segments[s].first_node, ordered->nodes.n);
+      (clears_left ? list_left : list_clears)(&l, segments[s].first_node,
+                                              segments[end].first_node);
       segments[s - 1].end = l.list->instructions.n;
       is_clear = true;
     }

@@ -91,7 +91,8 @@ typedef struct ListSegment {
  * A segment waits for the collectives whose results it sends. */
 InstructionList *instructions_of_segments(Arena *arena, const Graph *ordered,
                                           const Target *target,
-                                          ListSegment *segments, int n);
+                                          ListSegment *segments, int n,
+                                          bool clears_left);
 /* Returns whether a node makes an instruction; inputs and views do not. */
 bool node_is_launched(const Graph *graph, int id);
 /* Returns the queue of a swap, or of a collective: bulk for buckets of

@@ -146,13 +146,23 @@ static bool pins_name_axis(const Plan *plan, Name axis, Name batch_dim) {
   return false;
 }
 
+/* The schedule, with stages that are not known yet. */
+static bool names_versions(Arena *arena, const Plan *plan) {
+  PipelineSpelling spelling = {0};
+  if (!plan->schedule || plan->list) return false;
+  pipeline_spelling_read(arena, plan->schedule, &spelling);
+  return spelling.schedule && spelling.schedule->has_versions;
+}
+
 /* Without a line about it the batch takes the axes over which no line shards
  * another dim, and it is the dim that micro-batches split. */
 static void shard_batch(Module *module, Plan *plan, Name batch_dim) {
   const Mesh *mesh = plan_mesh(plan);
   PlanShard shard = {.dim = batch_dim};
   plan->batch_dim = batch_dim;
-  for (int a = 0; a < mesh->n_axes; a++) {
+  /* Replicas run batches in turn. */
+  int n_axes = names_versions(module->arena, plan) ? 0 : mesh->n_axes;
+  for (int a = 0; a < n_axes; a++) {
     Name axis = mesh->axes[a].name;
     if (!shards_over_axis(plan->shards.data, plan->shards.n, axis, batch_dim) &&
         !pins_name_axis(plan, axis, batch_dim))

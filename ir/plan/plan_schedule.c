@@ -255,19 +255,57 @@ static bool refuse_stage(Module *module, const Pins *pins,
   return false;
 }
 
+/* Each replica computes complete batches as one rank does. */
+static bool check_replicas(Module *module, const Pins *pins, const Plan *plan,
+                           const PipelineSpelling *spelling, int s) {
+  const PlanStage *stage = &plan->stages.data[s], *before = stage - (s > 0);
+  if (spelling->schedule->has_two)
+    return stage->n_ranks == 1 ||
+           refuse_stage(module, pins, stage,
+                        arena_printf(module->arena, "stage %d on %d ranks", s,
+                                     stage->n_ranks));
+  if (spelling->is_vertical && before->n_ranks % stage->n_ranks != 0) {
+    Diag *d = diag(module->diags, DIAG_versions_replicas, stage->span,
+                   pins->schedule, s, before->n_ranks, s - 1, stage->n_ranks);
+    diag_note(d, pins->schedule_span, "the schedule is here");
+    return false;
+  }
+  if (stage->n_ranks == 1) return true;
+  if (plan->zero > 0)
+    return refuse_stage(module, pins, stage, "'zero' with replicas");
+  if (plan->compress != COMPRESS_none)
+    return refuse_stage(module, pins, stage, "'compress' with replicas");
+  for (int i = 0; i < plan->shards.n; i++)
+    if (plan->shards.data[i].n_axes > 0)
+      return refuse_stage(module, pins, stage,
+                          arena_printf(module->arena,
+                                       "shards of '%s' over replicas",
+                                       plan->shards.data[i].dim));
+  return true;
+}
+
+static int greatest_divisor(int a, int b) {
+  return b == 0 ? a : greatest_divisor(b, a % b);
+}
+
+/* A list of a rank has the batches that all replicas divide. */
 static bool check_versions(Module *module, const Pins *pins, const Plan *plan,
-                           const PipelineSchedule *schedule, int n_classes) {
-  if (plan->microbatches > 1 && !schedule->has_two) {
+                           const PipelineSpelling *spelling, int n_classes) {
+  enum { MOST_UNITS = 16 };
+  int n = 1;
+  if (plan->microbatches > 1 && !spelling->schedule->has_two) {
     diag(module->diags, DIAG_versions_microbatches, pins->microbatches.span,
          pins->schedule, (long long)plan->microbatches);
     return false;
   }
   for (int s = 0; s < plan->stages.n; s++) {
     const PlanStage *stage = &plan->stages.data[s];
-    if (stage->n_ranks > 1)
-      return refuse_stage(module, pins, stage,
-                          arena_printf(module->arena, "stage %d on %d ranks", s,
-                                       stage->n_ranks));
+    if (!check_replicas(module, pins, plan, spelling, s)) return false;
+    n *= stage->n_ranks / greatest_divisor(n, stage->n_ranks);
+    if (n > MOST_UNITS)
+      return refuse_stage(
+          module, pins, stage,
+          arena_printf(module->arena, "a period of %d batches", n));
   }
   if (n_classes == plan->stages.n) return true;
   return refuse_stage(module, pins, &plan->stages.data[0],
@@ -287,7 +325,7 @@ bool plan_check_schedule(Module *module, const Pins *pins, const Plan *plan) {
   int n_classes = plan_classes(module->arena, plan, class_of);
   if (!schedule) return true;
   if (schedule->has_versions &&
-      !check_versions(module, pins, plan, schedule, n_classes))
+      !check_versions(module, pins, plan, &spelling, n_classes))
     return false;
   if (has_chunks &&
       (!check_stage_count(module, pins, &spelling, n, n_classes) ||

@@ -360,32 +360,58 @@ static void note_microbatch(Exec *exec, const DnnSegment *segment) {
       has_one ? exec->call->registers[DNN_REGISTER_MICROBATCH] : -1);
 }
 
-/* Sets the registers of a call of a period.  Returns false if it is left out.
- */
-static bool enter_period(const ExecPeriod *period, const DnnPeriodCall *call,
+/* Sets the registers of a call of a period for a unit. */
+static void enter_period(const DnnPeriodCall *call, int64_t unit,
                          int64_t *iterations) {
-  int64_t k = period->number + call->lag;
   for (int32_t r = 0; r < DNN_N_REGISTERS; r++) {
-    int64_t at = k + call->shifts[r] > 0 ? k + call->shifts[r] : 0;
-    iterations[r] =
-        (at * call->factors[r] + call->offsets[r]) % call->moduli[r];
+    int64_t at = unit / call->divisors[r] + call->shifts[r];
+    iterations[r] = (at > 0 ? at : 0) * call->factors[r] % call->moduli[r];
   }
-  return k >= 0 && k < period->n;
+}
+
+static bool is_due(const ExecPeriod *period, const DnnPeriodCall *call,
+                   int64_t unit) {
+  bool is_there = unit >= 0 && unit < period->n;
+  int64_t first = unit - call->replica;
+  bool has_group = first >= 0 && first < period->n;
+  switch ((DnnPeriodWhen)call->when) {
+  case DNN_PERIOD_GROUP: return has_group;
+  case DNN_PERIOD_MISSING: return has_group && !is_there;
+  case DNN_PERIOD_UNIT: break;
+  }
+  return is_there;
+}
+
+/* Begins a call of a period.  An update has the step of the first unit of its
+ * group on all replicas.  *out_is_due: the call is made. */
+static Status begin_period(const Visitor *v, const DnnEntryPoint *entry,
+                           int32_t i, int64_t *iterations, int64_t *out_step,
+                           bool *out_is_due) {
+  const DnnPeriodCall *call = &entry->periods[i];
+  const ExecPeriod *period = v->period;
+  int64_t unit = period->number * entry->period_units + call->unit;
+  int64_t of_step = unit;
+  *out_is_due = is_due(period, call, unit);
+  if (!*out_is_due) return STATUS_OK;
+  if (call->when != DNN_PERIOD_UNIT) of_step -= call->replica;
+  enter_period(call, unit, iterations);
+  *out_step = period->first + of_step / entry->batch_units;
+  return period->begin(period->user, call, unit, *out_step);
 }
 
 static Status visit_calls(const Visitor *v, const DnnEntryPoint *entry) {
   int64_t iterations[DNN_MAX_LOOPS] = {0};
-  for (int32_t i = 0; i < entry->n_calls; i++) {
+  int32_t begin = v->period ? v->period->begin_call : 0;
+  int32_t end = v->period ? v->period->end_call : entry->n_calls;
+  for (int32_t i = begin; i < end; i++) {
     const DnnCall *call = &entry->calls[i];
     const DnnSegment *segment = &entry->segments[call->segment];
     Visitor own = *v;
+    bool is_made = true;
     v->exec->call = call;
-    if (v->period) {
-      const DnnPeriodCall *of = &entry->periods[i];
-      if (!enter_period(v->period, of, iterations)) continue;
-      own.step = v->period->first + v->period->number + of->lag;
-      TRY(v->period->begin(v->period->user, own.step));
-    }
+    if (v->period)
+      TRY(begin_period(v, entry, i, iterations, &own.step, &is_made));
+    if (!is_made) continue;
     for (int32_t r = 0; !v->period && r < segment->n_registers; r++)
       iterations[r] = call->registers[r];
     note_microbatch(v->exec, segment);

@@ -36,16 +36,18 @@ void exec_set_profiler(Exec *exec, Profiler *profiler);
  * time until exec_finish, which waits for the device and the collectives. */
 Status exec_start(Exec *exec, const DnnEntryPoint *entry, int64_t step);
 Status exec_finish(Exec *exec);
-/* A period of an endless list (DnnPeriodCall): `begin` is told the step of each
- * call before it. */
+/* Calls of a period of an endless list (DnnPeriodCall): `begin` is told the
+ * unit and the step of each call before it. */
 typedef struct ExecPeriod {
   int64_t number; /* from -lead on */
-  int64_t n;      /* micro-batches between filling and draining */
-  int64_t first;  /* step of micro-batch 0 */
-  Status (*begin)(void *user, int64_t step);
+  int64_t n;      /* units between filling and draining */
+  int64_t first;  /* step of unit 0 */
+  int32_t begin_call, end_call;
+  Status (*begin)(void *user, const DnnPeriodCall *call, int64_t unit,
+                  int64_t step);
   void *user;
 } ExecPeriod;
-/* Starts the calls of a period; exec_finish comes after the last one. */
+/* Starts calls of a period; exec_finish comes after the last one. */
 Status exec_period(Exec *exec, const DnnEntryPoint *entry,
                    const ExecPeriod *period);
 /* Starts and finishes a run. */

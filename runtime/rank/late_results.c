@@ -83,14 +83,16 @@ void late_results_take(Run *run, const CommVote *vote) {
 
 /* ---- a step that is not finite ---- */
 
-/* Prints the stages of ranks that are not finite, each program once. */
+/* Prints the stages of ranks that are not finite, each once: replicas may have
+ * programs of their own. */
 static void print_stages(const Run *run, const int32_t *is_finite) {
-  int n = 0;
+  const char *last = NULL;
   for (int i = 0; i < run->bundle->n_rows; i++) {
     const DnnRankRow *row = &run->bundle->rows[i];
-    if (is_finite[row->first]) continue;
-    fprintf(stderr, "%s%s", n++ ? ", " : " in ",
-            run->bundle->programs[row->program].stages);
+    const char *stages = run->bundle->programs[row->program].stages;
+    if (is_finite[row->first] || (last && strcmp(stages, last) == 0)) continue;
+    fprintf(stderr, "%s%s", last ? ", " : " in ", stages);
+    last = stages;
   }
 }
 

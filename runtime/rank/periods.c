@@ -7,65 +7,125 @@
  *     rank 1        F0   F1B0 F2B1 F3B2
  *     rank 2             F0B0 F1B1 F2B2
  *
- * In period t every rank updates with micro-batch t, and both sides of a
- * message are in one period.  So ranks agree on a period without waiting for
- * each other: each brings its part of the results of period t to a vote, and
- * takes the vote of some periods before.  A stop that the vote of period t asks
+ * In period t every rank updates with the units of period t.  So ranks agree on
+ * a period without waiting for each other: each brings its part of the results
+ * of each batch of period t to a vote, and takes the votes of some periods
+ * before.  A stop that the vote of period t asks
  * for ends the run behind the last micro-batch that any rank can have begun.
  */
 #include "runtime/rank/run.h"
 
 typedef struct Round {
   Run *run;
-  int64_t first;   /* step of micro-batch 0 */
-  int64_t n;       /* micro-batches */
+  int64_t first;   /* step of unit 0 */
+  int64_t n;       /* steps */
   int64_t written; /* the step that the arena has */
   Status data;     /* of the batches that were read */
   int64_t n_votes, n_taken;
+  LateResults *own;                   /* by step of a period */
   LateResults parts[COMM_MOST_VOTES]; /* of votes under way */
 } Round;
 
-static Status begin_call(void *user, int64_t step) {
+/* ---- the calls of a period ---- */
+
+/* Where the batch of a unit lies. */
+static int64_t slot_of(const DnnEntryPoint *train, const DnnPeriodCall *call,
+                       int64_t unit) {
+  return unit / (train->batch_units > 1 ? train->batch_units
+                                        : call->divisors[DNN_REGISTER_FRAME]);
+}
+
+static Status begin_call(void *user, const DnnPeriodCall *call, int64_t unit,
+                         int64_t step) {
   Round *round = user;
-  if (round->written != step) run_write_step(round->run, step);
+  Run *run = round->run;
+  if (round->written != step) run_write_step(run, step);
   round->written = step;
+  if (call->begins && round->data.code == STATUS_ok)
+    round->data = data_fill_slot(run->data, run->device, run->train, step,
+                                 slot_of(run->train, call, unit));
   return STATUS_OK;
 }
 
-/* Periods by which the last rank may be ahead of the first. */
-static int64_t votes_under_way(const Run *run) {
-  int64_t n = run->train->lead + 1;
-  return n < COMM_MOST_VOTES ? n : COMM_MOST_VOTES - 1;
+static int64_t period_steps(const DnnEntryPoint *train) {
+  return train->period_units / train->batch_units;
 }
 
-/* Forward passes that this rank runs ahead. */
-static int64_t own_lead(const DnnEntryPoint *train) {
-  int64_t lead = 0;
-  for (int32_t i = 0; i < train->n_calls; i++) {
-    const DnnSegment *segment = &train->segments[train->calls[i].segment];
-    bool is_message = segment->n == 1 &&
-                      train->instrs[segment->begin].op == DNN_OP_COLLECTIVE;
-    if (!is_message && train->periods[i].lag > lead)
-      lead = train->periods[i].lag;
-  }
-  return lead;
+static int64_t units_of(const Round *round) {
+  return round->n * round->run->train->batch_units;
 }
 
-/* The batch of the forward pass of this period. */
-static void read_batch(Round *round, int64_t period) {
+/* Units that share an update. */
+static int64_t group_of(const DnnEntryPoint *train, int32_t update) {
+  return train->periods[update].divisors[DNN_REGISTER_NEW_VERSION];
+}
+
+/* Keeps the results of a unit after its update, which the next one overwrites.
+ * The rate is that of all units of the group. */
+static void keep_results(Round *round, int64_t period, int32_t call) {
   Run *run = round->run;
-  int64_t k = period + own_lead(run->train);
-  if (k < 0 || k >= round->n || round->data.code != STATUS_ok) return;
-  round->data =
-      data_fill_slot(run->data, run->device, run->train, round->first + k, k);
+  const DnnEntryPoint *train = run->train;
+  int64_t at = train->periods[call].unit;
+  int64_t unit = period * train->period_units + at;
+  if (unit < 0 || unit >= units_of(round)) return;
+  late_results_keep(run, round->first + unit / train->batch_units, 0);
+  int64_t first = (at - train->periods[call].replica) / train->batch_units;
+  int64_t n = group_of(train, call) / train->batch_units;
+  for (int64_t i = first; i < first + n; i++)
+    round->own[i].rate = run->late.rate;
+  round->own[at / train->batch_units] = run->late;
 }
 
-static void start_vote(Round *round, int64_t period, int64_t ns) {
+static bool is_update(const DnnEntryPoint *train, int32_t call) {
+  return train->periods[call].when == DNN_PERIOD_GROUP;
+}
+
+static void run_period(Round *round, int64_t t) {
+  Run *run = round->run;
+  const DnnEntryPoint *train = run->train;
+  for (int64_t i = 0; i < period_steps(train); i++)
+    round->own[i] = (LateResults){.are_on = true};
+  run->late = (LateResults){.are_on = true};
+  for (int32_t begin = 0, end; begin < train->n_calls; begin = end) {
+    end = begin + 1;
+    while (end < train->n_calls &&
+           (is_update(train, end) || !is_update(train, end - 1)))
+      end++;
+    ExecPeriod period = {t,   units_of(round), round->first, begin,
+                         end, begin_call,      round};
+    run_must(run, exec_period(run->exec, train, &period));
+    if (is_update(train, end - 1)) keep_results(round, t, end - 1);
+  }
+}
+
+/* ---- votes ---- */
+
+/* Votes that may be under way when a period begins: the last rank may be so
+ * many periods behind the first. */
+static int64_t votes_under_way(const Run *run) {
+  int64_t steps = period_steps(run->train);
+  int64_t n = (run->train->lead + 1) * steps;
+  return n + steps <= COMM_MOST_VOTES ? n : COMM_MOST_VOTES - steps;
+}
+
+/* The first rank to begin a batch may have begun those of the next periods. */
+static void stop_after(Round *round, int64_t period) {
+  const DnnEntryPoint *train = round->run->train;
+  int64_t begun = (period + train->lead + 1) * period_steps(train);
+  if (begun < round->n) round->n = begun;
+}
+
+/* A rank that has no results of a step knows its number all the same. */
+static void start_vote(Round *round, int64_t period, int64_t at, int64_t ns) {
   Run *run = round->run;
   bool is_good = round->data.code == STATUS_ok;
-  recorder_note(&run->recorder, round->first + period, "vote", 0, "results");
-  run->late = (LateResults){.are_on = true};
-  if (period >= 0) late_results_keep(run, round->first + period, ns);
+  int64_t k = period * period_steps(run->train) + at;
+  recorder_note(&run->recorder, round->first + k, "vote", 0, "results");
+  run->late = round->own[at];
+  if (k >= 0 && k < round->n) {
+    run->late.step = round->first + k;
+    run->late.ns = ns;
+  }
   CommVote vote =
       late_results_vote(run, is_good ? run_pending_stop(run) : STOP_failed);
   round->parts[round->n_votes++ % COMM_MOST_VOTES] = run->late;
@@ -87,9 +147,18 @@ static int take_vote(Round *round, int64_t period) {
   int code = late_results_report(run);
   if (code || vote.greatest == STOP_none || run->stop) return code;
   run->stop = (Stop)vote.greatest;
-  int64_t begun = period + run->train->lead + 1;
-  if (begun < round->n) round->n = begun;
+  stop_after(round, period);
   return EXIT_done;
+}
+
+/* ---- a round ---- */
+
+/* Updates of so many units. */
+static int64_t updates_of(const DnnEntryPoint *train, int64_t units) {
+  int32_t i = 0;
+  while (!is_update(train, i)) i++;
+  int64_t group = group_of(train, i);
+  return (units + group - 1) / group;
 }
 
 /* The newest version is the first of the next round. */
@@ -114,35 +183,39 @@ static Status keep_newest(Run *run, int64_t n) {
 
 static int run_periods(Round *round) {
   Run *run = round->run;
-  int64_t late = votes_under_way(run);
-  for (int64_t t = -run->train->lead; t < round->n; t++) {
+  const DnnEntryPoint *train = run->train;
+  int64_t late = votes_under_way(run), steps = period_steps(train);
+  for (int64_t t = -train->lead; t * steps < round->n; t++) {
     int64_t begin = clock_ns();
-    ExecPeriod period = {t, round->n, round->first, begin_call, round};
-    read_batch(round, t);
-    run_must(run, exec_period(run->exec, run->train, &period));
-    int64_t ns = clock_ns() - begin;
+    run_period(round, t);
+    int64_t ns = (clock_ns() - begin) / steps;
     run_note_time(run, ns);
-    start_vote(round, t, ns);
-    if (round->n_votes - round->n_taken <= late) continue;
-    int code = take_vote(round, t);
-    if (code) return code;
-    if (run->stop == STOP_failed) return run_agree(run, round->data);
+    for (int64_t i = 0; i < steps; i++) start_vote(round, t, i, ns);
+    while (round->n_votes - round->n_taken > late) {
+      int code = take_vote(round, t);
+      if (code) return code;
+      if (run->stop == STOP_failed) return run_agree(run, round->data);
+    }
   }
   return EXIT_done;
 }
 
 int periods_train(Run *run, int64_t end) {
-  Round round = {.run = run,
-                 .first = run->done + 1,
-                 .n = end - run->done,
-                 .data = STATUS_OK};
+  Arena *scratch = arena_create(run->memory);
+  Round round = {
+      .run = run,
+      .first = run->done + 1,
+      .n = end - run->done,
+      .data = STATUS_OK,
+      .own = ARENA_ARRAY(scratch, LateResults, period_steps(run->train))};
   int code = run_periods(&round);
   while (!code && run->stop != STOP_failed && round.n_taken < round.n_votes)
     code = take_vote(&round, round.n);
+  arena_destroy(scratch);
   if (code) return code;
   if (run->stop == STOP_failed) return run_agree(run, round.data);
   run_must(run, exec_finish(run->exec));
-  run_must(run, keep_newest(run, round.n));
+  run_must(run, keep_newest(run, updates_of(run->train, units_of(&round))));
   run->done = round.first + round.n - 1;
   run->read_signals = 0;
   return EXIT_done;

@@ -64,8 +64,11 @@ static Status print_hash(const DnnProgram *program, Device *device, int rank) {
   return STATUS_OK;
 }
 
-static Status no_step(void *user, int64_t step) {
+static Status no_step(void *user, const DnnPeriodCall *call, int64_t unit,
+                      int64_t step) {
   (void)user;
+  (void)call;
+  (void)unit;
   (void)step;
   return STATUS_OK;
 }
@@ -79,8 +82,9 @@ static Status run_train(Exec *exec, const DnnEntryPoint *train) {
     for (int64_t t = -train->lead; t < PERIODS; t++)
       TRY(exec_period(exec, train,
                       &(ExecPeriod){.number = t,
-                                    .n = PERIODS,
-                                    .first = 1 + round * PERIODS,
+                                    .n = PERIODS * train->period_units,
+                                    .first = 1,
+                                    .end_call = train->n_calls,
                                     .begin = no_step}));
     TRY(exec_finish(exec));
   }

@@ -93,40 +93,56 @@ def update(w, m, grad):
     return [[f32(a - b) for a, b in zip(row, of)] for row, of in zip(w, new_m)], new_m
 
 
+def mean(grads, n):
+    """Of n replicas; those that are missing have 0."""
+    return [[f32(sum(v) / n) for v in zip(*rows)] for rows in zip(*grads)]
+
+
+def evaluate(x, y, weights):
+    newest = [weights_of(i, w) for i, w in enumerate(weights)]
+    total = sum(
+        loss_of(forward(x[at : at + BATCH], newest)[0], y[at : at + BATCH])
+        for at in range(RECORDS - EVALUATED, RECORDS, BATCH)
+    )
+    return total / (EVALUATED // BATCH)
+
+
 def train(stages, replicas, n, drains, shift, is_vertical, has_two):
     """Losses by minibatch, evaluations by the minibatches before them, and the last weights."""
     x, y = records()
     layers = [s for s, count in enumerate(stages) for _ in range(count)]
     ahead = [(sum(replicas[s:]) - 1) // replicas[s] for s in range(len(stages))]
-    if is_vertical:
-        ahead = [ahead[0]] * len(stages)
-    if has_two:
-        ahead = [1] * len(stages)
-    weights = [zeros(i) for i in range(len(layers))]
     moments = [zeros(i) for i in range(len(layers))]
-    losses, evaluations, k = [], {}, 0
-    history = [weights]  # since the last drain: of all layers, by number of updates
+    losses, evaluations = [], {}
+    history = [[zeros(i)] for i in range(len(layers))]  # since the last drain, by layer and number of updates
+    k, held = 0, [[] for _ in layers]  # minibatches since then, gradients that no update has
     for t in range(n):
-        k = len(history) - 1
         read = []
         for i, s in enumerate(layers):
-            version = k - ahead[s] + (shift if s == 0 else 0)
-            read.append(weights_of(i, history[min(max(version, 0), k)][i]))
+            version = k // replicas[s] - ahead[s]
+            if has_two:
+                version = k - 1
+            elif is_vertical:
+                version = (k // replicas[0] - ahead[0]) * (replicas[0] // replicas[s])
+            version += shift if s == 0 else 0
+            read.append(weights_of(i, history[i][min(max(version, 0), len(history[i]) - 1)]))
         rows = slice(t * BATCH, (t + 1) * BATCH)
         loss, grads = gradients(x[rows], y[rows], read)
         losses.append(loss)
-        made = [update(w, m, g) for w, m, g in zip(history[-1], moments, grads)]
-        history.append([w for w, _ in made])
-        moments = [m for _, m in made]
-        if t + 1 in drains or t + 1 == n:
-            newest = [weights_of(i, w) for i, w in enumerate(history[-1])]
-            total = sum(
-                loss_of(forward(x[at : at + BATCH], newest)[0], y[at : at + BATCH])
-                for at in range(RECORDS - EVALUATED, RECORDS, BATCH)
-            )
-            evaluations[t + 1] = total / (EVALUATED // BATCH)
-            history = [history[-1]]
-    return losses, evaluations, history[-1], moments
+        k += 1
+        is_drained = t + 1 in drains or t + 1 == n
+        for i, s in enumerate(layers):
+            held[i].append(grads[i])
+            if k % replicas[s] and not is_drained:
+                continue
+            made, moments[i] = update(history[i][-1], moments[i], mean(held[i], replicas[s]))
+            history[i].append(made)
+            held[i] = []
+        if is_drained:
+            history = [[versions[-1]] for versions in history]
+            evaluations[t + 1] = evaluate(x, y, [versions[-1] for versions in history])
+            k = 0
+    return losses, evaluations, [versions[-1] for versions in history], moments
 
 
 # ---- what dnnc made ----

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Stages that keep versions of their parameters (schedule = pipedream, vertical, and 2bw) train to the bits of a reference that
+# Stages that keep versions of their parameters (schedule = pipedream, vertical, and 2bw), with replicas of stages too, train to the bits of a reference that
 # keeps the history of weights itself, over 40 minibatches with two evaluations and a checkpoint between, in
 # 20 runs whose ranks are delayed at random; and resumed from the checkpoint.  A reference whose stage 0 reads
 # versions that are one older or newer differs.  The model does not round but for the update.
@@ -31,25 +31,29 @@ train() { # plan arguments...
     >log 2>err </dev/null || { cat err; fail "$1 does not train"; }
 }
 
-# held PLAN LAYERS VERSIONS: the persistent bytes of each rank are so many versions of its parameters, one of
-# their momenta, and the step.
+# held PLAN LAYERS VERSIONS REPLICAS: the persistent bytes of each rank are so many versions of its parameters,
+# one of their momenta, and the step.  Of more than 4 ranks the fullest alone is shown.
 held() {
   "$dnnc" show "$1.plan" --model model.dnn 2>err | sed -n 's/^  persistent *\([0-9]*\).*/\1/p' >persistent
-  awk -v layers="$2" -v versions="$3" 'BEGIN {
-    split("120 144 144 72", bytes); n = split(layers, of, ","); split(versions, held, ",")
+  awk -v layers="$2" -v versions="$3" -v replicas="$4" 'BEGIN {
+    split("120 144 144 72", bytes); n = split(layers, of, ","); split(versions, held, ","); split(replicas, ranks, ",")
     for (s = 1; s <= n; s++) {
       sum = 0
       for (i = 0; i < of[s]; i++) sum += int((bytes[++layer] + 63) / 64) * 64
-      print sum * (held[s] + 1) + 64
+      bytes_held = sum * (held[s] + 1) + 64
+      if (bytes_held > most) most = bytes_held
+      for (i = 0; i < ranks[s]; i++) line[++n_ranks] = bytes_held
     }
+    for (i = 1; i <= n_ranks && n_ranks <= 4; i++) print line[i]
+    if (n_ranks > 4) print most
   }' | cmp -s - persistent || { cat persistent; fail "$1 does not hold $3 versions"; }
 }
 
-one() { # name layers versions cuts...
-  local words=()
-  case $schedule in *vertical*) words=(--vertical) ;; 2bw) words=(--two) ;; esac
-  write "$1" "${@:4}"
-  held "$1" "$2" "$3"
+# compared PLAN LAYERS VERSIONS REPLICAS
+compared() {
+  local words=(--replicas "$4")
+  case $schedule in *vertical*) words+=(--vertical) ;; 2bw) words+=(--two) ;; esac
+  held "$1" "$2" "$3" "$4"
   train "$1"
   check made.ckpt "$2" --drains 15,20,30 "${words[@]}" >/dev/null || fail "$1, $schedule"
   for shift in 1 -1; do
@@ -57,6 +61,23 @@ one() { # name layers versions cuts...
       fail "$1, $schedule: versions by $shift"
     grep -q '^loss of minibatch' differs || { cat differs; fail "$1: what differs by $shift"; }
   done
+}
+
+one() { # name layers versions cuts...
+  write "$1" "${@:4}"
+  compared "$1" "$2" "$3" "${3//[0-9]/1}"
+}
+
+# replicas NAME LAYERS VERSIONS REPLICAS STAGE...: ranks in the order of stages.
+replicas() {
+  local first=0 number=0 n
+  printf 'plan {\n  schedule = %s\n' "$schedule" >"$1.plan"
+  for n in ${4//,/ }; do
+    printf '  stage %d: %s on %d..%d\n' $number "${@:5+number:1}" $first $((first + n - 1)) >>"$1.plan"
+    first=$((first + n)) number=$((number + 1))
+  done
+  echo '}' >>"$1.plan"
+  compared "$1" "$2" "$3" "$4"
 }
 
 microbatches=1 schedule='pipedream(vertical = true)'
@@ -76,6 +97,17 @@ one double-three 1,2,1 2,2,2 'x[0]' 'x[2]'
 one double-four 1,1,1,1 2,2,2,2 'x[0]' 'x[1]' 'x[2]'
 check made.ckpt 1,1,1,1 --drains 15,20,30 --vertical >differs && fail "2bw is what vertical is"
 echo "2, 3 and 4 stages: equal bits"
+
+schedule=pipedream
+replicas replicas-111 1,2,1 3,2,1 1,1,1 'x[0]' 'x[1], x[2]' 'linear[3]'
+replicas replicas-21 2,2 2,1 2,1 'x[0], x[1]' 'x[2]'
+replicas replicas-31 2,2 2,1 3,1 'x[0], x[1]' 'x[2]'
+replicas replicas-12 2,2 3,1 1,2 'x[0], x[1]' 'x[2]'
+replicas replicas-221 1,2,1 3,2,1 2,2,1 'x[0]' 'x[1], x[2]' 'linear[3]'
+schedule='pipedream(vertical = true)'
+replicas vertical-21 2,2 2,4 2,1 'x[0], x[1]' 'x[2]'
+replicas vertical-221 1,2,1 3,3,6 2,2,1 'x[0]' 'x[1], x[2]' 'linear[3]'
+echo "replicas: equal bits"
 
 # ---- delayed ranks, over MPI and as threads whose sends wait ----
 
@@ -99,14 +131,14 @@ END
     --quiet 2>err || { cat err; fail "$1 is not built"; }
 }
 
-# delayed PLAN WORD...: over MPI, and as threads.
+# delayed PLAN LAYERS WORD...: over MPI, and as threads.
 delayed() {
   local plan=$1
   build late comm_create delays "$plan"
   for seed in $(seq "$runs"); do
     rm -rf made.ckpt
     DNNC_DELAYS=$seed:400 late/run --steps 40 --json >log 2>err </dev/null || { cat err; fail "delays $seed"; }
-    check made.ckpt 1,1,1,1 --drains 15,20,30 "${@:2}" >/dev/null || fail "$plan, delays $seed"
+    check made.ckpt "${@:2}" --drains 15,20,30 >/dev/null || fail "$plan, delays $seed"
   done
   echo "$plan, $runs runs of delayed ranks: equal bits"
   build matrix rank_main stage_matrix "$plan"
@@ -115,14 +147,15 @@ delayed() {
     sort threads.out >"threads.$((seed > 1))"
     cmp -s threads.0 "threads.$((seed > 1))" || fail "$plan, threads, seed $seed: other results"
   done
-  mpirun --oversubscribe --bind-to none -n 4 matrix/rank-0000 mpi 1 400 6 2>err | sort >mpi.out
+  mpirun --oversubscribe --bind-to none -n "$(find matrix -name 'rank-*' | wc -l)" matrix/rank-0000 mpi 1 400 6 2>err | sort >mpi.out
   cmp -s threads.0 mpi.out || { cat err mpi.out; fail "$plan: other results over MPI"; }
   echo "$plan, $runs runs as threads: the bits of MPI"
 }
 
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-delayed double-four --two
-delayed four
+delayed double-four 1,1,1,1 --two
+delayed replicas-221 1,2,1 --replicas 2,2,1
+delayed four 1,1,1,1
 
 # ---- resumed ----
 

@@ -18,7 +18,7 @@
  * written anew.
  */
 /* Further words: `remat=PATH`, `keep=PATH`, `offload=PATH`, `batch=DIM`,
- * `cut=STAGE`. */
+ * `cut=STAGE`, `schedule=NAME`. */
 #include <dirent.h>
 
 #include "passes/stages/stages.h"
@@ -164,6 +164,8 @@ static Graph *run_word(Case *c, Graph *graph, const char *word) {
     *cut = stages_cut(&c->ctx, graph);
     graph = cut->graphs.data[atoi(word + 4)];
     c->ctx.cut = cut;
+  } else if (strncmp(word, "schedule=", 9) == 0) {
+    c->plan.schedule = arena_strdup(c->module->arena, word + 9);
   } else if (strncmp(word, "bucket=", 7) == 0) {
     c->plan.bucket_bytes = atol(word + 7);
     c->ctx.plan = &c->plan;

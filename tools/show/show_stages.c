@@ -94,7 +94,9 @@ StageRows stage_rows(Arena *arena, const Compilation *c) {
       for (int s = 0; entry && s < entry->stages.n; s++) {
         StageRow row = {
             .stage = &entry->stages.data[s], .class = k, .entry = entry};
-        if (row.stage->number != number) continue;
+        bool is_shown =
+            rows.n > 0 && rows.data[rows.n - 1].stage->number == number;
+        if (row.stage->number != number || is_shown) continue;
         add_inputs(arena, c->module->names, &row);
         vec_push(arena, &rows, row);
       }

@@ -1,0 +1,162 @@
+/*
+ * replica_means.c -- updates the parameters of a stage with the mean gradient
+ * of its replicas, where each of them runs complete batches in turn.
+ *
+ *     %4 = dot %0, %1                 %4 = dot %0, %1
+ *     %5 = sub %2, %4 @update   =>    %5 = rename %4 : [; sum@data]
+ *                                     %6 = all_reduce %5
+ *                                     %7 = div %6, 3
+ *                                     %8 = sub %2, %7 @update
+ *
+ * The graph of the stage is that of one rank on a mesh over which nothing is
+ * sharded: its replicas differ in their batches, which only the timeline knows
+ * (ir/program_periods.c).  So each value of a pass that the update reads is a
+ * term of a sum, gradients and the loss that must be finite.  Outputs are those
+ * of the own batch.
+ *
+ * requires: marks of stage_microbatches     keeps: outputs
+ * cost: O(nodes)
+ */
+#include "passes/rewrite.h"
+#include "passes/spmd/placement.h"
+#include "passes/stages/stages.h"
+
+typedef struct Means {
+  Rewrite rewrite;
+  AxisSet axes;
+  int n;       /* replicas */
+  Value *mean; /* by old node, of its first result; VALUE_NONE */
+} Means;
+
+static AxisSet replica_axes(const Mesh *mesh) {
+  AxisSet axes = 0;
+  for (int a = 0; a < mesh->n_axes; a++)
+    if (!mesh->axes[a].is_sequential && mesh->axes[a].size > 1)
+      axes |= (AxisSet)(1u << a);
+  return axes;
+}
+
+/* Reports what is sharded over replicas. */
+static bool check_types(PassContext *ctx, const Graph *graph) {
+  for (int id = 0; id < graph->nodes.n; id++) {
+    const Node *node = graph->nodes.data[id];
+    for (int r = 0; r < node->n_results; r++) {
+      const Type *type = node->types[r];
+      bool is_placed = type->partial != 0;
+      for (int d = 0; d < type->rank; d++)
+        is_placed |= type->dims[d].split != 0;
+      if (!is_placed) continue;
+      diag(ctx->module->diags, DIAG_not_supported, node->span,
+           arena_printf(ctx->module->arena,
+                        "shards of '%s' over replicas that run batches in turn",
+                        graph_path(graph, id)));
+      return false;
+    }
+  }
+  return true;
+}
+
+static Value append(Means *m, Op op, const Value *inputs, int n,
+                    const Attrs *attrs, const Type *type) {
+  return graph_append_typed(m->rewrite.to, op, inputs, n, attrs, &type, 1,
+                            NULL);
+}
+
+/* The value as a term of a sum over replicas. */
+static Value make_term(Means *m, Value from) {
+  Type *term =
+      type_copy(m->rewrite.ctx->module->arena, graph_type(m->rewrite.to, from));
+  Attrs attrs = {0};
+  term->partial = m->axes;
+  term->partial_kind = REDUCE_sum;
+  attrs_names(&attrs, ATTR_from, NULL, 0);
+  attrs_names(&attrs, ATTR_to, NULL, 0);
+  return append(m, OP_rename, &from, 1, &attrs, term);
+}
+
+static Value make_sum(Means *m, Value term, const Type *type) {
+  Arena *arena = m->rewrite.ctx->module->arena;
+  const Mesh *mesh = &m->rewrite.from->mesh;
+  Attrs attrs = {0};
+  Name axes[MAX_AXES];
+  int n = 0;
+  for (int a = 0; a < mesh->n_axes; a++)
+    if (m->axes >> a & 1) axes[n++] = mesh->axes[a].name;
+  attrs_names(&attrs, ATTR_axes, arena_copy(arena, axes, sizeof axes), n);
+  attrs_name(&attrs, ATTR_reduce,
+             name_intern(m->rewrite.ctx->module->names, "sum"));
+  return append(m, OP_all_reduce, &term, 1, &attrs, type);
+}
+
+/* The sum is of the backward pass, so that a bucket may have it. */
+static Value make_mean(Means *m, int reader, Value from) {
+  Arena *arena = m->rewrite.ctx->module->arena;
+  const Type *type = graph_type(m->rewrite.to, from);
+  Attrs attrs = {0};
+  attrs_float(&attrs, ATTR_value, m->n);
+  attrs_name(
+      &attrs, ATTR_dtype,
+      name_intern(m->rewrite.ctx->module->names, dtype_name(type->dtype)));
+  rewrite_at(&m->rewrite, reader);
+  m->rewrite.to->phase = PHASE_weight_gradient;
+  Value sum = make_sum(m, make_term(m, from), type);
+  rewrite_at(&m->rewrite, reader);
+  Value operands[2] = {sum, append(m, OP_const, NULL, 0, &attrs,
+                                   type_create(arena, type->dtype, 0))};
+  return append(m, OP_div, operands, 2, NULL, type);
+}
+
+static bool is_float(DType dtype) {
+  return dtype == DT_f32 || dtype == DT_f64 || dtype_is_16bit(dtype);
+}
+
+/* The mean of what a node of an update reads of a pass. */
+static Value read_value(Means *m, int reader, Value old) {
+  const Graph *from = m->rewrite.from;
+  Value value = rewrite_get(&m->rewrite, old);
+  if (!node_is_per_microbatch(from, old.node)) return value;
+  if (old.result > 0 || !is_float(graph_type(from, old)->dtype)) {
+    diag(m->rewrite.ctx->module->diags, DIAG_not_supported,
+         from->nodes.data[reader]->span,
+         arena_printf(m->rewrite.ctx->module->arena,
+                      "the mean of '%s' over replicas",
+                      graph_path(from, old.node)));
+    return value;
+  }
+  if (!value_is(m->mean[old.node]))
+    m->mean[old.node] = make_mean(m, reader, value);
+  return m->mean[old.node];
+}
+
+static void copy_update(Means *m, int id) {
+  const Node *node = m->rewrite.from->nodes.data[id];
+  Value *inputs =
+      ARENA_ARRAY(m->rewrite.ctx->scratch, Value, node->n_inputs + 1);
+  for (int i = 0; i < node->n_inputs; i++)
+    inputs[i] = read_value(m, id, node->inputs[i]);
+  rewrite_at(&m->rewrite, id);
+  Value made =
+      graph_copy_node(m->rewrite.to, m->rewrite.from, id, inputs, false);
+  for (int r = 0; r < node->n_results; r++)
+    rewrite_set(&m->rewrite, (Value){id, r}, (Value){made.node, r});
+}
+
+Graph *pass_replica_means(PassContext *ctx, const Graph *graph) {
+  if (!ctx->cut || !ctx->cut->has_versions || mesh_ranks(&graph->mesh) == 1)
+    return NULL;
+  if (diags_errors(ctx->module->diags) > 0 || !check_types(ctx, graph))
+    return NULL;
+  Means m = {.rewrite = rewrite_begin(ctx, graph),
+             .axes = replica_axes(&graph->mesh),
+             .n = mesh_ranks(&graph->mesh),
+             .mean = ARENA_ARRAY(ctx->scratch, Value, graph->nodes.n)};
+  for (int id = 0; id < graph->nodes.n; id++) m.mean[id] = VALUE_NONE;
+  for (int id = 0; id < graph->nodes.n; id++) {
+    const Node *node = graph->nodes.data[id];
+    if (node->phase == PHASE_update && node->op != OP_input)
+      copy_update(&m, id);
+    else
+      rewrite_copy(&m.rewrite, id);
+  }
+  return rewrite_end(&m.rewrite);
+}
