@@ -22,6 +22,7 @@
 #include "planner/stages/stage_bound.h"
 #include "planner/unit_tables.h"
 #include "planner/unroll.h"
+#include "planner/work/work_bound.h"
 #include "price/units/stage_groups.h"
 
 /* Tables that are larger take seconds and hardly raise the bound. */
@@ -452,6 +453,7 @@ static void list_plans(const Bounding *b, BoundPlans *out) {
 
 Bound plan_bound_and_plans(Arena *arena, const BoundRequest *request,
                            BoundPlans *out) {
+  if (request->n_kinds > 0) return work_bound(arena, request);
   Bounding b = {arena,
                 request,
                 unroll(arena, request->units),

@@ -64,8 +64,8 @@ SimTransfer price_transfer(Arena *arena, const CostModel *model,
 
 /* ---- classes ---- */
 
-static const CostModel *models_of_slice(Arena *arena, const CostModel *model,
-                                        const ClusterSlice *slice) {
+const CostModel *price_models(Arena *arena, const CostModel *model,
+                              const ClusterSlice *slice) {
   CostModel *models = ARENA_ARRAY(arena, CostModel, slice->n_groups);
   for (int i = 0; i < slice->n_groups; i++) {
     const SliceGroup *of = &slice->groups[i];
@@ -324,7 +324,7 @@ Price price_programs(Arena *arena, const PriceProgram *programs, int n,
   RankRange *ranks = ARENA_ARRAY(arena, RankRange, n);
   Pricing p = {.arena = arena,
                .slice = slice,
-               .models = models_of_slice(arena, model, slice),
+               .models = price_models(arena, model, slice),
                .n_programs = n,
                .programs = ARENA_ARRAY(arena, ProgramActions, n)};
   for (int i = 0; i < n; i++) {

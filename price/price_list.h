@@ -75,6 +75,11 @@ SimTransfer price_transfer(Arena *arena, const CostModel *model,
                            const ClusterSlice *slice, const Graph *graph,
                            int id);
 
+/* Returns the models of the groups of devices of the slice; `model` is that of
+ * the first one. */
+const CostModel *price_models(Arena *arena, const CostModel *model,
+                              const ClusterSlice *slice);
+
 /* An entry point with the ranks that run it. */
 typedef struct PriceProgram {
   const EntryPoint *entry;

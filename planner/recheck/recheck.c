@@ -13,6 +13,7 @@
 #include "planner/recheck/copies.h"
 #include "planner/recheck/costs.h"
 #include "planner/recheck/least.h"
+#include "planner/recheck/work.h"
 #include "price/units/stage_groups.h"
 
 enum { MOST_VALUES = 4096 };
@@ -540,9 +541,10 @@ bool recheck_holds(const Bound *found, const BoundClaim *claim) {
   return (double)found->time >= (double)claim->bound * (1 - 1e-9) - 1;
 }
 
-/* A file may name any link and split. */
+/* A file may name any link and split, and prices of other devices. */
 static bool are_there(const BoundWeights *weights, const Units *units) {
-  return weights->link < N_LOAD_LINKS && weights->split < units->splits.n;
+  return weights->link < N_LOAD_LINKS && weights->split < units->splits.n &&
+         weights->n_kinds == 0;
 }
 
 /* Settings that reach the claim get no more work.  Where one does not, each
@@ -550,6 +552,10 @@ static bool are_there(const BoundWeights *weights, const Units *units) {
 Bound recheck_bound(Arena *arena, const BoundRequest *request,
                     const BoundClaim *claim) {
   BoundRequest space = *request;
+  if (space.n_kinds > 0)
+    return (Bound){.time = recheck_work(arena, request, &claim->weights),
+                   .weights = claim->weights,
+                   .by = BOUND_BY_work};
   if (are_there(&claim->weights, request->units)) space.first = &claim->weights;
   space.step = claim->bound;
   Bound found = walk(arena, &space, claim->step);

@@ -40,7 +40,21 @@ void bound_setting_print(Text *out, const BoundSetting *setting) {
               setting->recomputes ? ", blocks computed again" : "");
 }
 
+/* The mean of loads that bounds the step, in words. */
+static void print_work(Text *out, const BoundWeights *weights) {
+  text_add(out, "kernels of the model on the devices of all ranks, of which "
+                "each does no more than fits in the step (a second of each "
+                "kind is worth");
+  for (int i = 0; i < weights->n_kinds; i++)
+    text_printf(out, "%s %.3g", i ? "," : "", weights->of_kind[i]);
+  text_add(out, ")");
+}
+
 void bound_print_limit(Text *out, const Bound *bound) {
+  if (bound->by == BOUND_BY_work) {
+    print_work(out, &bound->weights);
+    return;
+  }
   if (bound->by == BOUND_BY_chain)
     text_add(out, "one micro-batch through all stages and back");
   else

@@ -15,6 +15,13 @@
 #include "price/units/stage_groups.h"
 #include "price/units/units.h"
 
+/* Devices of one kind, all of which a plan may use. */
+typedef struct BoundKind {
+  const ClusterGroup *group;
+  const CostModel *model;
+  int64_t ranks;
+} BoundKind;
+
 typedef struct BoundRequest {
   const Units *units;
   const ClusterSlice *slice;
@@ -31,7 +38,11 @@ typedef struct BoundRequest {
   int least_groups, most_groups;
   const bool *crosses;
   const StageSpans *spans; /* from unit_stage_spans; or NULL */
-  Ps step;                 /* of a plan of the space; the bound is no higher */
+  /* Where there are some, they share the work of plans on any ranks: with
+   * stages if there may be groups, else each rank has as large a part. */
+  int n_kinds;
+  const BoundKind *kinds;
+  Ps step; /* of a plan of the space; the bound is no higher */
   const BoundWeights *first; /* to be tried early for each setting; or NULL */
   bool (*is_stopped)(void *user); /* or NULL; if so there is no bound */
   void *user;
@@ -64,20 +75,31 @@ bool bound_weights_suit(const BoundSetting *setting,
 typedef enum BoundBy {
   BOUND_BY_mean,     /* of the loads of the model; of all groups of ranks */
   BOUND_BY_operator, /* the loads of one, which one group has */
-  BOUND_BY_chain     /* one micro-batch through all stages and back */
+  BOUND_BY_chain,    /* one micro-batch through all stages and back */
+  BOUND_BY_work      /* kernels of the model, on the devices of all ranks */
 } BoundBy;
 
 typedef struct Bound {
   const char *reason; /* why there is none; or NULL */
   bool is_empty;      /* since no plan of the space fits */
   Ps time;
-  BoundSetting setting; /* whose plans may be that fast */
+  BoundSetting setting; /* whose plans may be that fast; not by work */
   BoundWeights weights;
   BoundBy by;
 } Bound;
 
 /* Prints which load bounds the step, and the setting. */
 void bound_print_limit(Text *out, const Bound *bound);
+
+/* ---- bound_kinds.c ---- */
+
+/* Returns the kinds of devices of the ranks, each group of the cluster as one.
+ * Returns NULL if they are more than MOST_BOUND_KINDS. */
+const BoundKind *bound_kinds(Arena *arena, const CostModel *model,
+                             const ClusterSlice *ranks);
+/* Returns a model by which no kernel takes longer than parts of it that ranks
+ * compute together: whatever it loses to tiles that are not full. */
+CostModel bound_whole_model(const CostModel *model);
 
 /* ---- evaluators ---- */
 

@@ -53,18 +53,30 @@ static unsigned always(void) {
       ;
 }
 
-unsigned restrictions_of_all(bool has_stages) {
-  return always() | (has_stages ? 1u << RESTRICTION_equal_stages |
-                                      1u << RESTRICTION_single_cuts
-                                : 1u << RESTRICTION_one_stage);
+/* A restriction for each number of stages, beside those of all bounds. */
+static const unsigned of_stages[] = {
+    [STAGES_none] = 1u << RESTRICTION_one_stage,
+    [STAGES_equal] =
+        1u << RESTRICTION_equal_stages | 1u << RESTRICTION_single_cuts,
+    [STAGES_any] =
+        1u << RESTRICTION_any_stages | 1u << RESTRICTION_single_cuts};
+
+unsigned restrictions_of_all(BoundStages stages) {
+  return always() | of_stages[stages];
+}
+
+BoundStages restrictions_stages(unsigned restrictions) {
+  if (restrictions >> RESTRICTION_any_stages & 1) return STAGES_any;
+  if (restrictions >> RESTRICTION_equal_stages & 1) return STAGES_equal;
+  return STAGES_none;
 }
 
 bool restrictions_suffice(unsigned restrictions) {
-  unsigned stages = 1u << RESTRICTION_equal_stages;
-  unsigned needed = restrictions_of_all(restrictions & stages);
-  unsigned other = restrictions & stages ? 1u << RESTRICTION_one_stage
-                                         : 1u << RESTRICTION_single_cuts;
-  return (restrictions & needed) == needed && !(restrictions & other);
+  BoundStages stages = restrictions_stages(restrictions);
+  unsigned needed = restrictions_of_all(stages), all = 0;
+  for (int i = 0; i < ARRAY_LENGTH(of_stages); i++) all |= of_stages[i];
+  return (restrictions & needed) == needed &&
+         !(restrictions & all & ~of_stages[stages]);
 }
 
 static bool has_link(const BoundWeights *w) {
@@ -74,6 +86,11 @@ static bool has_link(const BoundWeights *w) {
 
 void bound_weights_print(Text *out, const BoundWeights *weights) {
   const char *between = "";
+  for (int i = 0; i < weights->n_kinds; i++) {
+    text_printf(out, "%skind_%d ", i ? ", " : "", i);
+    text_add_real(out, weights->of_kind[i]);
+  }
+  if (weights->n_kinds > 0) return;
   for (BoundWeight i = 0; i < N_BOUND_WEIGHTS; i++) {
     if (weights->of[i] == 0) continue;
     text_printf(out, "%s%s %d", between, bound_weight_name(i), weights->of[i]);
@@ -98,6 +115,17 @@ void bound_limit_print(Text *out, const BoundWeights *weights) {
 
 /* ---- reading ---- */
 
+/* "kind_0", "kind_1": one after the other. */
+static bool read_kind(const char *name, size_t n, double value,
+                      BoundWeights *out) {
+  static const char word[] = "kind_";
+  if (n != strlen(word) + 1 || memcmp(name, word, n - 1) != 0) return false;
+  if (out->n_kinds == MOST_BOUND_KINDS || name[n - 1] != '0' + out->n_kinds)
+    return false;
+  out->of_kind[out->n_kinds++] = value;
+  return value > 0 && value <= 1;
+}
+
 /* Where the number of one setting goes. */
 static bool read_setting(const char *name, size_t n, double value,
                          BoundWeights *out) {
@@ -115,12 +143,15 @@ static bool read_setting(const char *name, size_t n, double value,
     out->per_byte = value;
     return value >= 0 && value < 1e12;
   } else {
-    return false;
+    return read_kind(name, n, value, out);
   }
   return value >= 0 && value < (1 << 20);
 }
 
 static bool adds_up(const BoundWeights *w) {
+  int sum = w->link + w->split + 1;
+  for (int i = 0; i < N_BOUND_WEIGHTS; i++) sum += w->of[i];
+  if (w->n_kinds > 0) return sum == 0 && w->per_byte == 0;
   int forward = w->of[BOUND_forward_stream] + w->of[BOUND_forward_link];
   int backward = w->of[BOUND_backward_stream] + w->of[BOUND_backward_chain] +
                  w->of[BOUND_backward_link];

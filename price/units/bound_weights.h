@@ -4,6 +4,7 @@
  *
  *     forward_stream 64, backward_stream 48, backward_link 16, link 1
  *     forward_stream 64, backward_stream 64, split 3, per_byte 0.5
+ *     kind_0 1, kind_1 0.0625
  */
 #ifndef PRICE_UNITS_BOUND_WEIGHTS_H
 #define PRICE_UNITS_BOUND_WEIGHTS_H
@@ -16,7 +17,7 @@ typedef enum BoundWeight {
   N_BOUND_WEIGHTS
 } BoundWeight;
 
-enum { BOUND_ONE = 64 };
+enum { BOUND_ONE = 64, MOST_BOUND_KINDS = 8 };
 
 typedef struct BoundWeights {
   int of[N_BOUND_WEIGHTS]; /* parts of BOUND_ONE */
@@ -24,6 +25,10 @@ typedef struct BoundWeights {
   int split; /* of the backward pass, as in Units; -1: none.  The stream is then
                 the chain of the head and the stream of the rest */
   double per_byte; /* the price of memory: picoseconds for a byte more */
+  /* Where the devices of all ranks share the work: what a second of a device of
+   * each kind is worth, as a ratio; then there are no other weights. */
+  int n_kinds;
+  double of_kind[MOST_BOUND_KINDS];
 } BoundWeights;
 
 /* Two weights that add up to one: every other mean of loads without a price of
@@ -51,9 +56,17 @@ typedef enum Restriction {
 
 const char *restriction_name(Restriction restriction);
 const char *restriction_meaning(Restriction restriction);
-/* Returns a bit for each restriction that every bound has, of plans without
- * stages or with them. */
-unsigned restrictions_of_all(bool has_stages);
+/* Which plans with stages a bound is of. */
+typedef enum BoundStages {
+  STAGES_none,
+  STAGES_equal, /* on equal groups of ranks */
+  STAGES_any
+} BoundStages;
+
+/* Returns a bit for each restriction that every bound of such plans has. */
+unsigned restrictions_of_all(BoundStages stages);
+/* Returns of which plans a bound with these restrictions is. */
+BoundStages restrictions_stages(unsigned restrictions);
 /* Returns whether a bound holds under these alone. */
 bool restrictions_suffice(unsigned restrictions);
 /* Returns a bit for each name in the text, which are separated by spaces.

@@ -79,6 +79,10 @@ static bool load(Module *module, const BoundCase *of, BoundRequest *out) {
     out->crosses = unit_edges_cross(arena, units);
     out->spans = unit_stage_spans(arena, units);
   }
+  if (slice->n_groups > 1) {
+    out->n_kinds = slice->n_groups;
+    out->kinds = bound_kinds(arena, &trial->priced.model, slice);
+  }
   return units != NULL;
 }
 

@@ -6,6 +6,7 @@
 #include "driver/trial.h"
 #include "planner/bound.h"
 #include "planner/recheck/recheck.h"
+#include "planner/recheck/work.h"
 #include "price/units/stage_groups.h"
 #include "tests/unit/values.h"
 
@@ -333,4 +334,57 @@ Test(stage_bounds, are_no_less_than_one_micro_batch_through_all_stages) {
   cr_expect_eq(chain.by, BOUND_BY_chain);
   cr_expect_gt(chain.time, mean.time + mean.time / 2);
   driver_end_trial(&program.trial);
+}
+
+/* ---- kinds of devices ---- */
+
+static const Subject gpt_mixed = {.path = TEST_ROOT "/models/chargpt.dnn",
+                                  .cluster = TEST_ROOT "/models/mixed.cluster",
+                                  .overrides = {{"L", "4"}, {"B", "64"}},
+                                  .n_overrides = 2,
+                                  .batch = 64};
+
+static void load_kinds(Program *program, int most_groups) {
+  load(&gpt_mixed, 32, program);
+  BoundRequest *space = &program->space;
+  space->step = INT64_MAX / 4;
+  space->most_groups = most_groups;
+  space->n_kinds = space->slice->n_groups;
+  space->kinds =
+      bound_kinds(program->module->arena, space->model, space->slice);
+}
+
+/* All prices of the time of devices give bounds; the best ones are found. */
+Test(stage_bounds, have_the_best_prices_of_kinds) {
+  Program program;
+  load_kinds(&program, 64);
+  Arena *arena = program.module->arena;
+  Bound bound = plan_bound(arena, &program.space);
+  double best = (double)bound.time, near = 0;
+  cr_assert_eq(bound.by, BOUND_BY_work);
+  uint64_t key = random_key(1, "prices of kinds");
+  for (uint64_t i = 0; i < 300; i++) {
+    BoundWeights prices = {.n_kinds = 2, .of_kind = {1, 1}, .split = -1};
+    prices.of_kind[i % 2] = (double)(1 + random_below(key, i, 999)) / 1000;
+    double time = (double)recheck_work(arena, &program.space, &prices);
+    cr_expect_leq(time, best + 1, "%g and %g", prices.of_kind[0],
+                  prices.of_kind[1]);
+    if (time > near) near = time;
+  }
+  cr_expect_gt(near, best * 0.99);
+  cr_expect_eq((double)recheck_work(arena, &program.space, &bound.weights),
+               best);
+  driver_end_trial(&program.trial);
+}
+
+/* One program gives slow devices as much as fast ones. */
+Test(stage_bounds, are_higher_without_stages_on_slow_devices) {
+  Program staged, whole;
+  load_kinds(&staged, 64);
+  load_kinds(&whole, 0);
+  Ps with = plan_bound(staged.module->arena, &staged.space).time;
+  Ps without = plan_bound(whole.module->arena, &whole.space).time;
+  cr_expect_gt(without, with + with / 10);
+  driver_end_trial(&staged.trial);
+  driver_end_trial(&whole.trial);
 }

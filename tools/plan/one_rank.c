@@ -3,6 +3,8 @@
  */
 #include "tools/plan/one_rank.h"
 
+#include <string.h>
+
 #include "planner/space.h"
 #include "price/units/stage_groups.h"
 
@@ -56,7 +58,6 @@ static bool is_zero_whole(const Pins *pins) {
 /* Measured launches and messages may be faster than formulas. */
 static const char *no_bound(const OneRank *program, const Pins *pins,
                             unsigned restrictions) {
-  if (program->slice->n_groups > 1) return "the machines are of several kinds";
   if (program->cluster->n_curves > 0) return "the cluster has measured curves";
   if (pins && pins->reduces_bf16) return "sums of gradients have 16 bits";
   if (pins && pins->compress) return "gradients are compressed";
@@ -67,6 +68,20 @@ static const char *no_bound(const OneRank *program, const Pins *pins,
     return "ZeRO is over a part of the axes";
   if (program->model->profile) return "a profile has measured launches";
   return NULL;
+}
+
+/* Kinds of devices have no one table of loads, but share the work, as any
+ * stages do.  Returns why there are none, or NULL. */
+static const char *find_kinds(Arena *arena, const OneRank *program,
+                              BoundRequest *out) {
+  const ClusterSlice *ranks = program->slice;
+  for (int i = 1; i < ranks->n_groups; i++)
+    if (strcmp(ranks->groups[i].group->device->target,
+               ranks->groups[0].group->device->target) != 0)
+      return "devices have several back ends";
+  out->kinds = bound_kinds(arena, program->model, ranks);
+  out->n_kinds = ranks->n_groups;
+  return out->kinds ? NULL : "the machines are of too many kinds";
 }
 
 /* Narrows the space to what was asked for. */
@@ -101,8 +116,11 @@ const char *one_rank_bound(Arena *arena, const OneRank *program,
                         .zeros = program->ranks > 1 ? 0xfu : 1u,
                         .may_recompute = program->repeats.n > 0,
                         .memory = program->memory};
-  if (is_fixed(restrictions, RESTRICTION_equal_stages)) {
-    out->most_groups = MOST_STAGE_GROUPS;
+  BoundStages stages = restrictions_stages(restrictions);
+  if (stages != STAGES_none) out->most_groups = MOST_STAGE_GROUPS;
+  if (stages == STAGES_any || program->slice->n_groups > 1)
+    return find_kinds(arena, program, out);
+  if (stages == STAGES_equal) {
     out->crosses = unit_edges_cross(arena, units);
     out->spans = unit_stage_spans(arena, units);
   }

@@ -21,8 +21,6 @@ void planning_find_space(Planning *planning) {
   planning->space.step = 0;
   planning->no_space = "no operator is placed by itself";
   if (!input->kernels) return;
-  planning->no_space = "the plan has stages, and those are not bounded yet";
-  if (stage_pins_of(planning->tool->arena, input->pins).needs_stages) return;
   planning->no_space =
       one_rank_bound(planning->tool->arena, program, input->pins,
                      planning_restrictions(planning), &planning->space);
@@ -44,11 +42,14 @@ static void add_stages(Planning *planning, Ps step, PlanBound *out) {
   space.step = step;
   space.least_groups = 2;
   space.most_groups = MOST_STAGE_GROUPS;
+  out->space.most_groups = space.n_kinds > 0 ? space.most_groups : 0;
   out->space.crosses = space.crosses = unit_edges_cross(arena, space.units);
   space.spans = unit_stage_spans(arena, space.units);
   Bound bound = plan_bound(arena, &space);
   if (bound.is_empty) return;
-  if (bound.reason || out->bound.is_empty || bound.time < out->bound.time)
+  bool is_of_all = space.n_kinds > 0; /* of plans without stages, too */
+  if (is_of_all || bound.reason || out->bound.is_empty ||
+      bound.time < out->bound.time)
     out->bound = bound;
 }
 
@@ -61,8 +62,9 @@ PlanBound planning_bound(Planning *planning, const Chosen *chosen) {
   if (planning->space.step < step ||
       (!has_stages && planning->space.step != step))
     planning_bound_step(planning, step, NULL);
-  out = (PlanBound){
-      .bound = planning->bound, .has_space = true, .space = planning->space};
+  out = (PlanBound){.bound = planning->bound,
+                    .has_space = planning->space.n_kinds == 0,
+                    .space = planning->space};
   if (has_stages && (!out.bound.reason || out.bound.is_empty))
     add_stages(planning, step, &out);
   if (out.bound.time > step) out.bound.time = step;
@@ -74,9 +76,18 @@ PlanBound planning_bound(Planning *planning, const Chosen *chosen) {
   return out;
 }
 
+/* Which plans the search has looked at. */
+static BoundStages stages_of(const Planning *planning) {
+  const SearchInput *input = &planning->input;
+  if (stage_pins_of(planning->tool->arena, input->pins).needs_stages)
+    return STAGES_any;
+  if (!planning->result.has_stages) return STAGES_none;
+  return input->slice->n_groups > 1 ? STAGES_any : STAGES_equal;
+}
+
 unsigned planning_restrictions(const Planning *planning) {
   const Pins *pins = planning->input.pins;
-  unsigned out = restrictions_of_all(planning->result.has_stages);
+  unsigned out = restrictions_of_all(stages_of(planning));
   if (pins && pins_have_mesh(pins)) out |= 1u << RESTRICTION_pinned_mesh;
   if (pins && pins->zero.is_set) out |= 1u << RESTRICTION_pinned_zero;
   if (pins && pins->microbatches.is_set)

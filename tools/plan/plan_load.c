@@ -66,10 +66,39 @@ static const char *no_load(const Plan *plan, int groups,
   return NULL;
 }
 
+/* The kind of devices that computes longest on average: each price of time
+ * gives a mean of these averages. */
+static PlanLoad load_of_kinds(Arena *arena, const Price *price,
+                              const BoundRequest *space) {
+  double longest = 0;
+  int slowest = 0;
+  for (int k = 0; k < space->n_kinds; k++) {
+    double computes = 0;
+    for (int c = 0; c < price->n_classes; c++)
+      if (price->classes[c].group == space->kinds[k].group)
+        computes +=
+            (double)price->classes[c].compute * (double)price->classes[c].ranks;
+    computes /= (double)space->kinds[k].ranks;
+    if (computes > longest) slowest = k;
+    if (computes > longest) longest = computes;
+  }
+  Ps time = (Ps)longest < price->step ? (Ps)longest : price->step;
+  if (time <= 0) return (PlanLoad){.reason = "the plan has no kernels"};
+  return (PlanLoad){
+      .time = time,
+      .what = arena_printf(
+          arena, "kernels, on average over the devices '%s' of '%s'",
+          space->kinds[slowest].group->device->name,
+          space->kinds[slowest].group->name ? space->kinds[slowest].group->name
+                                            : space->slice->cluster->name)};
+}
+
 PlanLoad plan_load(Arena *arena, const Trial *trial,
                    const BoundRequest *space) {
   const Plan *plan = trial->c.plan;
   if (!plan) return (PlanLoad){.reason = "the plan does not use all ranks"};
+  if (space->n_kinds > 0)
+    return load_of_kinds(arena, &trial->priced.price, space);
   int groups = groups_of(plan);
   const char *reason = no_load(plan, groups, space);
   if (reason) return (PlanLoad){.reason = reason};

@@ -82,15 +82,18 @@ static const char *read_claim(const Compilation *c, BoundClaim *out,
     return "the bound holds under all restrictions alone, and one is not "
            "listed";
   if (c->plan && c->plan->stages.n > 1 &&
-      !(*out_restrictions >> RESTRICTION_equal_stages & 1))
+      restrictions_stages(*out_restrictions) == STAGES_none)
     return "the plan has stages, and the bound is of plans without";
   return NULL;
 }
 
 static const char *below(Arena *arena, const Bound *found) {
   Text out = text_create(arena);
-  text_add(&out, "the bound is not one: plans of ");
-  bound_setting_print(&out, &found->setting);
+  text_add(&out, "the bound is not one: plans");
+  if (found->by != BOUND_BY_work) {
+    text_add(&out, " of ");
+    bound_setting_print(&out, &found->setting);
+  }
   text_printf(&out, " may take %s, see 'limit'",
               inspect_ms(arena, found->time));
   return text_string(&out);
