@@ -19,6 +19,7 @@ typedef struct LineWriter {
   const PlanPaths *paths;
   const Proposal *proposal;
   const char *const *axes;
+  const bool *has_unit; /* or NULL: all are written */
   Text out;
   Map *written, *operators; /* paths that have a line */
 } LineWriter;
@@ -252,27 +253,44 @@ static void add_data_lines(LineWriter *w, int unit) {
   }
 }
 
-const char *proposal_lines(Arena *arena, const Units *units,
-                           const PlanPaths *paths, const Proposal *proposal,
-                           const char *const *axis_names) {
+static bool has_unit(const LineWriter *w, int unit) {
+  return !w->has_unit || w->has_unit[unit];
+}
+
+const char *proposal_lines_of(Arena *arena, const Units *units,
+                              const PlanPaths *paths, const Proposal *proposal,
+                              const char *const *axis_names,
+                              const bool *has_units) {
   LineWriter w = {.arena = arena,
                   .units = units,
                   .paths = paths,
                   .proposal = proposal,
                   .axes = axis_names,
+                  .has_unit = has_units,
                   .out = text_create(arena),
                   .written = map_create(arena),
                   .operators = map_create(arena)};
-  for (int u = 0; u < units->units.n; u++) add_data_lines(&w, u);
+  for (int u = 0; u < units->units.n; u++)
+    if (has_unit(&w, u)) add_data_lines(&w, u);
   for (int i = 0; i < units->params.n; i++)
-    add_param_line(&w, &units->params.data[i]);
+    if (has_unit(&w, units->params.data[i].unit))
+      add_param_line(&w, &units->params.data[i]);
   for (int u = 0; u < units->units.n; u++) {
     const PlanUnit *unit = units->units.data[u];
-    for (int i = 0; i < unit->kernels.n; i++)
+    for (int i = 0; i < unit->kernels.n && has_unit(&w, u); i++)
       if (is_pinned_operator(
               units->graph->nodes.data[unit->kernels.data[i].id]))
         add_operator_line(&w, u, &unit->kernels.data[i]);
   }
-  for (int i = 0; i < units->edges.n; i++) add_edge_line(&w, i);
+  for (int i = 0; i < units->edges.n; i++)
+    if (has_unit(&w, units->edges.data[i].from) &&
+        has_unit(&w, units->edges.data[i].to))
+      add_edge_line(&w, i);
   return text_string(&w.out);
+}
+
+const char *proposal_lines(Arena *arena, const Units *units,
+                           const PlanPaths *paths, const Proposal *proposal,
+                           const char *const *axis_names) {
+  return proposal_lines_of(arena, units, paths, proposal, axis_names, NULL);
 }

@@ -19,5 +19,10 @@ void proposal_axis_names(Arena *arena, const Units *units,
 const char *proposal_lines(Arena *arena, const Units *units,
                            const PlanPaths *paths, const Proposal *proposal,
                            const char *const *axis_names);
+/* The lines about units that a stage has, and about values between these. */
+const char *proposal_lines_of(Arena *arena, const Units *units,
+                              const PlanPaths *paths, const Proposal *proposal,
+                              const char *const *axis_names,
+                              const bool *has_unit);
 
 #endif

@@ -106,7 +106,9 @@ static const char *with_stages(const Pricing *p, const char *space,
   return arena_printf(
       p->arena,
       "%s%son up to 128 ranks, up to 8 stages of their own numbers of ranks "
-      "that divide each micro-batch among these, each on one kind of device; "
+      "each, on one kind of device, which divide each micro-batch among them, "
+      "or with the micro-batches that are fastest so among some of them while "
+      "up to 8 neighbours shard operators; "
       "cut where one value alone goes on, under all schedules, of which those "
       "with the least estimates were priced",
       before,

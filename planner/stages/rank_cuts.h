@@ -17,6 +17,8 @@ typedef struct RankOption {
   const StageCosts *costs;
   const bool *may_begin; /* [rank]: it may be on the ranks from this one on */
   Bytes memory;          /* of a rank */
+  int shape;             /* of the ranks; those of one begin alike */
+  const struct Proposal *proposal; /* how the mesh has the operators */
 } RankOption;
 
 /* Returns the time of a message of a micro-batch behind a piece, from a stage

@@ -63,6 +63,19 @@ static const Mesh *mesh_of(Arena *arena, int ranks) {
   return mesh;
 }
 
+/* The inner ranks shard operators: those of one node, if it has as many. */
+static void make_tensor_meshes(Arena *arena, RankShape *shape) {
+  for (int t = 2; t <= MOST_SHARDING && shape->slice->is_regular; t++) {
+    if (shape->ranks % t != 0) continue;
+    Mesh *mesh = ARENA_NEW(arena, Mesh);
+    if (t < shape->ranks)
+      mesh->axes[mesh->n_axes++] =
+          (MeshAxis){.name = "data", .size = shape->ranks / t};
+    mesh->axes[mesh->n_axes++] = (MeshAxis){.name = "tensor", .size = t};
+    shape->tensor[t] = mesh;
+  }
+}
+
 static void add_range(const StageSearch *s, const SliceGroup *group,
                       const CostModel *model, int64_t first, int64_t n,
                       RankShapes *out) {
@@ -71,16 +84,19 @@ static void add_range(const StageSearch *s, const SliceGroup *group,
       cluster_slice(s->arena, input->cluster, input->slice->first + first, n);
   int at = 0;
   while (at < out->n && !is_alike(out->data[at].slice, &slice)) at++;
-  if (at == out->n)
+  if (at == out->n) {
     vec_push(
         s->arena, out,
         ((RankShape){.ranks = (int)n,
                      .slice = arena_copy(s->arena, &slice, sizeof slice),
                      .model = model,
                      .mesh = mesh_of(s->arena, (int)n),
+                     .chains = mesh_chains_create(s->arena),
                      .memory = memory_of(s, group),
                      .may_begin = ARENA_ARRAY(s->arena, bool, input->ranks + 1),
                      .turned = ARENA_ARRAY(s->arena, bool, input->ranks + 1)}));
+    make_tensor_meshes(s->arena, &out->data[at]);
+  }
   out->data[at].may_begin[first] = true;
   out->data[at].turned[input->ranks - first - n] = true;
 }
@@ -186,51 +202,136 @@ static const Assignment *share_batch(const StageSearch *s, Loads *loads) {
   return out;
 }
 
+static SpaceRequest space_of_shape(const StageSearch *s,
+                                   const RankShape *shape) {
+  return (SpaceRequest){.arena = s->arena,
+                        .units = s->units,
+                        .slice = shape->slice,
+                        .model = shape->model,
+                        .ranks = shape->ranks,
+                        .pins = s->p->input->pins,
+                        .chains = shape->chains};
+}
+
 static const StageCosts *costs_of(const StageSearch *s, const RankShape *shape,
                                   const RankBorders *borders,
-                                  const RankSetting *setting) {
-  LoadRequest request = {.units = s->units,
-                         .mesh = shape->mesh,
-                         .slice = shape->slice,
-                         .model = shape->model,
-                         .microbatches = setting->microbatches};
-  SpaceRequest of = {.arena = s->arena,
-                     .units = s->units,
-                     .slice = shape->slice,
-                     .model = shape->model,
-                     .ranks = shape->ranks,
-                     .pins = s->p->input->pins};
-  Proposal proposal = {.place = {.mesh = shape->mesh},
-                       .microbatches = setting->microbatches,
-                       .batch_axes = (1 << shape->mesh->n_axes) - 1,
-                       .zero = setting->zero,
-                       .recomputes = setting->recomputes,
-                       .assignments =
-                           share_batch(s, loads_create(s->arena, &request))};
+                                  const Proposal *proposal) {
+  SpaceRequest of = space_of_shape(s, shape);
   StageCosts *costs = ARENA_NEW(s->arena, StageCosts);
   *costs =
       stage_costs_of(s->arena,
                      &(StageCostsRequest){&s->chain, s->values, &of,
                                           shape->slice, s->p->input->target},
-                     &proposal);
+                     proposal);
   join_pieces(s->arena, borders, costs);
   return costs;
+}
+
+/* All ranks share the batch. */
+static const Proposal *sharing(const StageSearch *s, const RankShape *shape,
+                               const RankSetting *setting) {
+  LoadRequest request = {.units = s->units,
+                         .mesh = shape->mesh,
+                         .slice = shape->slice,
+                         .model = shape->model,
+                         .microbatches = setting->microbatches};
+  Proposal *out = ARENA_NEW(s->arena, Proposal);
+  *out = (Proposal){.place = {.mesh = shape->mesh},
+                    .microbatches = setting->microbatches,
+                    .batch_axes = (1 << shape->mesh->n_axes) - 1,
+                    .zero = setting->zero,
+                    .recomputes = setting->recomputes,
+                    .assignments =
+                        share_batch(s, loads_create(s->arena, &request))};
+  return out;
+}
+
+/* ---- options ---- */
+
+static bool divides(const StageSearch *s, int64_t parts) {
+  const Pins *pins = s->p->input->pins;
+  return (pins ? pins->batch : 1) % parts == 0;
+}
+
+bool rank_shape_may_shard(const StageSearch *s, const RankShape *shape,
+                          int microbatches, int sharding) {
+  return shape->tensor[sharding] &&
+         divides(s, (int64_t)microbatches * (shape->ranks / sharding));
+}
+
+/* Returns whether no stage is better on `b`: each piece takes as much time, and
+ * as many bytes, in a message, too. */
+static bool is_dominated(const StageCosts *b, const StageCosts *a) {
+  if (b->transient < a->transient) return false;
+  for (int i = 0; i < a->n; i++) {
+    StageCost x = stage_cost(a, i, i + 1), y = stage_cost(b, i, i + 1);
+    if (y.forward < x.forward || y.input_grad < x.input_grad ||
+        y.weight_grad < x.weight_grad || y.bulk < x.bulk ||
+        y.update < x.update || y.state < x.state || y.gradient < x.gradient ||
+        y.saved < x.saved || b->sent[i] < a->sent[i] ||
+        b->sent_back[i] < a->sent_back[i])
+      return false;
+  }
+  return true;
+}
+
+static void add_option(const StageSearch *s, const RankShapes *shapes, int at,
+                       const RankBorders *borders, const RankSetting *setting,
+                       const Proposal *proposal, RankOptions *out) {
+  const RankShape *shape = &shapes->data[at];
+  const StageCosts *costs = costs_of(s, shape, borders, proposal);
+  for (int i = 0; i < out->n; i++)
+    if (out->data[i].shape == at && is_dominated(costs, out->data[i].costs))
+      return;
+  vec_push(s->arena, out,
+           ((RankOption){.ranks = shape->ranks,
+                         .costs = costs,
+                         .may_begin = setting->is_turned ? shape->turned
+                                                         : shape->may_begin,
+                         .memory = shape->memory,
+                         .shape = at,
+                         .proposal = proposal}));
+}
+
+/* The assignments of least time on the mesh, as if a stage had the whole
+ * model. */
+static void add_sharding(const StageSearch *s, const RankShapes *shapes, int at,
+                         int sharding, const RankBorders *borders,
+                         const RankSetting *setting, RankOptions *out) {
+  const RankShape *shape = &shapes->data[at];
+  SpaceRequest of = space_of_shape(s, shape);
+  int n_spaces;
+  SpacePlace place = {.space = spaces_all(&n_spaces),
+                      .mesh = shape->tensor[sharding]};
+  ProposeRequest request = {.of = &of,
+                            .place = &place,
+                            .microbatches = setting->microbatches,
+                            .batch_axes = place.mesh->n_axes > 1,
+                            .zeros = 1u << setting->zero,
+                            .may_recompute = setting->recomputes,
+                            .memory = INT64_MAX / 4,
+                            .worth = INT64_MAX / 4};
+  Proposals found = {0};
+  propose(s->arena, &request, &found);
+  for (int i = 0; i < found.list.n; i++) {
+    const Proposal *proposal = &found.list.data[i];
+    if (proposal->recomputes != setting->recomputes) continue;
+    add_option(s, shapes, at, borders, setting,
+               arena_copy(s->arena, proposal, sizeof *proposal), out);
+  }
 }
 
 void rank_options_list(const StageSearch *s, const RankShapes *shapes,
                        const RankBorders *borders, const RankSetting *setting,
                        RankOptions *out) {
-  const Pins *pins = s->p->input->pins;
-  int64_t batch = pins ? pins->batch : 1;
   for (int i = 0; i < shapes->n; i++) {
     const RankShape *shape = &shapes->data[i];
-    if (batch % ((int64_t)setting->microbatches * shape->ranks) != 0) continue;
-    vec_push(s->arena, out,
-             ((RankOption){.ranks = shape->ranks,
-                           .costs = costs_of(s, shape, borders, setting),
-                           .may_begin = setting->is_turned ? shape->turned
-                                                           : shape->may_begin,
-                           .memory = shape->memory}));
+    if (divides(s, (int64_t)setting->microbatches * shape->ranks))
+      add_option(s, shapes, i, borders, setting, sharing(s, shape, setting),
+                 out);
+    for (int t = 2; t <= MOST_SHARDING && setting->shards; t++)
+      if (rank_shape_may_shard(s, shape, setting->microbatches, t))
+        add_sharding(s, shapes, i, t, borders, setting, out);
   }
 }
 

@@ -14,11 +14,17 @@
 #include "planner/stages/rank_cuts.h"
 #include "planner/stages/staged.h"
 
+enum { MOST_SHARDING = 8 };
+
 typedef struct RankShape {
   int ranks;
   const ClusterSlice *slice; /* of the first such range */
   const CostModel *model;
   const Mesh *mesh;
+  /* By ranks that shard operators, in the number of its ranks: a mesh of those
+   * that share the batch, around these. */
+  const Mesh *tensor[MOST_SHARDING + 1];
+  MeshChains *chains;
   Bytes memory;
   bool *may_begin; /* [rank] */
   bool *turned;    /* the same, ranks counted from the last one down */
@@ -34,6 +40,7 @@ typedef struct RankSetting {
   int microbatches, zero;
   bool recomputes;
   bool is_turned; /* the first stage has the last ranks */
+  bool shards;    /* some ranks of a stage may shard operators */
 } RankSetting;
 
 /* The borders at which stages of a search may end: the chain's, without those
@@ -46,10 +53,15 @@ RankBorders rank_borders(const StageSearch *search);
 
 typedef VEC(RankOption) RankOptions;
 /* Lists the shapes on which each micro-batch is divided evenly, with what
- * pieces cost if all ranks of a stage share the batch. */
+ * pieces cost if all ranks of a stage share the batch; and if some of them
+ * shard operators, as `propose` assigns these. */
 void rank_options_list(const StageSearch *search, const RankShapes *shapes,
                        const RankBorders *borders, const RankSetting *setting,
                        RankOptions *out);
+/* Returns whether some ranks may shard operators so that the others divide each
+ * micro-batch. */
+bool rank_shape_may_shard(const StageSearch *search, const RankShape *shape,
+                          int microbatches, int sharding);
 
 /* The messages between ranges, each computed once. */
 typedef struct RankLinks {

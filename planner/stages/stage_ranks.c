@@ -3,12 +3,12 @@
  * numbers of ranks, and prices the fastest ones.
  *
  * The ranks of a stage share the batch.  Stages are on ranges of ranks, in the
- * order of the model or against it.
+ * order of the model or against it.  With the numbers of micro-batches that are
+ * fastest so, some ranks of a stage may also shard operators.
  */
 #include "planner/stages/stage_ranks.h"
 
-#include "planner/stages/rank_options.h"
-#include "planner/stages/stage_paths.h"
+#include "planner/stages/rank_lines.h"
 
 enum {
   MOST_RANKED = 8, /* stages */
@@ -19,8 +19,8 @@ enum {
 typedef struct RankedPlan {
   StagedPlan plan; /* each stage is a piece of its costs */
   RankSetting setting;
-  const RankedStage *stages;
-  const int *ranks; /* by stage */
+  const PlacedStage *stages;
+  bool shards; /* operators of some stage */
 } RankedPlan;
 
 typedef struct RankSearch {
@@ -28,6 +28,8 @@ typedef struct RankSearch {
   RankShapes shapes;
   RankBorders borders;
   RankLinks links;
+  RankSetting listed; /* whose options these are */
+  RankOptions options;
   VEC(RankedPlan) plans;
 } RankSearch;
 
@@ -160,21 +162,41 @@ static const StageCosts *stage_sums(Arena *arena, const RankWalk *w, int n,
 
 /* ---- plans ---- */
 
-static const int *ranks_of(Arena *arena, const RankWalk *w, int n,
-                           const RankedStage *stages) {
-  int *ranks = ARENA_ARRAY(arena, int, n);
-  for (int s = 0; s < n; s++)
-    ranks[s] = w->options.data[stages[s].option].ranks;
-  return ranks;
+static int64_t first_rank(const RankWalk *w, const RankedStage *stage) {
+  int ranks = w->options.data[stage->option].ranks;
+  return w->setting.is_turned ? w->request.n_ranks - stage->first_rank - ranks
+                              : stage->first_rank;
 }
 
-/* Stages of equal numbers of ranks are those of the other search, where these
- * are of one kind. */
+static const PlacedStage *placed_stages(const RankWalk *w, int n,
+                                        const RankedStage *stages,
+                                        bool *out_shards) {
+  PlacedStage *out = ARENA_ARRAY(w->search->s->arena, PlacedStage, n);
+  for (int i = 0; i < n; i++) {
+    const RankOption *option = &w->options.data[stages[i].option];
+    out[i] = (PlacedStage){w->search->borders.pieces[stages[i].end - 1],
+                           first_rank(w, &stages[i]), option};
+    *out_shards |= rank_option_shards(option);
+  }
+  return out;
+}
+
+static int data_ranks(const Mesh *mesh) {
+  return mesh->n_axes > 0 ? mesh->axes[0].size : 1;
+}
+
+/* Stages of equal meshes are those of the other search, where these are of one
+ * kind. */
 static bool is_equal(const RankWalk *w, int n, const RankedStage *stages) {
-  for (int s = 1; s < n; s++)
-    if (w->options.data[stages[s].option].ranks !=
-        w->options.data[stages[0].option].ranks)
+  const RankOption *first = &w->options.data[stages[0].option];
+  for (int s = 1; s < n; s++) {
+    const RankOption *option = &w->options.data[stages[s].option];
+    if (option->ranks != first->ranks ||
+        rank_option_shards(option) != rank_option_shards(first) ||
+        data_ranks(option->proposal->place.mesh) !=
+            data_ranks(first->proposal->place.mesh))
       return false;
+  }
   return w->search->s->p->input->slice->n_groups == 1;
 }
 
@@ -186,12 +208,10 @@ static Ps add_plans(RankWalk *w, int n, const RankedStage *found) {
   Ps least = NONE;
   if (is_equal(w, n, found)) return NONE;
   for (int i = 0; i < n; i++) ends[i] = i + 1;
-  const RankedStage *stages =
-      arena_copy(s->arena, found, sizeof *found * (size_t)n);
-  RankedPlan ranked = {.setting = w->setting,
-                       .stages = stages,
-                       .ranks = ranks_of(s->arena, w, n, stages)};
-  ranked.plan = (StagedPlan){.costs = stage_sums(s->arena, w, n, stages),
+  RankedPlan ranked = {.setting = w->setting};
+  ranked.stages = placed_stages(w, n, found, &ranked.shards);
+  if (w->setting.shards && !ranked.shards) return NONE; /* is known */
+  ranked.plan = (StagedPlan){.costs = stage_sums(s->arena, w, n, found),
                              .shape = {NULL, n, n, w->setting.microbatches},
                              .chunks = 1,
                              .ends = ends};
@@ -263,12 +283,35 @@ static bool find_plans(RankWalk *w, Arena *arena) {
   return has_any;
 }
 
+/* Those of a setting that is turned cost the same. */
+static void find_options(RankSearch *search, const RankSetting *setting,
+                         RankOptions *out) {
+  StageSearch *s = search->s;
+  RankSetting *listed = &search->listed;
+  bool is_listed = listed->microbatches == setting->microbatches &&
+                   listed->zero == setting->zero &&
+                   listed->recomputes == setting->recomputes &&
+                   listed->shards == setting->shards;
+  if (!is_listed) {
+    search->options = (RankOptions){0};
+    rank_options_list(s, &search->shapes, &search->borders, setting,
+                      &search->options);
+    *listed = *setting;
+  }
+  for (int i = 0; i < search->options.n; i++) {
+    RankOption option = search->options.data[i];
+    const RankShape *shape = &search->shapes.data[option.shape];
+    option.may_begin = setting->is_turned ? shape->turned : shape->may_begin;
+    vec_push(s->arena, out, option);
+  }
+}
+
 /* Returns whether more memory may help. */
 static bool walk_setting(RankSearch *search, const RankSetting *setting) {
   StageSearch *s = search->s;
   Arena *own = arena_beside(s->arena);
   RankWalk w = {.search = search, .setting = *setting};
-  rank_options_list(s, &search->shapes, &search->borders, setting, &w.options);
+  find_options(search, setting, &w.options);
   int ranks = (int)s->p->input->ranks;
   int pieces = search->borders.n, most = pieces < ranks ? pieces : ranks;
   w.request =
@@ -288,13 +331,16 @@ static bool walk_setting(RankSearch *search, const RankSetting *setting) {
 }
 
 /* Few stages on the largest ranges that divide a micro-batch have all ranks. */
-static bool may_have_all(const RankSearch *search, int microbatches) {
+static bool may_have_all(const RankSearch *search, int microbatches,
+                         bool shards) {
   const SearchInput *input = search->s->p->input;
   int64_t batch = input->pins ? input->pins->batch : 1, most = 0;
   for (int i = 0; i < search->shapes.n; i++) {
-    int ranks = search->shapes.data[i].ranks;
-    if (batch % ((int64_t)microbatches * ranks) == 0 && ranks > most)
-      most = ranks;
+    const RankShape *shape = &search->shapes.data[i];
+    bool suits = batch % ((int64_t)microbatches * shape->ranks) == 0;
+    for (int t = 2; t <= MOST_SHARDING && shards; t++)
+      suits |= rank_shape_may_shard(search->s, shape, microbatches, t);
+    if (suits && shape->ranks > most) most = shape->ranks;
   }
   return most * MOST_RANKED >= input->ranks;
 }
@@ -310,7 +356,8 @@ static Ps least_step(const RankSearch *search, int first) {
 
 /* ZeRO 2 and 3, and blocks that are computed again, save memory alone: they are
  * tried where nothing fits else. */
-static void walk_microbatches(RankSearch *search, int microbatches) {
+static void walk_microbatches(RankSearch *search, int microbatches,
+                              bool shards) {
   const SearchInput *input = search->s->p->input;
   const Pins *pins = input->pins;
   bool is_fixed = pins && pins->zero.is_set;
@@ -318,9 +365,10 @@ static void walk_microbatches(RankSearch *search, int microbatches) {
   int n_settings =
       search->s->p->space.n_remats > 0 ? 2 * N_ZERO_LEVELS : N_ZERO_LEVELS;
   bool lacks_memory = true;
-  if (!may_have_all(search, microbatches)) return;
+  if (!may_have_all(search, microbatches, shards)) return;
   for (int i = 0; i < n_settings && (i <= 1 || lacks_memory); i++) {
     RankSetting setting = {.microbatches = microbatches,
+                           .shards = shards,
                            .zero = i % N_ZERO_LEVELS,
                            .recomputes = i >= N_ZERO_LEVELS};
     if (is_fixed && setting.zero != fixed) continue;
@@ -332,75 +380,45 @@ static void walk_microbatches(RankSearch *search, int microbatches) {
   }
 }
 
-static void walk(RankSearch *search) {
+/* Walks over numbers of micro-batches, from the largest on.  Returns the two
+ * with the least estimates; 0: there is none. */
+static void walk(RankSearch *search, bool shards, int64_t out_best[2]) {
   const SearchInput *input = search->s->p->input;
   const Pins *pins = input->pins;
   int64_t batch = pins ? pins->batch : 1, most = 1;
+  Ps best[2] = {NONE, NONE};
   if (pins && pins->microbatches.is_set) {
-    walk_microbatches(search, (int)pins->microbatches.value);
+    out_best[0] = pins->microbatches.value;
+    walk_microbatches(search, (int)out_best[0], shards);
     return;
   }
   while (batch % (2 * most) == 0) most *= 2;
-  Ps best = NONE;
   for (int64_t m = most, n_worse = 0; m >= 2 && n_worse < MOST_WORSE; m /= 2) {
     int first = search->plans.n;
     if (input->host->is_stopped(input->host->user)) return;
-    walk_microbatches(search, (int)m);
+    walk_microbatches(search, (int)m, shards);
     Ps found = least_step(search, first);
-    n_worse = found < best || best == NONE ? 0 : n_worse + 1;
-    if (found < best) best = found;
+    n_worse = found < best[0] || best[0] == NONE ? 0 : n_worse + 1;
+    int at = found < best[0] ? 0 : found < best[1] ? 1 : 2;
+    if (at == 0) {
+      best[1] = best[0];
+      out_best[1] = out_best[0];
+    }
+    if (at > 1) continue;
+    best[at] = found;
+    out_best[at] = m;
   }
 }
 
 /* ---- candidates ---- */
 
-static int64_t first_rank(const RankSearch *search, const RankedPlan *plan,
-                          int stage) {
-  int first = plan->stages[stage].first_rank;
-  return plan->setting.is_turned
-             ? search->s->p->input->ranks - first - plan->ranks[stage]
-             : first;
-}
-
-/* Lines `stage`; NULL: no paths name the stages. */
-static const char *stage_lines(const RankSearch *search,
-                               const RankedPlan *plan) {
-  StageSearch *s = search->s;
-  int n = plan->plan.shape.stages;
-  int *ends = ARENA_ARRAY(s->arena, int, n);
-  for (int i = 0; i < n; i++)
-    ends[i] = search->borders.pieces[plan->stages[i].end - 1];
-  const char **paths =
-      stage_paths(s->arena, s->p->input->paths, &s->chain, ends, n);
-  Text out = text_create(s->arena);
-  for (int i = 0; i < n && paths; i++) {
-    long long first = (long long)first_rank(search, plan, i);
-    int ranks = plan->ranks[i];
-    if (ranks == 1)
-      text_printf(&out, "  stage %d: %s on %lld\n", i, paths[i], first);
-    else
-      text_printf(&out, "  stage %d: %s on %lld..%lld as (data = %d)\n", i,
-                  paths[i], first, first + ranks - 1, ranks);
-  }
-  return paths ? text_string(&out) : NULL;
-}
-
-static const char *stage_words(const RankSearch *search,
-                               const RankedPlan *plan) {
-  Text out = text_create(search->s->arena);
-  text_add(&out, "stages of ");
-  for (int i = 0; i < plan->plan.shape.stages; i++)
-    text_printf(&out, "%s%d", i > 0 ? "-" : "", plan->ranks[i]);
-  text_add(&out, " ranks");
-  return text_string(&out);
-}
-
 static bool candidate_of(const RankSearch *search, const RankedPlan *plan,
                          Candidate *out) {
+  int n = plan->plan.shape.stages;
   *out = (Candidate){.groups = plan->plan.shape.groups,
                      .schedule = plan->plan.shape.schedule->name,
-                     .cuts = stage_lines(search, plan),
-                     .stages = stage_words(search, plan),
+                     .cuts = rank_lines(search->s, plan->stages, n),
+                     .stages = rank_words(search->s->arena, plan->stages, n),
                      .zero = plan->setting.zero,
                      .microbatches = plan->plan.shape.microbatches,
                      .remats = plan->setting.recomputes
@@ -413,13 +431,14 @@ static bool candidate_of(const RankSearch *search, const RankedPlan *plan,
 
 typedef struct RankJudge {
   const RankSearch *search;
+  int first;      /* of the plans that may be priced */
   bool *is_taken; /* by plan */
   /* By level of ZeRO and stages: price over estimate. */
   double error[N_ZERO_LEVELS][MOST_RANKED + 1];
 } RankJudge;
 
 static bool is_priced(const RankJudge *j, const StagedPlan *plan) {
-  for (int i = 0; i < j->search->plans.n; i++)
+  for (int i = j->first; i < j->search->plans.n; i++)
     if (j->is_taken[i] && j->search->plans.data[i].plan.step == plan->step &&
         j->search->plans.data[i].plan.peak == plan->peak)
       return true;
@@ -428,7 +447,7 @@ static bool is_priced(const RankJudge *j, const StagedPlan *plan) {
 
 static int next_plan(const RankJudge *j, double *out_step) {
   int best = -1;
-  for (int i = 0; i < j->search->plans.n; i++) {
+  for (int i = j->first; i < j->search->plans.n; i++) {
     const StagedPlan *plan = &j->search->plans.data[i].plan;
     int zero = j->search->plans.data[i].setting.zero;
     double error = j->error[zero][plan->shape.stages];
@@ -442,10 +461,12 @@ static int next_plan(const RankJudge *j, double *out_step) {
   return best;
 }
 
-static void price_best(RankSearch *search, int most) {
+/* Prices the fastest plans from one on. */
+static void price_best(RankSearch *search, int first, int most) {
   StageSearch *s = search->s;
   Pricing *p = s->p;
   RankJudge j = {.search = search,
+                 .first = first,
                  .is_taken = ARENA_ARRAY(s->arena, bool, search->plans.n + 1)};
   for (int n = 0; n < most && !pricing_is_over(p); n++) {
     double step = 0;
@@ -464,11 +485,26 @@ static void price_best(RankSearch *search, int most) {
   }
 }
 
+/* A stage without ranks that shard operators is fastest with about as many
+ * micro-batches as one with them; where the batch has too few samples for the
+ * former, all numbers are tried. */
+static void walk_sharding(RankSearch *search, const int64_t best[2]) {
+  int64_t none[2];
+  if (best[0] == 0) walk(search, true, none);
+  for (int i = 0; i < 2 && best[i] > 0; i++)
+    if (!search->s->p->input->host->is_stopped(search->s->p->input->host->user))
+      walk_microbatches(search, (int)best[i], true);
+}
+
 void price_ranked(StageSearch *s, int most) {
   RankSearch search = {.s = s, .links = {s, map_create(s->arena)}};
+  int64_t best[2] = {0, 0};
   if (s->p->input->ranks > MOST_UNEQUAL_RANKS) return;
   rank_shapes_list(s, &search.shapes);
   search.borders = rank_borders(s);
-  walk(&search);
-  price_best(&search, most);
+  walk(&search, false, best);
+  price_best(&search, 0, most);
+  int first = search.plans.n;
+  walk_sharding(&search, best);
+  price_best(&search, first, most);
 }

@@ -232,7 +232,7 @@ static void price_fastest(StageSearch *s) {
   int most = s->p->most, prices = prices_of(s->p);
   price_equal(s, prices);
   if (!s->pins.needs_stages && !s->pins.schedule) {
-    allow(s->p, prices / 2 + 1);
+    allow(s->p, 2 * (prices / 2 + 1)); /* without axes of tensors, and with */
     price_ranked(s, prices / 2 + 1);
   }
   s->p->most = most;

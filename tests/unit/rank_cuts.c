@@ -51,8 +51,8 @@ static void set_case(TestCase *t, uint64_t seed) {
     t->costs[o] =
         (StageCosts){.n = pieces, .to = t->to[o], .transient = RANDOM(5)};
     for (int r = 0; r < ranks; r++) t->may_begin[o][r] = RANDOM(8) > 0;
-    t->options[o] =
-        (RankOption){part, &t->costs[o], t->may_begin[o], 5 + RANDOM(60)};
+    t->options[o] = (RankOption){
+        part, &t->costs[o], t->may_begin[o], 5 + RANDOM(60), 0, NULL};
   }
   for (int k = 0; k < MOST_TEST_RANKS; k++)
     t->frames[k] = k < few ? k + 1 : few;
