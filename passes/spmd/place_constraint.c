@@ -32,6 +32,21 @@ static bool is_left_out(const Partition *p, const Node *constraint) {
          span_equal(p->trial->left_out, constraint->span);
 }
 
+static bool has_axes(const Partition *p, const Node *node, AttrKey attr) {
+  int n = 0;
+  const Name *names = node_has(node, attr) ? node_names(node, attr, &n) : NULL;
+  for (int i = 0; i < n; i++)
+    if (mesh_find(p->mesh, names[i]) < 0) return false;
+  return true;
+}
+
+/* The gradient of a value that goes on to the next stage may be made there: it
+ * is a message, and the axes of the line are those of the stage before. */
+static bool is_of_other_stage(const Partition *p, const Node *constraint) {
+  return !has_axes(p, constraint, ATTR_axes) ||
+         !has_axes(p, constraint, ATTR_partial);
+}
+
 /* Appends the micro-batches of the operand, which pins do not name. */
 static AxisList constrained_axes(const Partition *p, AxisList axes,
                                  AxisList has) {
@@ -96,6 +111,7 @@ static bool scatters(const Type *have, const Type *want) {
 
 const Type *constrained_type(const Partition *p, const Node *node,
                              const Type *have) {
+  if (is_of_other_stage(p, node)) return have;
   if (is_left_out(p, node)) return replaced_type(p, node, have);
   Type *want = type_copy(p->ctx->module->arena, have);
   int n, n_axes;
@@ -149,7 +165,8 @@ void place_constraint(Partition *p, int id) {
   const Type *have = graph_type(p->rewrite.to, value);
   const Type *want = constrained_type(p, node, have);
   note_constraint(p, node, p->summed[id] ? p->summed[id] : have, want);
-  if ((is_left_out(p, node) || check_partial_constraint(p, id, have)) &&
+  if ((is_left_out(p, node) || is_of_other_stage(p, node) ||
+       check_partial_constraint(p, id, have)) &&
       has_even_microbatches(p, want, node->span))
     value = reshard(p, value, want, id);
   for (int d = 0; d < node->types[0]->rank; d++)

@@ -61,3 +61,31 @@ losses() { grep -o '"loss":[^,}]*' "$1"; }
 [ "$(losses one.json | wc -l)" -ge 3 ] || fail "no losses"
 paste <(losses one.json | cut -d: -f2) <(losses staged.json | cut -d: -f2) |
   awk '{ d = $1 - $2; if (d < 0) d = -d; if (d > 1e-5 * $1) exit 1 }' || { losses one.json; losses staged.json; fail "other losses"; }
+
+# ---- a line about a value whose gradient the next stage makes, which lacks the axis ----
+cat >residual.dnn <<'EOD'
+dim B = 8, T = 8, C = 4, F = 16, K = 6
+layer mlp(x: [B, T, C]) -> [B, T, C] {
+  param w1: [C, F] = normal(0.1)
+  param w2: [F, C] = normal(0.1)
+  return x + dot(gelu(dot(x, w1, C)), w2, F)
+}
+net residual(x: [B, T, C]) -> [B, T, K] {
+  x = mlp(mlp(x))
+  param head: [C, K] = normal(0.1)
+  return dot(x, head, C)
+}
+data d { x: [B, T, C] = synthetic(); y: [B, T, K] = synthetic() }
+train { loss = mse(residual(d.x), d.y); optimizer = adamw(lr = 0.1); steps = 2 }
+EOD
+cat >residual.plan <<'EOD'
+plan {
+  schedule = 1f1b
+  microbatches = 2
+  stage 0: mlp on 0..3 as (data = 2, tensor = 2)
+  stage 1: loss on 4..5 as (data = 2)
+  shard B over data
+  shard mlp.dot[1]: B over data, T over tensor
+}
+EOD
+"$dnnc" verify residual.dnn --plan residual.plan >out 2>&1 || { cat out; fail "a line about a value that goes on"; }
