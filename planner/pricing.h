@@ -34,6 +34,7 @@ typedef struct Pricing {
   const char *units; /* words about the plans that place unit by unit */
   int n_staged;      /* as in SearchResult */
   bool ends_early;   /* the walk over stages, by its budget */
+  bool is_timed;     /* stages are cut by simulated times (planner/timed) */
   const StagedChoice *staged;
 } Pricing;
 

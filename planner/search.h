@@ -14,6 +14,7 @@
 #include "ir/plan/pins.h"
 #include "ir/target.h"
 #include "planner/bound.h"
+#include "planner/node_times.h"
 #include "price/cost.h"
 
 /* The cost of a candidate.  The price of a program with fewer equal blocks
@@ -43,6 +44,10 @@ typedef struct SearchHost {
   void (*estimated)(void *user, int64_t n_plans, int groups);
   /* Lists the plans of the bound of a step (bound.h); or NULL. */
   void (*bound)(void *user, Ps step, BoundPlans *out);
+  /* Simulates one rank, at this one of the search, that has the whole batch in
+   * so many micro-batches, and lists what its nodes take.  Returns false if
+   * that is refused; or NULL. */
+  bool (*times)(void *user, int64_t microbatches, int64_t rank, NodeTimes *out);
   void *user;
 } SearchHost;
 

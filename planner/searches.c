@@ -4,7 +4,8 @@
  */
 #include "planner/descent/descent.h"
 #include "planner/elimination.h"
-#include "planner/stages/staged.h"
+#include "planner/stages/stage_ranks.h"
+#include "planner/timed/timed.h"
 
 #include <string.h>
 
@@ -98,11 +99,22 @@ static const char *with_stages(const Pricing *p, const char *space,
   const char *before = space ? arena_printf(p->arena, "%s; ", space) : "";
   if (no_stages)
     return arena_printf(p->arena, "%sno stages (%s)", before, no_stages);
-  if (!space)
+  if (!space && !p->is_timed)
     return "stages with equal meshes, cut where one value alone goes on, as "
            "far as lines about stages allow, of which those with the least "
            "estimates were priced";
   bool is_alike = p->input->slice->n_groups == 1;
+  if (p->is_timed)
+    return arena_printf(
+        p->arena,
+        "%sstages that share the batch among their ranks, cut where up to four "
+        "values go on by the simulated times of nodes: equal ones on 2 to 64 "
+        "groups of ranks%s, of which those with the least estimates were "
+        "priced",
+        before,
+        p->input->ranks > MOST_UNEQUAL_RANKS
+            ? ""
+            : ", up to 8 of their own numbers of ranks");
   return arena_printf(
       p->arena,
       "%s%son up to 128 ranks, up to 8 stages of their own numbers of ranks "
@@ -125,15 +137,23 @@ typedef enum SearchWays {
   WAY_stages /* after eliminating */
 } SearchWays;
 
-/* Prices plans of one program for all ranks. */
+static int least_of(int a, int b) {
+  return a < b ? a : b;
+}
+
+/* Prices plans of one program for all ranks.  A descent leaves prices for
+ * stages. */
 static void price_one_stage(Pricing *p, SearchWays ways, Candidates *starts) {
   bool is_too_large = false;
   descent_starts(p, starts);
   bool is_found =
       ways >= WAY_eliminates && price_eliminated(p, starts, &is_too_large);
   if (is_found || is_too_large) return;
+  int most = p->most;
+  if (ways == WAY_stages) p->most -= least_of(MOST_TIMED_PRICES, most / 4);
   pricing_all(p, starts);
   descend_from(p, starts);
+  p->most = most;
 }
 
 /* Lines about stages ask for these alone, but for a schedule that one stage

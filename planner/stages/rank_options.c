@@ -3,6 +3,8 @@
  */
 #include "planner/stages/rank_options.h"
 
+#include "planner/timed/timed.h"
+
 /* ---- numbers of ranks ---- */
 
 enum { FEW_RANKS = 16 };
@@ -151,6 +153,11 @@ static const int64_t *sent_elements(const StageSearch *s) {
 
 RankBorders rank_borders(const StageSearch *s) {
   enum { MOST = 48 };
+  if (s->timed) {
+    int *all = ARENA_ARRAY(s->arena, int, s->chain.n);
+    for (int i = 0; i < s->chain.n; i++) all[i] = i + 1;
+    return (RankBorders){s->chain.n, all};
+  }
   const int64_t *sent = sent_elements(s);
   int *pieces = ARENA_ARRAY(s->arena, int, s->chain.n), n = 0;
   for (int i = 0; i + 1 < s->chain.n; i++)
@@ -228,6 +235,16 @@ static const StageCosts *costs_of(const StageSearch *s, const RankShape *shape,
 }
 
 /* All ranks share the batch. */
+static Proposal sharing_of(const RankShape *shape, const RankSetting *setting,
+                           Assignment *assignments) {
+  return (Proposal){.place = {.mesh = shape->mesh},
+                    .microbatches = setting->microbatches,
+                    .batch_axes = (1 << shape->mesh->n_axes) - 1,
+                    .zero = setting->zero,
+                    .recomputes = setting->recomputes,
+                    .assignments = assignments};
+}
+
 static const Proposal *sharing(const StageSearch *s, const RankShape *shape,
                                const RankSetting *setting) {
   LoadRequest request = {.units = s->units,
@@ -236,13 +253,8 @@ static const Proposal *sharing(const StageSearch *s, const RankShape *shape,
                          .model = shape->model,
                          .microbatches = setting->microbatches};
   Proposal *out = ARENA_NEW(s->arena, Proposal);
-  *out = (Proposal){.place = {.mesh = shape->mesh},
-                    .microbatches = setting->microbatches,
-                    .batch_axes = (1 << shape->mesh->n_axes) - 1,
-                    .zero = setting->zero,
-                    .recomputes = setting->recomputes,
-                    .assignments =
-                        share_batch(s, loads_create(s->arena, &request))};
+  *out = sharing_of(shape, setting,
+                    share_batch(s, loads_create(s->arena, &request)));
   return out;
 }
 
@@ -275,14 +287,10 @@ static bool is_dominated(const StageCosts *b, const StageCosts *a) {
   return true;
 }
 
-static void add_option(const StageSearch *s, const RankShapes *shapes, int at,
-                       const RankBorders *borders, const RankSetting *setting,
-                       const Proposal *proposal, RankOptions *out) {
+static void push_option(const StageSearch *s, const RankShapes *shapes, int at,
+                        const RankSetting *setting, const StageCosts *costs,
+                        const Proposal *proposal, RankOptions *out) {
   const RankShape *shape = &shapes->data[at];
-  const StageCosts *costs = costs_of(s, shape, borders, proposal);
-  for (int i = 0; i < out->n; i++)
-    if (out->data[i].shape == at && is_dominated(costs, out->data[i].costs))
-      return;
   vec_push(s->arena, out,
            ((RankOption){.ranks = shape->ranks,
                          .costs = costs,
@@ -291,6 +299,28 @@ static void add_option(const StageSearch *s, const RankShapes *shapes, int at,
                          .memory = shape->memory,
                          .shape = at,
                          .proposal = proposal}));
+}
+
+static void add_option(const StageSearch *s, const RankShapes *shapes, int at,
+                       const RankBorders *borders, const RankSetting *setting,
+                       const Proposal *proposal, RankOptions *out) {
+  const StageCosts *costs = costs_of(s, &shapes->data[at], borders, proposal);
+  for (int i = 0; i < out->n; i++)
+    if (out->data[i].shape == at && is_dominated(costs, out->data[i].costs))
+      return;
+  push_option(s, shapes, at, setting, costs, proposal, out);
+}
+
+/* The launches of a rank, of a model without units: all ranks share the batch.
+ */
+static void add_timed(const StageSearch *s, const RankShapes *shapes, int at,
+                      const RankSetting *setting, RankOptions *out) {
+  const RankShape *shape = &shapes->data[at];
+  const StageCosts *costs = timed_costs(s->timed, shape, setting);
+  if (!costs) return;
+  Proposal *proposal = ARENA_NEW(s->arena, Proposal);
+  *proposal = sharing_of(shape, setting, NULL);
+  push_option(s, shapes, at, setting, costs, proposal, out);
 }
 
 /* The assignments of least time on the mesh, as if a stage had the whole
@@ -326,7 +356,12 @@ void rank_options_list(const StageSearch *s, const RankShapes *shapes,
                        RankOptions *out) {
   for (int i = 0; i < shapes->n; i++) {
     const RankShape *shape = &shapes->data[i];
-    if (divides(s, (int64_t)setting->microbatches * shape->ranks))
+    bool may_share = divides(s, (int64_t)setting->microbatches * shape->ranks);
+    if (s->timed) {
+      if (may_share) add_timed(s, shapes, i, setting, out);
+      continue;
+    }
+    if (may_share)
       add_option(s, shapes, i, borders, setting, sharing(s, shape, setting),
                  out);
     for (int t = 2; t <= MOST_SHARDING && setting->shards; t++)

@@ -21,7 +21,9 @@ typedef struct ChainMaker {
   Arena *arena;
   const PlanPaths *paths;
   const Graph *graph; /* that the paths are of */
-  const Units *units;
+  const Units *units; /* or NULL */
+  const UnitRepeats *repeats;
+  int most_open; /* values that are read behind a border */
   Names *names;
   Map *first; /* path -> first node + 1 */
   VEC(Border) borders;
@@ -85,7 +87,7 @@ static const char *border_text(const ChainMaker *m, int id, const int *last) {
 }
 
 static bool is_block(const ChainMaker *m, const char *text) {
-  const UnitRepeats *repeats = m->units->repeats;
+  const UnitRepeats *repeats = m->repeats;
   size_t n = strlen(text);
   for (int r = 0; r < repeats->n; r++)
     if (repeat_index(&repeats->repeats[r], text) >= 0 && text[n - 1] == ']' &&
@@ -147,7 +149,7 @@ static bool goes_back(const ChainMaker *m, const bool *is_trained,
   return false;
 }
 
-/* One value that is trained is read behind a border, scalars beside it. */
+/* Few values that are trained are read behind a border, scalars beside them. */
 static void find_borders(ChainMaker *m) {
   const bool *is_trained = find_trained(m);
   const int *last_reader = last_readers(m), *last = find_paths(m);
@@ -162,7 +164,8 @@ static void find_borders(ChainMaker *m) {
     n_open += is_open - closing[id];
     if (last[id] > end) end = last[id];
     if (is_open) closing[last_reader[id]]++;
-    if (!is_open || n_open != 1 || goes_back(m, is_trained, firsts, id, end))
+    if (!is_open || n_open > m->most_open ||
+        goes_back(m, is_trained, firsts, id, end))
       continue;
     const char *text = border_text(m, id, last);
     if (text)
@@ -291,6 +294,16 @@ static Map *name_pieces(const ChainMaker *m) {
   return out;
 }
 
+static Map *name_forward(const ChainMaker *m) {
+  Map *out = map_create(m->arena);
+  for (int i = 0; i < map_size(m->first); i++) {
+    intptr_t first = (intptr_t)map_value_at(m->first, i);
+    map_put(out, map_key_at(m->first, i),
+            (void *)(intptr_t)(piece_of(m, (int)first - 1) + 1));
+  }
+  return out;
+}
+
 int stage_chain_piece(const StageChain *chain, Name path) {
   return path ? (int)(intptr_t)map_get(chain->named, path) - 1 : -1;
 }
@@ -354,27 +367,48 @@ static void find_shared(const ChainMaker *m, StageChain *out) {
   }
 }
 
+/* Without pieces of units and of paths. */
+static StageChain chain_of(const ChainMaker *m) {
+  const char **ends = ARENA_ARRAY(m->arena, const char *, m->borders.n + 1);
+  int *nodes = ARENA_ARRAY(m->arena, int, m->borders.n + 1);
+  for (int i = 0; i < m->borders.n; i++) {
+    ends[i] = m->borders.data[i].text;
+    nodes[i] = m->borders.data[i].node;
+  }
+  return (StageChain){.n = m->borders.n + 1, .ends = ends, .nodes = nodes};
+}
+
 StageChain stage_chain_of(Arena *arena, const PlanPaths *paths,
                           const Units *units) {
   ChainMaker m = {.arena = arena,
                   .paths = paths,
                   .graph = plan_paths_graph(paths),
                   .units = units,
+                  .repeats = units->repeats,
+                  .most_open = 1,
                   .names = names_create(arena)};
   find_borders(&m);
   thin(&m);
   keep_edges(&m, find_pieces(&m));
-  const char **ends = ARENA_ARRAY(arena, const char *, m.borders.n + 1);
-  int *nodes = ARENA_ARRAY(arena, int, m.borders.n + 1);
-  for (int i = 0; i < m.borders.n; i++) {
-    ends[i] = m.borders.data[i].text;
-    nodes[i] = m.borders.data[i].node;
-  }
-  StageChain out = {.n = m.borders.n + 1,
-                    .ends = ends,
-                    .nodes = nodes,
-                    .units = find_pieces(&m),
-                    .named = name_pieces(&m)};
+  StageChain out = chain_of(&m);
+  out.units = find_pieces(&m);
+  out.named = name_pieces(&m);
   find_shared(&m, &out);
+  return out;
+}
+
+StageChain stage_chain_of_forward(Arena *arena, const PlanPaths *paths,
+                                  const UnitRepeats *repeats, int most_open) {
+  ChainMaker m = {.arena = arena,
+                  .paths = paths,
+                  .graph = plan_paths_graph(paths),
+                  .repeats = repeats,
+                  .most_open = most_open,
+                  .names = names_create(arena)};
+  find_borders(&m);
+  thin(&m);
+  StageChain out = chain_of(&m);
+  out.named = name_forward(&m);
+  out.names = m.names;
   return out;
 }

@@ -35,8 +35,9 @@ typedef struct StageChain {
   const char *const *ends; /* by piece, but the last: as `cut after` has it */
   const int *nodes;        /* by piece, but the last: its last forward node */
   const UnitPieces *units; /* by unit */
-  Map *named; /* path of a node of the units, in kernels too -> its piece + 1,
-                 of the first block that it stands for */
+  Map *named;   /* path of a node of the units, in kernels too -> its piece + 1,
+                   of the first block that it stands for */
+  Names *names; /* of these paths, of a chain without units */
   VEC(SharedParam) shared;
 } StageChain;
 
@@ -44,6 +45,11 @@ typedef struct StageChain {
  * taken. */
 StageChain stage_chain_of(Arena *arena, const PlanPaths *paths,
                           const Units *units);
+/* The chain of a model without units: borders where up to so many values that
+ * parameters have a part in are read behind.  `named` has the paths of the
+ * forward graph. */
+StageChain stage_chain_of_forward(Arena *arena, const PlanPaths *paths,
+                                  const UnitRepeats *repeats, int most_open);
 /* Returns the piece of a path of the units' graph.  Returns -1 for one that the
  * model does not have. */
 int stage_chain_piece(const StageChain *chain, Name path);

@@ -185,7 +185,7 @@ static int data_ranks(const Mesh *mesh) {
   return mesh->n_axes > 0 ? mesh->axes[0].size : 1;
 }
 
-/* Stages of equal meshes are those of the other search, where these are of one
+/* Stages of equal meshes are those of another search, where these are of one
  * kind. */
 static bool is_equal(const RankWalk *w, int n, const RankedStage *stages) {
   const RankOption *first = &w->options.data[stages[0].option];

@@ -3,6 +3,7 @@
  * each form of them first.
  */
 #include "planner/stages/stage_ranks.h"
+#include "planner/timed/timed.h"
 
 /* ---- whether to look ---- */
 
@@ -238,20 +239,31 @@ static void price_fastest(StageSearch *s) {
   s->p->most = most;
 }
 
+/* A search for the fewest bytes looks at no such plans. */
+static bool may_time(const StageSearch *s) {
+  const SearchInput *input = s->p->input;
+  return !why_not(s->p, s->pins.needs_stages) && input->host->times &&
+         !input->is_lean;
+}
+
 const char *price_staged(Pricing *p) {
   StageSearch s = {.p = p, .arena = p->input->arena};
   bool has_one = has_plan(p);
   const char *reason = stage_begin(&s);
-  if (reason) return reason;
+  p->is_timed = reason && !s.units && may_time(&s);
+  if (reason && !p->is_timed) return reason;
   s.best = has_one ? p->best->price.step : INT64_MAX / 4;
   bool prices_whole = p->prices_whole;
   p->prices_whole = true;
   bool is_alike = p->input->slice->n_groups == 1;
-  if (p->input->is_lean && is_alike)
+  reason = p->is_timed ? price_timed(&s) : NULL;
+  if (p->is_timed) {
+    p->is_timed = !reason;
+  } else if (p->input->is_lean && is_alike)
     price_staged_lean(&s);
   else
     price_fastest(&s);
   if (p->input->lists_stages) stage_list(&s);
   p->prices_whole = prices_whole;
-  return NULL;
+  return reason;
 }

@@ -41,6 +41,8 @@ typedef struct StageSearch {
   int64_t n_estimates;    /* of all walks */
   Ps best;                /* the least step that is estimated */
   double least_over;      /* bytes of a price over its estimate; 0: none was */
+  /* Costs of pieces of a model without units (planner/timed); or NULL. */
+  struct TimedNodes *timed;
 } StageSearch;
 
 /* Prices plans with stages, after those without, if any.  Returns why none is

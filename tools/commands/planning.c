@@ -237,6 +237,15 @@ static void list_bound_plans(void *user, Ps step, BoundPlans *out) {
   planning->search_seconds -= thread_seconds() - begin;
 }
 
+static bool list_node_times(void *user, int64_t microbatches, int64_t rank,
+                            NodeTimes *out) {
+  Planning *planning = user;
+  double begin = thread_seconds();
+  bool is_listed = planning_node_times(planning, microbatches, rank, out);
+  planning->search_seconds -= thread_seconds() - begin;
+  return is_listed;
+}
+
 static void show_progress(void *user, int n_priced, int of,
                           const CandidatePrice *best) {
   const Planning *planning = user;
@@ -376,6 +385,7 @@ SearchInput planning_input(Planning *planning, SearchHost *host) {
                        .is_stopped = is_stopped,
                        .progress = show_progress,
                        .estimated = show_estimates,
+                       .times = list_node_times,
                        .user = planning};
   return (SearchInput){.arena = planning->tool->arena,
                        .train = planning->loaded.model->train,

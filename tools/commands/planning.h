@@ -79,6 +79,12 @@ uint64_t planning_program(const Priced *priced);
 /* Returns a plan of the search as plans are printed, in text and words. */
 FoundPlan planning_printed(Planning *planning, const FoundPlan *found);
 
+/* ---- node_times.c ---- */
+
+/* Simulates one rank, at this one of the ranks, as SearchHost asks. */
+bool planning_node_times(Planning *planning, int64_t microbatches, int64_t rank,
+                         NodeTimes *out);
+
 /* ---- plan_words.c ---- */
 
 /* Returns "data 2 x tensor 4".  NULL stands for the plan of one rank. */

@@ -1,0 +1,217 @@
+/*
+ * timed_equal.c -- stages of equal numbers of ranks from simulated times, under
+ * all schedules, those with several stages on each group of ranks among them.
+ */
+#include "planner/stages/staged.h"
+#include "planner/timed/timed.h"
+
+enum {
+  MOST_TIMED_GROUPS = 64,
+  MOST_TIMED_CHUNKS = 4,
+  MOST_PER_GROUP = 8 /* micro-batches */
+};
+
+typedef struct EqualPlan {
+  StagedPlan plan; /* without a proposal */
+  RankSetting setting;
+  int ranks; /* of a stage */
+  bool is_taken;
+} EqualPlan;
+
+typedef struct EqualWalk {
+  StageSearch *s;
+  TimedNodes *nodes;
+  RankLinks links;
+  VEC(EqualPlan) plans;
+} EqualWalk;
+
+/* ---- estimates ---- */
+
+static const MessageRate *rates_of(EqualWalk *w, int groups, int ranks) {
+  MessageRate *out = ARENA_ARRAY(w->s->arena, MessageRate, groups);
+  for (int g = 0; g < groups; g++) {
+    int64_t to = (g + 1) % groups;
+    RankRanges ranges = {(int64_t)g * ranks, ranks, to * ranks, ranks};
+    out[g] = *rank_message_rate(&w->links, &ranges);
+  }
+  return out;
+}
+
+static void add_schedule(EqualWalk *w, const EqualPlan *like,
+                         const PipelineSchedule *schedule, int chunks) {
+  EqualPlan plan = *like;
+  plan.plan.chunks = chunks;
+  plan.plan.shape.schedule = schedule;
+  plan.plan.shape.stages = plan.plan.shape.groups * chunks;
+  if (plan.plan.shape.stages > w->s->chain.n ||
+      plan.plan.shape.stages > MOST_TIMED_GROUPS ||
+      !stage_pins_allow_schedule(&w->s->pins, schedule, plan.plan.shape.groups,
+                                 chunks))
+    return;
+  w->s->n_estimates++;
+  if (!stage_estimate(w->s, &plan.plan)) return;
+  if (plan.plan.step < w->s->best) w->s->best = plan.plan.step;
+  vec_push(w->s->arena, &w->plans, plan);
+}
+
+static void add_schedules(EqualWalk *w, const EqualPlan *plan) {
+  for (int i = 0; i < pipeline_schedule_count(); i++) {
+    const PipelineSchedule *schedule = pipeline_schedule(i);
+    bool is_chunked = schedule->args == PIPELINE_ARGS_chunks;
+    if (!schedule->is_compiled) continue;
+    if (schedule->placement == PLACEMENT_vee) {
+      add_schedule(w, plan, schedule, 2);
+      continue;
+    }
+    for (int chunks = is_chunked ? 2 : 1;
+         chunks <= (is_chunked ? MOST_TIMED_CHUNKS : 1); chunks *= 2)
+      add_schedule(w, plan, schedule, chunks);
+  }
+}
+
+/* All work in equal parts, without waits. */
+static Ps least_time(const StageCosts *costs, int groups, int64_t m) {
+  StageCost all = stage_cost(costs, 0, costs->n);
+  return (all.forward + all.input_grad + all.weight_grad) / groups * m +
+         all.update / groups;
+}
+
+static void add_setting(EqualWalk *w, const RankShape *shape, int groups,
+                        const RankSetting *setting) {
+  const StageCosts *known = timed_costs(w->nodes, shape, setting);
+  if (!known ||
+      least_time(known, groups, setting->microbatches) > w->s->best / 8 * 9)
+    return;
+  StageCosts *costs = arena_copy(w->s->arena, known, sizeof *known);
+  costs->rates = rates_of(w, groups, shape->ranks);
+  EqualPlan plan = {.setting = *setting, .ranks = shape->ranks};
+  plan.plan = (StagedPlan){.costs = costs,
+                           .shape = {NULL, groups, 0, setting->microbatches}};
+  add_schedules(w, &plan);
+}
+
+/* ---- the walk ---- */
+
+/* ZeRO 2 and 3 and recomputation save memory alone: they are tried where
+ * nothing else fits. */
+static void walk_count(EqualWalk *w, const RankShape *shape, int groups,
+                       int64_t m) {
+  const Pins *pins = w->s->p->input->pins;
+  int n = w->s->p->space.n_remats > 0 ? 2 * N_ZERO_LEVELS : N_ZERO_LEVELS;
+  int first = w->plans.n;
+  for (int i = 0; i < n && (i <= 1 || w->plans.n == first); i++) {
+    RankSetting setting = {.microbatches = (int)m,
+                           .zero = i % N_ZERO_LEVELS,
+                           .recomputes = i >= N_ZERO_LEVELS};
+    if (setting.zero > 0 && shape->ranks == 1) continue;
+    if (pins && pins->zero.is_set && setting.zero != (int)pins->zero.value)
+      continue;
+    add_setting(w, shape, groups, &setting);
+  }
+}
+
+/* Divisors of the batch that differ by a quarter or more: few of these leave a
+ * bubble, many take longer for each sample. */
+static void walk_groups(EqualWalk *w, const RankShape *shape, int groups) {
+  const SearchInput *input = w->s->p->input;
+  const Pins *pins = input->pins;
+  int64_t batch = pins ? pins->batch : 1;
+  if (pins && pins->microbatches.is_set) {
+    if (batch % (pins->microbatches.value * shape->ranks) == 0)
+      walk_count(w, shape, groups, pins->microbatches.value);
+    return;
+  }
+  int64_t last = 0;
+  for (int64_t m = 2; m <= MOST_PER_GROUP * (int64_t)groups; m++) {
+    if (batch % (m * shape->ranks) != 0 || 2 * m < groups || 4 * m < 5 * last)
+      continue;
+    if (input->host->is_stopped(input->host->user)) return;
+    walk_count(w, shape, groups, m);
+    last = m;
+  }
+}
+
+static void walk(EqualWalk *w) {
+  const SearchInput *input = w->s->p->input;
+  RankShapes shapes = {0};
+  rank_shapes_list(w->s, &shapes);
+  for (int groups = 2; groups <= MOST_TIMED_GROUPS && groups <= w->s->chain.n;
+       groups++) {
+    if (!stage_pins_allow_groups(&w->s->pins, input->ranks, groups)) continue;
+    for (int i = 0; i < shapes.n; i++)
+      if (shapes.data[i].ranks == input->ranks / groups &&
+          shapes.data[i].may_begin[0]) {
+        walk_groups(w, &shapes.data[i], groups);
+        break;
+      }
+    if (input->host->estimated)
+      input->host->estimated(input->host->user, w->s->n_estimates, groups);
+  }
+}
+
+/* ---- candidates ---- */
+
+static Candidate candidate_of(const EqualWalk *w, const EqualPlan *plan) {
+  Arena *arena = w->s->arena;
+  const StageShape *shape = &plan->plan.shape;
+  bool is_chunked = shape->schedule->args == PIPELINE_ARGS_chunks;
+  Text cuts = text_create(arena);
+  for (int stage = 0; stage + 1 < shape->stages; stage++)
+    text_printf(&cuts, "  cut after %s\n",
+                w->s->chain.ends[plan->plan.ends[stage] - 1]);
+  Candidate c = {.groups = shape->groups,
+                 .schedule = is_chunked ? arena_printf(arena, "%s(v = %d)",
+                                                       shape->schedule->name,
+                                                       plan->plan.chunks)
+                                        : shape->schedule->name,
+                 .cuts = text_string(&cuts),
+                 .zero = plan->setting.zero,
+                 .microbatches = shape->microbatches,
+                 .remats = plan->setting.recomputes
+                               ? (1u << w->s->p->space.n_remats) - 1
+                               : 0};
+  if (plan->ranks > 1) c.sizes[c.n_axes++] = plan->ranks;
+  return c;
+}
+
+/* ---- prices ---- */
+
+/* Prices over estimates, by groups. */
+typedef struct EqualErrors {
+  double of[MOST_TIMED_GROUPS + 1];
+} EqualErrors;
+
+static double corrected(const EqualErrors *e, const EqualPlan *plan) {
+  double error = e->of[plan->plan.shape.groups];
+  return (double)plan->plan.step * (error > 0 ? error : 1);
+}
+
+static EqualPlan *next_plan(EqualWalk *w, const EqualErrors *errors) {
+  EqualPlan *best = NULL;
+  for (int i = 0; i < w->plans.n; i++) {
+    EqualPlan *plan = &w->plans.data[i];
+    if (plan->is_taken) continue;
+    if (!best || corrected(errors, plan) < corrected(errors, best)) best = plan;
+  }
+  return best;
+}
+
+void price_timed_equal(StageSearch *s, TimedNodes *nodes, int most) {
+  Pricing *p = s->p;
+  EqualWalk w = {.s = s, .nodes = nodes, .links = {s, map_create(s->arena)}};
+  EqualErrors errors = {{0}};
+  walk(&w);
+  for (int n = 0; n < most && !pricing_is_over(p); n++) {
+    EqualPlan *plan = next_plan(&w, &errors);
+    bool has_one = p->best && price_missing(&p->best->price) == 0;
+    if (!plan || (has_one &&
+                  corrected(&errors, plan) > 1.1 * (double)p->best->price.step))
+      return;
+    Candidate c = candidate_of(&w, plan);
+    plan->is_taken = true;
+    const Scored *scored = pricing_one(p, &c);
+    if (scored && scored->price.is_legal)
+      errors.of[plan->plan.shape.groups] =
+          (double)scored->price.step / (double)plan->plan.step;
+  }
+}
