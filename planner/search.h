@@ -14,7 +14,7 @@
 #include "ir/plan/pins.h"
 #include "ir/target.h"
 #include "planner/bound.h"
-#include "planner/node_times.h"
+#include "planner/timed/node_times.h"
 #include "price/cost.h"
 
 /* The cost of a candidate.  The price of a program with fewer equal blocks
@@ -100,8 +100,10 @@ typedef struct StagedChoice {
 typedef struct SearchResult {
   bool has_plan; /* that fits */
   bool is_stopped;
-  bool has_stages;      /* plans with stages were looked for, too */
-  FoundPlan best;       /* without one that fits: the one that misses least */
+  bool has_stages; /* plans with stages were looked for, too */
+  bool is_timed;  /* these by simulated times: nothing but the floor bounds them
+                   */
+  FoundPlan best; /* without one that fits: the one that misses least */
   CandidatePrice plain; /* of data parallelism, if that is legal */
   const char *plain_text;
   const char *first; /* text of the first candidate; NULL: there is none */

@@ -167,6 +167,7 @@ static SearchResult search_all(const SearchInput *input, SearchWays ways) {
   bool takes_stages = ways == WAY_stages || pins.needs_stages || pins.schedule;
   const char *no_stages = takes_stages ? price_staged(&p) : NULL;
   out.has_stages = takes_stages && !no_stages;
+  out.is_timed = p.is_timed;
   judge(&p, &out);
   if (starts.n > 0) judge_plain(&p, &starts.data[0], &out);
   out.is_stopped = input->host->is_stopped(input->host->user);

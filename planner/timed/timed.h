@@ -23,7 +23,7 @@ typedef struct TimedShared {
   Bytes bytes;
 } TimedShared;
 
-/* What goes over borders and lies in pieces, of the whole batch. */
+/* A chain with the bytes over borders and of parameters, of the whole batch. */
 typedef struct TimedChain {
   StageChain chain;
   const Bytes *sent;   /* by piece: values that are read behind it */

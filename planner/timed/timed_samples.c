@@ -11,7 +11,7 @@ enum { MOST_PARTS = 16, MOST_TIMED_PIECES = 24 };
 
 /* ---- one simulation ---- */
 
-/* What has no path of the model is in the piece before it. */
+/* A path that the model lacks is in the piece before it. */
 static int piece_of(const TimedNodes *t, const char *path, int before) {
   int piece = timed_chain_piece(&t->of, path);
   return piece >= 0 ? piece : before;

@@ -47,8 +47,8 @@ static void set_subject(Certificate *out, Tool *tool) {
   set_words(out, CERTIFICATE_what_if, &what_if);
 }
 
-static double gap_of(const Chosen *chosen, const Bound *bound) {
-  return 1 - (double)bound->time / (double)chosen->trial.priced.price.step;
+static double gap_of(const Chosen *chosen, Ps bound) {
+  return 1 - (double)bound / (double)chosen->trial.priced.price.step;
 }
 
 /* The load that binds, and the setting whose plans may be that fast. */
@@ -72,13 +72,34 @@ static const char *bound_restrictions(Arena *arena, unsigned restrictions) {
   return text_string(&out);
 }
 
+/* Stages that are cut by simulated times. */
+static bool is_bounded_by_floor(const Planning *planning, const Chosen *chosen,
+                                const PlanBound *of) {
+  return of->bound.reason && planning->result.is_timed && chosen->floor > 0;
+}
+
+static void set_floor(Certificate *out, const Planning *planning,
+                      const Chosen *chosen, const PlanBound *of) {
+  Arena *arena = planning->tool->arena;
+  certificate_set_amount(out, CERTIFICATE_bound, chosen->floor);
+  certificate_set_number(out, CERTIFICATE_gap, gap_of(chosen, chosen->floor));
+  certificate_set_text(
+      out, CERTIFICATE_limit,
+      arena_printf(arena, "the floor, since there is no other bound: %s",
+                   of->bound.reason));
+  certificate_set_text(out, CERTIFICATE_restrictions,
+                       restriction_name(RESTRICTION_floor_alone));
+}
+
 static void set_bound(Certificate *out, const Planning *planning,
                       const Chosen *chosen, const PlanBound *of) {
   Arena *arena = planning->tool->arena;
   const Bound *bound = &of->bound;
+  if (is_bounded_by_floor(planning, chosen, of))
+    set_floor(out, planning, chosen, of);
   if (bound->reason) return;
   certificate_set_amount(out, CERTIFICATE_bound, bound->time);
-  certificate_set_number(out, CERTIFICATE_gap, gap_of(chosen, bound));
+  certificate_set_number(out, CERTIFICATE_gap, gap_of(chosen, bound->time));
   if (!of->load.reason)
     certificate_set_number(out, CERTIFICATE_search_gap,
                            plan_search_gap(&of->load, bound->time));
@@ -144,18 +165,24 @@ static void print_summary(const Planning *planning, const SearchResult *result,
   fputs(text_string(&out), stderr);
 }
 
-static void print_bound_json(Text *out, const Chosen *chosen,
-                             const PlanBound *of) {
+static void print_gap_json(Text *out, const Chosen *chosen, Ps bound) {
+  text_add(out, ",\"bound_s\":");
+  text_add_real(out, (double)bound * 1e-12);
+  text_add(out, ",\"gap\":");
+  text_add_real(out, gap_of(chosen, bound));
+}
+
+static void print_bound_json(Text *out, const Planning *planning,
+                             const Chosen *chosen, const PlanBound *of) {
   const Bound *bound = &of->bound;
+  if (is_bounded_by_floor(planning, chosen, of))
+    print_gap_json(out, chosen, chosen->floor);
   if (bound->reason) {
     text_add(out, ",\"no_bound\":");
     text_add_json(out, bound->reason);
     return;
   }
-  text_add(out, ",\"bound_s\":");
-  text_add_real(out, (double)bound->time * 1e-12);
-  text_add(out, ",\"gap\":");
-  text_add_real(out, gap_of(chosen, bound));
+  print_gap_json(out, chosen, bound->time);
   if (of->load.reason) {
     text_add(out, ",\"no_search_gap\":");
     text_add_json(out, of->load.reason);
@@ -183,7 +210,7 @@ static void print_json(Text *out, const Planning *planning,
   inspect_print_rates_json(out, &chosen->rates);
   text_add(out, ",\"floor_s\":");
   text_add_real(out, (double)chosen->floor * 1e-12);
-  print_bound_json(out, chosen, bound);
+  print_bound_json(out, planning, chosen, bound);
   text_printf(out,
               ",\"peak_bytes\":%lld,\"candidates\":%d,\"legal\":%d,"
               "\"fitting\":%d,\"search_s\":%.4f,\"stopped\":%s,\"space\":",

@@ -95,28 +95,14 @@ static void list_saved(TimesLister *l) {
   }
 }
 
-/* Pins of one rank: the options may name others. */
-static const Pins *pins_of_one(Planning *planning, int64_t microbatches) {
-  Arena *arena = planning->tool->arena;
-  const Pins *read =
-      planning_read(planning, "mesh {\n}\nplan {\n}\n", diags_create(arena));
-  Pins *out = read ? arena_copy(arena, read, sizeof *read) : NULL;
-  if (!out) return NULL;
-  out->ranks = (PinNumber){0};
-  out->microbatches = pin_number(microbatches);
-  return out;
-}
-
-bool planning_node_times(Planning *planning, int64_t microbatches, int64_t rank,
+bool planning_node_times(Planning *planning, const Pins *pins, int64_t rank,
                          NodeTimes *out) {
   Arena *arena = planning->tool->arena;
-  const Pins *pins = pins_of_one(planning, microbatches);
   PriceRequest request = planning->request;
   request.first_rank += rank;
   TrialPlan plan = {.pins = pins, .is_training_only = true};
   Trial trial;
   *out = (NodeTimes){0};
-  if (!pins) return false;
   bool is_priced = driver_try(&planning->loaded, planning->tool->memory, &plan,
                               &request, &trial);
   if (is_priced) {

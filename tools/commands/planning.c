@@ -237,11 +237,24 @@ static void list_bound_plans(void *user, Ps step, BoundPlans *out) {
   planning->search_seconds -= thread_seconds() - begin;
 }
 
+/* Pins of one rank: the options may name others. */
+static const Pins *pins_of_one(Planning *planning, int64_t microbatches) {
+  Arena *arena = planning->tool->arena;
+  const Pins *read =
+      planning_read(planning, "mesh {\n}\nplan {\n}\n", diags_create(arena));
+  Pins *out = read ? arena_copy(arena, read, sizeof *read) : NULL;
+  if (!out) return NULL;
+  out->ranks = (PinNumber){0};
+  out->microbatches = pin_number(microbatches);
+  return out;
+}
+
 static bool list_node_times(void *user, int64_t microbatches, int64_t rank,
                             NodeTimes *out) {
   Planning *planning = user;
   double begin = thread_seconds();
-  bool is_listed = planning_node_times(planning, microbatches, rank, out);
+  const Pins *pins = pins_of_one(planning, microbatches);
+  bool is_listed = pins && planning_node_times(planning, pins, rank, out);
   planning->search_seconds -= thread_seconds() - begin;
   return is_listed;
 }

@@ -81,8 +81,8 @@ FoundPlan planning_printed(Planning *planning, const FoundPlan *found);
 
 /* ---- node_times.c ---- */
 
-/* Simulates one rank, at this one of the ranks, as SearchHost asks. */
-bool planning_node_times(Planning *planning, int64_t microbatches, int64_t rank,
+/* Lists what the nodes of a plan of one rank take, at this one of the ranks. */
+bool planning_node_times(Planning *planning, const Pins *pins, int64_t rank,
                          NodeTimes *out);
 
 /* ---- plan_words.c ---- */

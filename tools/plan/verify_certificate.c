@@ -10,6 +10,7 @@
  */
 #include "driver/trial.h"
 #include "planner/recheck/recheck.h"
+#include "tools/commands/planning.h"
 #include "tools/commands/tool_price.h"
 #include "tools/plan/one_rank.h"
 #include "tools/plan/plan_load.h"
@@ -62,6 +63,20 @@ static void compare_step(Tool *tool, const Compilation *c,
 
 /* ---- the bound ---- */
 
+/* The floor of the program, which is computed again, bounds every plan. */
+static bool is_floor_alone(const Compilation *c) {
+  const CertificateValue *list = value_of(c, CERTIFICATE_restrictions);
+  const char *name = restriction_name(RESTRICTION_floor_alone);
+  return list && strcmp(list->text, name) == 0;
+}
+
+static void check_floor(const Trial *trial, const BoundClaim *claim,
+                        CertificateCheck *out) {
+  if (claim->bound <= planning_floor(&trial->priced)) return;
+  out->is_right = ANSWER_no;
+  out->fault = "the bound is above the floor";
+}
+
 /* Returns how bound, gap, weights and restrictions disagree, or NULL. */
 static const char *read_claim(const Compilation *c, BoundClaim *out,
                               unsigned *out_restrictions) {
@@ -75,6 +90,7 @@ static const char *read_claim(const Compilation *c, BoundClaim *out,
   double is = 1 - (double)out->bound / (double)out->step;
   if (!gap || fabs(gap->number - is) > 1e-9)
     return "the gap is not that of bound and step";
+  if (is_floor_alone(c)) return NULL;
   if (!weights || !bound_weights_read(weights->text, &out->weights))
     return "the weights of the bound do not add up";
   if (!list || !restrictions_read(list->text, out_restrictions) ||
@@ -149,7 +165,10 @@ static void check(Tool *tool, const Compilation *c, const PriceRequest *request,
   if (!value_of(c, CERTIFICATE_step)) return;
   Trial trial;
   compare_step(tool, c, request, &trial, out);
-  if (out->has_bound && out->is_right == ANSWER_yes)
+  bool has_more = out->has_bound && out->is_right == ANSWER_yes;
+  if (has_more && is_floor_alone(c))
+    check_floor(&trial, &claim, out);
+  else if (has_more)
     check_bound(tool, c, request, &trial, &claim, restrictions, out);
   driver_end_trial(&trial);
 }

@@ -2,8 +2,8 @@
  * node_times.h -- declares what the nodes of a simulated step take, for
  * searches that have no formulas of them, as of nets with loops.
  */
-#ifndef PLANNER_NODE_TIMES_H
-#define PLANNER_NODE_TIMES_H
+#ifndef PLANNER_TIMED_NODE_TIMES_H
+#define PLANNER_TIMED_NODE_TIMES_H
 
 #include "ir/graph.h"
 #include "price/simulate.h"
