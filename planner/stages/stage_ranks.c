@@ -186,7 +186,7 @@ static int data_ranks(const Mesh *mesh) {
 }
 
 /* Stages of equal meshes are those of another search, where these are of one
- * kind. */
+ * kind; that of simulated times knows no messages where it cuts. */
 static bool is_equal(const RankWalk *w, int n, const RankedStage *stages) {
   const RankOption *first = &w->options.data[stages[0].option];
   for (int s = 1; s < n; s++) {
@@ -197,7 +197,8 @@ static bool is_equal(const RankWalk *w, int n, const RankedStage *stages) {
             data_ranks(first->proposal->place.mesh))
       return false;
   }
-  return w->search->s->p->input->slice->n_groups == 1;
+  const StageSearch *s = w->search->s;
+  return s->p->input->slice->n_groups == 1 && !s->timed;
 }
 
 /* Each stage with one group of ranks: schedules of several stages on each are

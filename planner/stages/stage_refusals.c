@@ -3,6 +3,7 @@
  * keep, each with its place, a reason and what to write.
  */
 #include "planner/stages/staged.h"
+#include "planner/timed/timed.h"
 
 #include <string.h>
 
@@ -357,8 +358,16 @@ static bool check_chain(Refuser *r) {
   const char *reason = NULL;
   const Units *units = units_of(r->arena, r->input->kernels, r->pins->batch_dim,
                                 &r->input->repeats, &reason);
+  bool is_timed = !units && r->input->host->times;
   if (units) r->chain = stage_chain_of(r->arena, r->input->paths, units);
-  if (units && r->chain.n > 1) return true;
+  if (is_timed)
+    r->chain =
+        timed_chain_of(r->arena, r->input->paths, &r->input->repeats).chain;
+  if (is_timed && pins_have_mesh(r->of.of_stage) && r->of.of_stage->axes.n > 1)
+    return refuse(r, r->pins->mesh_span,
+                  "a search for stages of several axes of a model with loops",
+                  "leave the mesh of a stage open, or write one axis");
+  if ((units || is_timed) && r->chain.n > 1) return true;
   if (!reason) reason = "no value alone leaves a part of the model";
   return refuse(
       r, first_span(r->pins),

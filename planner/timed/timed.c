@@ -16,6 +16,17 @@ static void list_parts(Arena *arena, int64_t batch, TimedNodes *nodes) {
   nodes->n_parts = parts.n;
 }
 
+/* By piece: lines end a stage behind it. */
+static const bool *pinned_borders(const StageSearch *s,
+                                  const StageChain *chain) {
+  StageEnds ends = stage_ends_of(s->arena, &s->pins, chain);
+  if (!ends.of_stages) return ends.is_pinned;
+  bool *is_pinned = ARENA_ARRAY(s->arena, bool, chain->n);
+  for (int i = 0; i + 1 < s->pins.n_stages; i++)
+    is_pinned[ends.of_stages[i] - 1] = true;
+  return is_pinned;
+}
+
 static const char *begin(StageSearch *s, TimedNodes *nodes) {
   const SearchInput *input = s->p->input;
   const Pins *pins = input->pins;
@@ -26,7 +37,7 @@ static const char *begin(StageSearch *s, TimedNodes *nodes) {
   if (nodes->of.chain.n < 2) return "few values leave no part of the model";
   list_parts(s->arena, pins && pins->batch > 0 ? pins->batch : 1, nodes);
   if (!timed_sample(nodes, 1, 0)) return "one rank is refused";
-  timed_join_pieces(nodes);
+  timed_join_pieces(nodes, pinned_borders(s, &nodes->of.chain));
   s->chain = nodes->of.chain;
   s->timed = nodes;
   s->ends = stage_ends_of(s->arena, &s->pins, &s->chain);

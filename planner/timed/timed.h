@@ -69,8 +69,9 @@ typedef struct TimedNodes {
  * these are refused. */
 const TimedSample *timed_sample(TimedNodes *nodes, int64_t parts,
                                 int64_t first_rank);
-/* Joins pieces that take little. */
-void timed_join_pieces(TimedNodes *nodes);
+/* Joins pieces that take little, but for borders that are pinned: by piece, or
+ * NULL. */
+void timed_join_pieces(TimedNodes *nodes, const bool *is_pinned);
 
 /* ---- timed_costs.c ---- */
 

@@ -5,6 +5,8 @@
 #include "planner/stages/staged.h"
 #include "planner/timed/timed.h"
 
+#include <string.h>
+
 enum {
   MOST_TIMED_GROUPS = 64,
   MOST_TIMED_CHUNKS = 4,
@@ -151,26 +153,43 @@ static void walk(EqualWalk *w) {
 
 /* ---- candidates ---- */
 
+static const char *lines_of(const EqualWalk *w, const EqualPlan *plan) {
+  const StageSearch *s = w->s;
+  if (s->ends.of_stages) return stage_pins_lines(s->arena, &s->pins);
+  Text out = text_create(s->arena);
+  for (int stage = 0; stage + 1 < plan->plan.shape.stages; stage++) {
+    int piece = plan->plan.ends[stage] - 1;
+    const char *written = s->ends.texts ? s->ends.texts[piece] : NULL;
+    text_printf(&out, "  cut after %s\n",
+                written ? written : s->chain.ends[piece]);
+  }
+  return text_string(&out);
+}
+
+static const char *schedule_of(const EqualWalk *w, const EqualPlan *plan) {
+  const PipelineSchedule *schedule = plan->plan.shape.schedule;
+  const StagePins *pins = &w->s->pins;
+  if (pins->schedule) return pins->pins->schedule; /* as written */
+  if (schedule->args != PIPELINE_ARGS_chunks) return schedule->name;
+  return arena_printf(w->s->arena, "%s(v = %d)", schedule->name,
+                      plan->plan.chunks);
+}
+
 static Candidate candidate_of(const EqualWalk *w, const EqualPlan *plan) {
-  Arena *arena = w->s->arena;
-  const StageShape *shape = &plan->plan.shape;
-  bool is_chunked = shape->schedule->args == PIPELINE_ARGS_chunks;
-  Text cuts = text_create(arena);
-  for (int stage = 0; stage + 1 < shape->stages; stage++)
-    text_printf(&cuts, "  cut after %s\n",
-                w->s->chain.ends[plan->plan.ends[stage] - 1]);
-  Candidate c = {.groups = shape->groups,
-                 .schedule = is_chunked ? arena_printf(arena, "%s(v = %d)",
-                                                       shape->schedule->name,
-                                                       plan->plan.chunks)
-                                        : shape->schedule->name,
-                 .cuts = text_string(&cuts),
+  const Pins *pins = w->s->pins.of_stage;
+  bool is_written = pins && pins_have_mesh(pins) && pins->axes.n > 0;
+  const char **name = ARENA_ARRAY(w->s->arena, const char *, 1);
+  *name = is_written ? pins->axes.data[0].name : "data";
+  Candidate c = {.groups = plan->plan.shape.groups,
+                 .schedule = schedule_of(w, plan),
+                 .cuts = lines_of(w, plan),
                  .zero = plan->setting.zero,
-                 .microbatches = shape->microbatches,
+                 .microbatches = plan->plan.shape.microbatches,
+                 .axis_names = name,
                  .remats = plan->setting.recomputes
                                ? (1u << w->s->p->space.n_remats) - 1
                                : 0};
-  if (plan->ranks > 1) c.sizes[c.n_axes++] = plan->ranks;
+  if (plan->ranks > 1 || is_written) c.sizes[c.n_axes++] = plan->ranks;
   return c;
 }
 
@@ -196,22 +215,91 @@ static EqualPlan *next_plan(EqualWalk *w, const EqualErrors *errors) {
   return best;
 }
 
+/* Where messages may hang under a schedule with some cuts, they mostly do with
+ * any number of micro-batches. */
+static void leave_cuts(EqualWalk *w, const EqualPlan *refused) {
+  const StagedPlan *of = &refused->plan;
+  for (int i = 0; i < w->plans.n; i++) {
+    const StagedPlan *plan = &w->plans.data[i].plan;
+    size_t n = sizeof *plan->ends * (size_t)plan->shape.stages;
+    w->plans.data[i].is_taken |= plan->shape.schedule == of->shape.schedule &&
+                                 plan->shape.groups == of->shape.groups &&
+                                 plan->shape.stages == of->shape.stages &&
+                                 memcmp(plan->ends, of->ends, n) == 0;
+  }
+}
+
+/* Prices a plan.  Returns whether it is the best of all. */
+static bool price_plan(EqualWalk *w, const EqualPlan *plan,
+                       EqualErrors *errors) {
+  Pricing *p = w->s->p;
+  const Scored *before = p->best;
+  Candidate c = candidate_of(w, plan);
+  const Scored *scored = pricing_one(p, &c);
+  if (scored && scored->price.is_legal)
+    errors->of[plan->plan.shape.groups] =
+        (double)scored->price.step / (double)plan->plan.step;
+  else
+    leave_cuts(w, plan);
+  return p->best != before;
+}
+
+static bool may_be_faster(const EqualWalk *w, const EqualErrors *errors,
+                          const EqualPlan *plan, double patience) {
+  const Pricing *p = w->s->p;
+  bool has_one = p->best && price_missing(&p->best->price) == 0;
+  return !has_one ||
+         corrected(errors, plan) <= patience * (double)p->best->price.step;
+}
+
+/* ---- moves ---- */
+
+static bool move_end(const EqualWalk *w, const EqualPlan *from, int stage,
+                     int step, EqualPlan *out) {
+  const StageSearch *s = w->s;
+  int n = from->plan.shape.stages;
+  int *ends = arena_copy(s->arena, from->plan.ends, sizeof *ends * (size_t)n);
+  int before = stage > 0 ? ends[stage - 1] : 0;
+  if (s->ends.is_pinned && s->ends.is_pinned[ends[stage] - 1]) return false;
+  ends[stage] += step;
+  *out = *from;
+  out->plan.ends = ends;
+  return ends[stage] > before && ends[stage] < ends[stage + 1] &&
+         stage_estimate(w->s, &out->plan);
+}
+
+/* Goes to plans with one cut elsewhere, as long as they are faster. */
+static void climb(EqualWalk *w, EqualPlan best, int most, EqualErrors *errors) {
+  Pricing *p = w->s->p;
+  int end = p->n_priced + most;
+  if (w->s->ends.of_stages) return;
+  for (bool goes_on = true; goes_on;) {
+    EqualPlan from = best;
+    goes_on = false;
+    for (int i = 0; i < 2 * (from.plan.shape.stages - 1); i++) {
+      EqualPlan plan;
+      if (p->n_priced >= end || pricing_is_over(p)) return;
+      if (!move_end(w, &from, i / 2, i % 2 ? 1 : -1, &plan) ||
+          !may_be_faster(w, errors, &plan, 1.03) ||
+          !price_plan(w, &plan, errors))
+        continue;
+      best = plan;
+      goes_on = true;
+    }
+  }
+}
+
 void price_timed_equal(StageSearch *s, TimedNodes *nodes, int most) {
   Pricing *p = s->p;
   EqualWalk w = {.s = s, .nodes = nodes, .links = {s, map_create(s->arena)}};
   EqualErrors errors = {{0}};
+  const EqualPlan *best = NULL;
   walk(&w);
   for (int n = 0; n < most && !pricing_is_over(p); n++) {
     EqualPlan *plan = next_plan(&w, &errors);
-    bool has_one = p->best && price_missing(&p->best->price) == 0;
-    if (!plan || (has_one &&
-                  corrected(&errors, plan) > 1.1 * (double)p->best->price.step))
-      return;
-    Candidate c = candidate_of(&w, plan);
+    if (!plan || !may_be_faster(&w, &errors, plan, 1.1)) break;
     plan->is_taken = true;
-    const Scored *scored = pricing_one(p, &c);
-    if (scored && scored->price.is_legal)
-      errors.of[plan->plan.shape.groups] =
-          (double)scored->price.step / (double)plan->plan.step;
+    if (price_plan(&w, plan, &errors)) best = plan;
   }
+  if (best) climb(&w, *best, most, &errors);
 }

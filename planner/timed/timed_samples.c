@@ -128,7 +128,7 @@ static Ps time_of(const PieceTimes *piece) {
 /* Leaves out borders beside ones that no more bytes go over, if the piece
  * between them takes little. */
 static void leave_costly(const TimedNodes *t, const TimedSample *sample,
-                         bool *is_kept) {
+                         const bool *is_pinned, bool *is_kept) {
   enum { LITTLE = 2 * MOST_TIMED_PIECES };
   int n = t->of.chain.n, last = -1;
   Ps all = 0, time = 0;
@@ -137,8 +137,9 @@ static void leave_costly(const TimedNodes *t, const TimedSample *sample,
     time += time_of(&sample->pieces[i]);
     if (last >= 0 && time <= all / LITTLE) {
       bool is_later = t->of.sent[i] < t->of.sent[last];
-      is_kept[is_later ? last : i] = false;
-      if (!is_later) continue;
+      int costly = is_later ? last : i;
+      is_kept[costly] = is_pinned && is_pinned[costly];
+      if (!is_kept[i]) continue;
     }
     last = i;
     time = 0;
@@ -147,7 +148,7 @@ static void leave_costly(const TimedNodes *t, const TimedSample *sample,
 
 /* The border of the smallest piece that more bytes go over. */
 static int least_border(const TimedNodes *t, const TimedSample *sample,
-                        const bool *is_kept) {
+                        const bool *is_pinned, const bool *is_kept) {
   int n = t->of.chain.n, best = -1, last = -1;
   Ps least = INT64_MAX, time = 0;
   for (int i = 0; i < n; i++) {
@@ -155,9 +156,11 @@ static int least_border(const TimedNodes *t, const TimedSample *sample,
     if (i + 1 < n && !is_kept[i]) continue;
     bool takes_last =
         i + 1 == n || (last >= 0 && t->of.sent[last] > t->of.sent[i]);
-    if (time < least && (last >= 0 || !takes_last)) {
+    int border = takes_last ? last : i;
+    bool may_go = border >= 0 && !(is_pinned && is_pinned[border]);
+    if (time < least && may_go) {
       least = time;
-      best = takes_last ? last : i;
+      best = border;
     }
     last = i;
     time = 0;
@@ -165,17 +168,20 @@ static int least_border(const TimedNodes *t, const TimedSample *sample,
   return best;
 }
 
-void timed_join_pieces(TimedNodes *t) {
+void timed_join_pieces(TimedNodes *t, const bool *is_pinned) {
   Arena *arena = t->search->arena;
   const TimedSample *sample = exact_sample(t, 1, 0);
   bool *is_kept = ARENA_ARRAY(arena, bool, t->of.chain.n);
   int n = t->of.chain.n;
   for (int i = 0; i + 1 < n; i++) is_kept[i] = true;
-  if (sample) leave_costly(t, sample, is_kept);
+  if (sample) leave_costly(t, sample, is_pinned, is_kept);
   int left = 1;
   for (int i = 0; i + 1 < n; i++) left += is_kept[i];
-  for (; sample && left > MOST_TIMED_PIECES; left--)
-    is_kept[least_border(t, sample, is_kept)] = false;
+  for (; sample && left > MOST_TIMED_PIECES; left--) {
+    int border = least_border(t, sample, is_pinned, is_kept);
+    if (border < 0) break;
+    is_kept[border] = false;
+  }
   timed_chain_thin(arena, &t->of, is_kept);
   t->samples.n = 0; /* of other pieces */
 }
