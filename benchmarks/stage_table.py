@@ -32,6 +32,10 @@ MOST_TIMES, MOST_SECONDS = 12, 3  # of processor time; whichever is more
 
 ROWS = {f"{model}-{cluster}": (model, [], cluster, None)
         for model in CNN for cluster in CLUSTERS}
+LOOPS = [(model, cluster) for model in ("s2vt", "gnmt8")
+         for cluster in ("pipedream-a", "pipedream-b", "pipedream-c")]
+ROWS.update({f"{model}-{cluster}": (model, [], cluster, None)
+             for model, cluster in LOOPS})
 for ranks in (64, 256, 1024):
     ROWS[f"gpt3-{ranks}-80g"] = ("gpt3", [], "a100x1024", ranks)
     ROWS[f"gpt3-{ranks}-40g"] = ("gpt3", [], "a100_40gx1024", ranks)

@@ -5,7 +5,6 @@
 #include "planner/descent/descent.h"
 #include "planner/elimination.h"
 #include "planner/stages/stage_ranks.h"
-#include "planner/timed/timed.h"
 
 #include <string.h>
 
@@ -137,23 +136,15 @@ typedef enum SearchWays {
   WAY_stages /* after eliminating */
 } SearchWays;
 
-static int least_of(int a, int b) {
-  return a < b ? a : b;
-}
-
-/* Prices plans of one program for all ranks.  A descent leaves prices for
- * stages. */
+/* Prices plans of one program for all ranks. */
 static void price_one_stage(Pricing *p, SearchWays ways, Candidates *starts) {
   bool is_too_large = false;
   descent_starts(p, starts);
   bool is_found =
       ways >= WAY_eliminates && price_eliminated(p, starts, &is_too_large);
   if (is_found || is_too_large) return;
-  int most = p->most;
-  if (ways == WAY_stages) p->most -= least_of(MOST_TIMED_PRICES, most / 4);
   pricing_all(p, starts);
   descend_from(p, starts);
-  p->most = most;
 }
 
 /* Lines about stages ask for these alone, but for a schedule that one stage

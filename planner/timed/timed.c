@@ -49,12 +49,14 @@ const char *price_timed(StageSearch *s) {
   TimedNodes *nodes = ARENA_NEW(s->arena, TimedNodes);
   const char *reason = begin(s, nodes);
   if (reason) return reason;
-  int most = p->most, end = p->n_priced + MOST_TIMED_PRICES;
-  p->most = end < p->input->most_candidates ? end : p->input->most_candidates;
+  /* Beside those of the search without stages, which is no worse then. */
+  int most = p->most;
+  p->most = p->n_priced + 2 * MOST_TIMED_PRICES;
   if (p->input->slice->n_groups == 1)
-    price_timed_equal(s, nodes, MOST_TIMED_PRICES / 2);
+    price_timed_equal(s, nodes, MOST_TIMED_PRICES);
+  p->most = p->n_priced + MOST_TIMED_PRICES;
   if (!s->pins.needs_stages && !s->pins.schedule)
-    price_ranked(s, MOST_TIMED_PRICES / 2);
+    price_ranked(s, MOST_TIMED_PRICES);
   p->most = most;
   return NULL;
 }

@@ -81,7 +81,8 @@ const StageCosts *timed_costs(TimedNodes *nodes, const RankShape *shape,
 
 /* ---- timed.c ---- */
 
-enum { MOST_TIMED_PRICES = 24 };
+/* Most of equal stages, of their moves, and of unequal stages. */
+enum { MOST_TIMED_PRICES = 12 };
 
 /* Prices plans with stages of a search whose units are refused.  Returns why
  * none is looked for, or NULL. */
