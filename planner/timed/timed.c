@@ -51,7 +51,7 @@ const char *price_timed(StageSearch *s) {
   if (reason) return reason;
   /* Beside those of the search without stages, which is no worse then. */
   int most = p->most;
-  p->most = p->n_priced + 2 * MOST_TIMED_PRICES;
+  p->most = p->n_priced + 5 * MOST_TIMED_PRICES;
   if (p->input->slice->n_groups == 1)
     price_timed_equal(s, nodes, MOST_TIMED_PRICES);
   p->most = p->n_priced + MOST_TIMED_PRICES;

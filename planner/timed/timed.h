@@ -81,7 +81,8 @@ const StageCosts *timed_costs(TimedNodes *nodes, const RankShape *shape,
 
 /* ---- timed.c ---- */
 
-/* Most of equal stages, of their moves, and of unequal stages. */
+/* Most of equal stages, of unequal ones, and half of the moves of the former.
+ */
 enum { MOST_TIMED_PRICES = 12 };
 
 /* Prices plans with stages of a search whose units are refused.  Returns why

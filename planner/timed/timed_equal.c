@@ -18,6 +18,7 @@ typedef struct EqualPlan {
   RankSetting setting;
   int ranks; /* of a stage */
   bool is_taken;
+  Ps price; /* 0: it has none, or does not fit */
 } EqualPlan;
 
 typedef struct EqualWalk {
@@ -151,6 +152,38 @@ static void walk(EqualWalk *w) {
   }
 }
 
+/* The cuts of another plan may suit a setting better than its own, which know
+ * nothing of parameters that stages share. */
+static EqualPlan with_cuts_of(const EqualWalk *w, const EqualPlan *from,
+                              const EqualPlan *plan) {
+  EqualPlan cut = *plan;
+  if (plan->plan.shape.stages != from->plan.shape.stages) return *plan;
+  cut.plan.ends = from->plan.ends;
+  bool is_better =
+      stage_estimate(w->s, &cut.plan) && cut.plan.step < plan->plan.step;
+  return is_better ? cut : *plan;
+}
+
+static const EqualPlan *best_of_shape(const EqualWalk *w, const EqualPlan *of) {
+  const EqualPlan *best = NULL;
+  for (int i = 0; i < w->plans.n; i++) {
+    const EqualPlan *plan = &w->plans.data[i];
+    if (plan->plan.shape.groups == of->plan.shape.groups &&
+        plan->plan.shape.stages == of->plan.shape.stages &&
+        (!best || plan->plan.step < best->plan.step))
+      best = plan;
+  }
+  return best;
+}
+
+/* Gives the cuts of the best plan of as many stages to those that they suit. */
+static void spread_cuts(EqualWalk *w) {
+  for (int i = 0; i < w->plans.n && !w->s->ends.of_stages; i++) {
+    EqualPlan *plan = &w->plans.data[i];
+    *plan = with_cuts_of(w, best_of_shape(w, plan), plan);
+  }
+}
+
 /* ---- candidates ---- */
 
 static const char *lines_of(const EqualWalk *w, const EqualPlan *plan) {
@@ -229,19 +262,20 @@ static void leave_cuts(EqualWalk *w, const EqualPlan *refused) {
   }
 }
 
-/* Prices a plan.  Returns whether it is the best of all. */
-static bool price_plan(EqualWalk *w, const EqualPlan *plan,
-                       EqualErrors *errors) {
-  Pricing *p = w->s->p;
-  const Scored *before = p->best;
+static void price_plan(EqualWalk *w, EqualPlan *plan, EqualErrors *errors) {
   Candidate c = candidate_of(w, plan);
-  const Scored *scored = pricing_one(p, &c);
-  if (scored && scored->price.is_legal)
-    errors->of[plan->plan.shape.groups] =
-        (double)scored->price.step / (double)plan->plan.step;
-  else
-    leave_cuts(w, plan);
-  return p->best != before;
+  const Scored *scored = pricing_one(w->s->p, &c);
+  bool is_legal = scored && scored->price.is_legal;
+  plan->price = 0;
+  if (!is_legal) leave_cuts(w, plan);
+  if (!is_legal) return;
+  double error = (double)scored->price.step / (double)plan->plan.step;
+  errors->of[plan->plan.shape.groups] = error;
+  if (price_missing(&scored->price) == 0) plan->price = scored->price.step;
+}
+
+static bool is_faster(const EqualPlan *a, const EqualPlan *b) {
+  return a->price > 0 && a->price < b->price;
 }
 
 static bool may_be_faster(const EqualWalk *w, const EqualErrors *errors,
@@ -268,38 +302,92 @@ static bool move_end(const EqualWalk *w, const EqualPlan *from, int stage,
          stage_estimate(w->s, &out->plan);
 }
 
-/* Goes to plans with one cut elsewhere, as long as they are faster. */
-static void climb(EqualWalk *w, EqualPlan best, int most, EqualErrors *errors) {
-  Pricing *p = w->s->p;
-  int end = p->n_priced + most;
-  if (w->s->ends.of_stages) return;
-  for (bool goes_on = true; goes_on;) {
-    EqualPlan from = best;
-    goes_on = false;
-    for (int i = 0; i < 2 * (from.plan.shape.stages - 1); i++) {
-      EqualPlan plan;
-      if (p->n_priced >= end || pricing_is_over(p)) return;
-      if (!move_end(w, &from, i / 2, i % 2 ? 1 : -1, &plan) ||
-          !may_be_faster(w, errors, &plan, 1.03) ||
-          !price_plan(w, &plan, errors))
-        continue;
-      best = plan;
-      goes_on = true;
-    }
+/* With twice or half the micro-batches, another schedule or level of ZeRO. */
+static bool is_beside(const EqualPlan *a, const EqualPlan *b) {
+  int64_t m = a->plan.shape.microbatches, of = b->plan.shape.microbatches;
+  int n = (m != of) +
+          (a->plan.shape.schedule != b->plan.shape.schedule ||
+           a->plan.chunks != b->plan.chunks) +
+          (a->setting.zero != b->setting.zero);
+  return a->plan.shape.groups == b->plan.shape.groups && n == 1 &&
+         (m == of || m == 2 * of || of == 2 * m);
+}
+
+/* Estimates err most where micro-batches differ. */
+static bool is_of_other_count(const EqualPlan *a, const EqualPlan *b) {
+  return a->plan.shape.microbatches != b->plan.shape.microbatches;
+}
+
+/* Returns whether there is a faster one. */
+static bool change_setting(EqualWalk *w, EqualPlan *best, int end,
+                           EqualErrors *errors) {
+  EqualPlan from = *best;
+  for (int i = 0; i < w->plans.n; i++) {
+    EqualPlan *plan = &w->plans.data[i];
+    if (w->s->p->n_priced >= end || pricing_is_over(w->s->p)) break;
+    if (!is_beside(plan, &from)) continue;
+    EqualPlan beside = with_cuts_of(w, &from, plan);
+    if (!may_be_faster(w, errors, &beside,
+                       is_of_other_count(&beside, &from) ? 1.25 : 1.1))
+      continue;
+    price_plan(w, &beside, errors);
+    if (is_faster(&beside, best)) *best = beside;
   }
+  return is_faster(best, &from);
+}
+
+static bool move_cuts(EqualWalk *w, EqualPlan *best, int end,
+                      EqualErrors *errors) {
+  EqualPlan from = *best;
+  for (int i = 0; i < 2 * (from.plan.shape.stages - 1); i++) {
+    EqualPlan plan;
+    if (w->s->p->n_priced >= end || pricing_is_over(w->s->p)) break;
+    if (w->s->ends.of_stages ||
+        !move_end(w, &from, i / 2, i % 2 ? 1 : -1, &plan) ||
+        !may_be_faster(w, errors, &plan, 1.05))
+      continue;
+    price_plan(w, &plan, errors);
+    if (is_faster(&plan, best)) *best = plan;
+  }
+  return is_faster(best, &from);
+}
+
+/* Goes to plans beside, as long as they are faster. */
+static void climb(EqualWalk *w, EqualPlan best, int most, EqualErrors *errors) {
+  int end = w->s->p->n_priced + most;
+  bool goes_on = true;
+  while (goes_on) {
+    goes_on = change_setting(w, &best, end, errors);
+    goes_on |= move_cuts(w, &best, end, errors);
+  }
+}
+
+/* The fastest plan that was priced, under another schedule than that of the
+ * `other` one; NULL: there is none. */
+static const EqualPlan *fastest(const EqualWalk *w, const EqualPlan *other) {
+  const EqualPlan *best = NULL;
+  for (int i = 0; i < w->plans.n; i++) {
+    const EqualPlan *plan = &w->plans.data[i];
+    if (plan->price > 0 && (!best || plan->price < best->price) &&
+        !(other && plan->plan.shape.schedule == other->plan.shape.schedule))
+      best = plan;
+  }
+  return best;
 }
 
 void price_timed_equal(StageSearch *s, TimedNodes *nodes, int most) {
   Pricing *p = s->p;
   EqualWalk w = {.s = s, .nodes = nodes, .links = {s, map_create(s->arena)}};
   EqualErrors errors = {{0}};
-  const EqualPlan *best = NULL;
   walk(&w);
+  spread_cuts(&w);
   for (int n = 0; n < most && !pricing_is_over(p); n++) {
     EqualPlan *plan = next_plan(&w, &errors);
     if (!plan || !may_be_faster(&w, &errors, plan, 1.1)) break;
     plan->is_taken = true;
-    if (price_plan(&w, plan, &errors)) best = plan;
+    price_plan(&w, plan, &errors);
   }
-  if (best) climb(&w, *best, most, &errors);
+  const EqualPlan *first = fastest(&w, NULL), *second = fastest(&w, first);
+  if (first) climb(&w, *first, 2 * most, &errors);
+  if (second) climb(&w, *second, 2 * most, &errors);
 }
