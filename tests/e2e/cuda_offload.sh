@@ -1,5 +1,5 @@
 #!/bin/bash
-# What a plan keeps in host memory changes no bit on the mock GPU either, with
+# A plan with "offload" changes no bit on the mock GPU either, with
 # streams that run ahead and with streams that run late; and waits between the
 # streams of swaps and of kernels are needed: some that are left out are seen.
 . "$(dirname "$0")/lib.sh"

@@ -1,5 +1,5 @@
 #!/bin/bash
-# What a plan keeps in host memory changes no bit: losses and parameters after
+# A plan with "offload" changes no bit: losses and parameters after
 # four steps are those of the plan without the line.  The arenas of the device
 # and of the host are as predicted, and both are touched to their last byte; that
 # of the device falls, in four pairs by at least 40 %.

@@ -194,7 +194,7 @@ static bool overwrite_slot(Subject *s, int number) {
   return !is_played_well(s);
 }
 
-/* What runs between a swap out and its end writes the bytes that it reads. */
+/* A launch between a swap out and its end writes the bytes that it reads. */
 static bool reuse_early(Subject *s, int number) {
   typedef struct Pair {
     Value out, other;
