@@ -182,6 +182,22 @@ static void report_stuck(const Priced *p) {
   }
 }
 
+/* A swap between a GPU and its host takes what `host_link` says. */
+static bool check_links(const Compilation *c, const Priced *p) {
+  const Plan *plan = c->plan;
+  for (int g = 0; plan && plan->offloaded && g < p->slice.n_groups; g++) {
+    const ClusterDevice *device = p->slice.groups[g].group->device;
+    if (strcmp(device->target, "cpu") == 0 ||
+        device->values[DEVICE_host_link] > 0)
+      continue;
+    const PlanPin *line = map_value_at(plan->offloaded, 0);
+    diag(c->module->diags, DIAG_not_supported, line->span,
+         "the price of 'offload' on a device without 'host_link'");
+    return false;
+  }
+  return true;
+}
+
 /* ---- public ---- */
 
 const PricedProgram *priced_program(const Priced *p, int class) {
@@ -325,7 +341,8 @@ bool driver_price(const Compilation *c, const PriceRequest *request,
     return false;
   out->slice =
       cluster_slice(module->arena, out->cluster, request->first_rank, c->ranks);
-  if (!driver_cost_model(c, &out->slice, &out->model)) return false;
+  if (!driver_cost_model(c, &out->slice, &out->model) || !check_links(c, out))
+    return false;
   double begin = driver_seconds();
   if (request->wants_spans)
     add_spans(module->arena, out);

@@ -164,6 +164,7 @@ static ProcessGroups *find_groups(Collectives *c, AxisSet axes) {
 /* ---- transfers ---- */
 
 CostTerm collectives_part(Op op) {
+  if (op_is(op, OPCLASS_swap)) return COST_swap;
 #define MESSAGE(name, kind, elements)                                          \
   if (op == OP_##name) return COST_##name;
 #include "ir/ops.def"
@@ -202,13 +203,21 @@ static SimTransfer slowest_transfer(Collectives *c, const ProcessGroups *groups,
   return slowest;
 }
 
+/* Between a device and its host, which no other rank waits for. */
+static SimTransfer swap_transfer(const CostModel *model, Bytes bytes) {
+  double seconds = (double)bytes / model->rates.host_link;
+  return (SimTransfer){.latency = model->rates.launch + cost_ps(seconds)};
+}
+
 static int add_transfer(Collectives *c, const CollectiveKind *kind,
                         CostTerm part, const ProcessGroups *groups,
                         int joined) {
   int n_links = cost_links(c->slice->cluster);
   Ps *busy = ARENA_ARRAY(c->arena, Ps, n_links);
   SimTransfer transfer = {0};
-  if (cost_counts(c->models, part))
+  if (op_is(kind->op, OPCLASS_swap) && cost_counts(c->models, part))
+    transfer = swap_transfer(&c->models[joined], kind->sent);
+  else if (cost_counts(c->models, part))
     transfer = slowest_transfer(c, groups, kind->op, kind->sent, joined, busy);
   int n_directions = shared_link_directions(c->links);
   SimLoad *loads = ARENA_ARRAY(c->arena, SimLoad, n_links * n_directions);

@@ -50,6 +50,7 @@ typedef struct DeviceRates {
   Ps launch;
   Ps collective;        /* a transfer of nothing */
   double transport;     /* bytes a second that a rank's transport sends */
+  double host_link;     /* likewise to host memory; 0: nothing says it */
   int64_t interference; /* part of SIM_ONE */
 } DeviceRates;
 

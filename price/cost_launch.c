@@ -36,7 +36,7 @@ int cost_term_find(const char *name) {
 
 bool cost_part_is_wait(CostTerm part) {
   return (part >= COST_all_gather && part <= COST_permute) ||
-         part == COST_message;
+         part == COST_message || part == COST_swap;
 }
 
 bool cost_counts(const CostModel *model, CostTerm term) {
@@ -137,6 +137,7 @@ void cost_model_of(const ClusterDevice *device, CostModel *model) {
   int64_t cores = device->values[DEVICE_cores];
   rates->units = cores > 0 ? (int)cores : 1;
   rates->bandwidth = (double)device->values[DEVICE_bandwidth];
+  rates->host_link = (double)device->values[DEVICE_host_link];
   for (int i = 0; i < N_DTYPES; i++)
     rates->flops[i] = (double)device_flops(device, (DType)i);
 }

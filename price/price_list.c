@@ -30,6 +30,7 @@ typedef struct Pricing {
 } Pricing;
 
 bool price_has_part(const Price *price, CostTerm part) {
+  if (part == COST_swap) return price->parts[COST_swap] > 0;
   return part != COST_message || price->has_messages;
 }
 

@@ -103,14 +103,26 @@ static void add_launch(Walk *w, CostOf *cost_of, int instruction) {
   figures->n_launches += w->trips;
 }
 
-/* ---- collectives ---- */
+/* ---- collectives and swaps ---- */
+
+/* A device without a link of its own, as a CPU, copies in its stream. */
+static bool has_host_link(const Walk *w) {
+  return w->of->models[0].rates.is_gpu && w->of->models[0].rates.host_link > 0;
+}
+
+static Bytes swapped_bytes(const Graph *graph, const Node *node) {
+  return type_local_elements(node->types[0], &graph->mesh) *
+         dtype_size_bytes(node->types[0]->dtype);
+}
 
 static void add_start(Walk *w, int at) {
   const Instruction *in = &w->list->instructions.data[at];
   const Graph *graph = graph_here(w);
   const Node *node = graph->nodes.data[in->node];
   AxisSet axes = axis_list_set(collective_axes(&graph->mesh, node));
-  Bytes sent = node_sent_bytes(graph, in->node);
+  bool is_swap = op_is(node->op, OPCLASS_swap);
+  Bytes sent =
+      is_swap ? swapped_bytes(graph, node) : node_sent_bytes(graph, in->node);
   int queue = w->of->queue_of[w->stage][in->queue];
   int found = collectives_find(&w->collectives, node->op,
                                collectives_part(node->op), axes, sent, queue);
@@ -124,13 +136,14 @@ static void add_start(Walk *w, int at) {
                            .transfer = kind->transfer_of[c],
                            .queue = queue,
                            .id = started->id});
+  if (is_swap) return;
   w->of->figures.sent += sent * w->trips;
   w->of->figures.n_transfers += w->trips;
 }
 
 static void add_wait(Walk *w, const Instruction *in) {
   const Node *node = graph_here(w)->nodes.data[in->collective];
-  if (op_is(node->op, OPCLASS_swap)) return;
+  if (op_is(node->op, OPCLASS_swap) && !has_host_link(w)) return;
   const Started *started = map_get(w->started, node);
   ASSERT(started);
   const CollectiveKind *kind = &w->collectives.kinds.data[started->kind];
@@ -172,8 +185,13 @@ static void leave_loop(Walk *w) {
 static void add_instruction(Walk *w, int at) {
   const Instruction *in = &w->list->instructions.data[at];
   switch (in->kind) {
-  case INSTRUCTION_swap: /* the stream copies */
   case INSTRUCTION_run: add_launch(w, cost_launch, at); break;
+  case INSTRUCTION_swap:
+    if (has_host_link(w))
+      add_start(w, at);
+    else
+      add_launch(w, cost_launch, at);
+    break;
   case INSTRUCTION_clear: add_launch(w, cost_clear, at); break;
   case INSTRUCTION_start: add_start(w, at); break;
   case INSTRUCTION_wait: add_wait(w, in); break;
