@@ -4,12 +4,12 @@
 # support/diags.def needs a wrong program that shows it.
 . "$(dirname "$0")/lib.sh"
 # Files of 16 MiB, 65 files that import each other; the memory pin is in plans.sh, a
-# remat that does not help in plan_memory.sh; a decision without a line in
+# remat that does not help in plan_memory.sh, an offload that does nothing in offload.sh; a decision without a line in
 # unit_plan_print; another program of a certificate in plan.sh.
 # No plan is known that leads to `placement`: it reports a line about a name that
 # a value does not follow, and random plans had none.  Nor is one known that leads to
 # `place_circle`: nodes of one path would have to wait for each other through another.
-elsewhere=" place_circle plan_no_line certificate_program source_too_large import_depth memory_pin remat_peak placement "
+elsewhere=" place_circle plan_no_line certificate_program source_too_large import_depth memory_pin remat_peak offload_not_stored placement "
 cat $(find "$root/tests/golden" -name '*.txt') >goldens
 missing=0 rows=0
 while IFS=$'\t' read -r name piece; do

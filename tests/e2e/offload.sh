@@ -48,5 +48,10 @@ model chargpt block "$matrices" "$root/models/chargpt.dnn" L=2
 model vgg16 "unit, x" "unit.conv2d.w, linear.w" "$root/models/vgg16.dnn" \
   N=128 side=32 F=32 K=10 width=8 "depths=[1,1,1,1,1]"
 model charlstm lstm "emb, lstm.wx, lstm.wh, linear.w" "$root/models/charlstm.dnn" B=16
+printf 'plan {\n  remat block\n  offload block.attn.q\n}\n' >idle.plan
+"$dnnc" show idle.plan --model "$root/models/chargpt.dnn" >/dev/null 2>idle ||
+  { cat idle; fail "an idle line"; }
+grep -qF "idle.plan:3:3: warning: 'offload' changes nothing: no step stores any" idle ||
+  { cat idle; fail "no warning about an idle line"; }
 [ $pairs = 12 ] && [ $large -ge 4 ] || fail "$large of $pairs pairs fall by 40 %"
 echo "$large of $pairs arenas fall by at least 40 %"
