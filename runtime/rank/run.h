@@ -170,6 +170,10 @@ int periods_train(Run *run, int64_t end);
  */
 Status servers_open(Run *run);
 
+/* Gives servers the parameters that the workers have: a checkpoint is loaded by
+ * those who hold a tensor, and these are the workers. */
+void servers_fill(Run *run);
+
 /* ---- servers_train.c ---- */
 
 /* With a staleness of 0: does the part of this rank in step t, after the step

@@ -287,3 +287,32 @@ void servers_start_receive(Run *run, ServerLink *link, int64_t clock) {
 void servers_wait_received(Run *run, ServerLink *link) {
   run_must(run, run->comm->wait(run->comm, link->in.id));
 }
+
+/* ---- the first parameters ---- */
+
+static void copy_parameter(Run *run, const DnnTensor *tensor, int server,
+                           unsigned char *bytes) {
+  Device *device = run->device;
+  if (run->comm->rank == 0)
+    run_must(run, device->read(device, tensor->offset, bytes, tensor->bytes));
+  run_must(run,
+           run->comm->transfer(run->comm, bytes, tensor->bytes, 0, server));
+  if (run->comm->rank == server)
+    run_must(run, device->write(device, tensor->offset, bytes, tensor->bytes));
+}
+
+void servers_fill(Run *run) {
+  const DnnProgram *program = run->program;
+  Arena *scratch = arena_create(run->memory);
+  for (int s = 0; run->servers && s < program->n_servers; s++) {
+    int server = program->first_server + s;
+    const DnnProgram *of = program_of(run, server);
+    if (run->comm->rank != 0 && run->comm->rank != server) continue;
+    for (int i = 0; i < of->n_tensors; i++)
+      if (is_served(&of->tensors[i]))
+        copy_parameter(
+            run, &program->tensors[i], server,
+            ARENA_ARRAY(scratch, unsigned char, of->tensors[i].bytes));
+  }
+  arena_destroy(scratch);
+}

@@ -124,9 +124,8 @@ void servers_step(Run *run, int64_t t) {
 /* A round of a server. */
 typedef struct ServerRound {
   Run *run;
-  int64_t begin; /* the clock before its first one */
-  bool *waits;   /* by worker: its push has no answer yet */
-  bool *ended;   /* by worker */
+  bool *waits; /* by worker: its push has no answer yet */
+  bool *ended; /* by worker */
   int n_ended;
 } ServerRound;
 
@@ -166,6 +165,8 @@ static void take_push(ServerRound *round, int worker) {
   servers_wait_received(run, link);
   const PushHeader *header = link->in_header;
   recorder_note(&run->recorder, header->clock, "train", worker, "update");
+  Stop own = run_pending_stop(run);
+  if (own > servers->stop) servers->stop = own;
   if (header->stop > (int64_t)servers->stop) servers->stop = (Stop)header->stop;
   if (header->has_gradient) {
     take_gradients(run, worker, 1);
@@ -213,7 +214,6 @@ static void serve_round(Run *run) {
   int n = servers->n_workers;
   Arena *scratch = arena_create(run->memory);
   ServerRound round = {.run = run,
-                       .begin = run->done,
                        .waits = ARENA_ARRAY(scratch, bool, n),
                        .ended = ARENA_ARRAY(scratch, bool, n)};
   if (run->done > 0) servers->n_updates++;
@@ -290,9 +290,10 @@ static int end_round(Run *run, const RoundEnd *own, Status data) {
   int lost = -1;
   for (int w = 0; w < servers->n_workers; w++) {
     if (all[w].clock > run->done) run->done = all[w].clock;
-    if (all[w].stop > (int32_t)run->stop) run->stop = (Stop)all[w].stop;
     if (!all[w].is_finite && lost < 0) lost = w;
   }
+  for (int rank = 0; rank < run->comm->world; rank++)
+    if (all[rank].stop > (int32_t)run->stop) run->stop = (Stop)all[rank].stop;
   if (lost >= 0 && run->comm->rank == 0)
     message_print("error: step %lld: the loss of worker %d is not finite\n"
                   "help: lower the learning rate, or check its inputs\n",
@@ -306,10 +307,12 @@ static int end_round(Run *run, const RoundEnd *own, Status data) {
 int servers_train(Run *run, int64_t end) {
   RoundEnd own = {.is_finite = 1};
   Status data = STATUS_OK;
-  if (run->servers->is_server)
+  if (run->servers->is_server) {
     serve_round(run);
-  else
+    own.stop = (int32_t)run->servers->stop;
+  } else {
     data = work_round(run, end, &own);
+  }
   return end_round(run, &own, data);
 }
 

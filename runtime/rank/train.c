@@ -275,6 +275,7 @@ static int write_profiles(Run *run) {
 
 int run_train(Run *run) {
   atomic_store(&run->recorder.deadline_ns, first_deadline_ns);
+  servers_fill(run);
   int code = train_steps(run);
   if (!code) code = servers_close(run);
   if (!code) code = write_profiles(run);

@@ -6,7 +6,7 @@
 #   servers.sh DNNC [RUNS]
 . "$(dirname "$0")/lib.sh"
 has_mpi || skip "needs mpirun"
-runs=${2:-2}
+runs=${2:-1}
 python3 "$root/tests/e2e/versions.py" data . || fail "the data"
 cp "$root/tests/e2e/versions.dnn" model.dnn
 export OMP_NUM_THREADS=1
@@ -53,6 +53,13 @@ same() { # workers arguments...
 
 same 2 "1 2" --steps 40 eval_every=15 save_every=20
 same 4 3 --steps 40 eval_every=15 save_every=20
+# Stopped and resumed.
+for steps in 20 40; do
+  "$dnnc" run model.dnn --plan plan.plan save=half.ckpt save_every=20 --steps $steps --resume --json >log 2>err </dev/null ||
+    { cat err; fail "resumed with servers"; }
+done
+grep -qF "$(grep -o '"parameters_sha256":\["[^"]*' log)" <(sed 's/^\([0-9a-f]\{64\}\)$/"parameters_sha256":["\1/' wanted) ||
+  fail "a resumed run with servers has other bits"
 same 6 4 --steps 13 B=12 eval_every=5 optimizer="adam(lr = 0.25)"
 same 3 1 --steps 13 B=12 -O0
 echo "staleness 0: the bits of data parallelism"
