@@ -3,6 +3,7 @@
  * and what its answers had in them, and reads such a log again.
  *
  *     # server 0 of 2, 4 workers, staleness 1
+ *     # parameter wte
  *     push 2 1              the gradients of worker 2 at clock 1 were taken
  *     reply 2 1 0 0 1 0     the answer: the last clock of each worker in it
  *
@@ -48,6 +49,10 @@ Status server_log_open(Run *run, int number, ServerLog **out) {
     fprintf(log->out, "none\n");
   else
     fprintf(log->out, "%lld\n", (long long)program->staleness);
+  for (int i = 0; i < program->n_tensors; i++)
+    if (program->tensors[i].role == DNN_PARAM &&
+        program->tensors[i].offset >= 0)
+      fprintf(log->out, "# parameter %s\n", program->tensors[i].path);
   return STATUS_OK;
 }
 

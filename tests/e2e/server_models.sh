@@ -1,0 +1,46 @@
+#!/bin/bash
+# LeNet and GPT with servers that answer without waiting, or with a staleness of 1, train to the weights of a reference
+# that replays the logs of the servers.  Its gradients come from a program of one rank whose batch is the share of a
+# worker.  LeNet has equal bits; GPT is close, as in versions_models.py.  A reference that reads other parameters differs.
+. "$(dirname "$0")/lib.sh"
+has_mpi || skip "needs mpirun"
+export OMP_NUM_THREADS=1
+steps=6
+mkdir one
+sed -e 's/\(x: \[N, C:1, Y:20, X:20\]\) = synthetic()/\1 = npy("x.npy")/' \
+  -e 's/= synthetic(K)/= npy("y.npy")\n  order = sequential/' -e 's/sgd(.*/sgd(lr = 1.0 \/ 32, momentum = 0.5)/' \
+  -e 's/  steps .*/  epochs = 1/' "$root/benchmarks/systems/lenet.dnn" >lenet.dnn
+sed -e 's/return dot(norm(x), wte, C) .*/param head: [V, C] = normal(0.02)\n  return dot(norm(x), head, C)/' \
+  -e 's/data text {.*/data text {\n  x: i32[B, T] = npy("x.npy")\n  y: i32[B, T] = npy("y.npy")\n  order = sequential\n}/' \
+  -e 's/adamw(.*/sgd(lr = 1.0 \/ 32, momentum = 0.5)/' -e '/ clip /d' -e 's/  steps .*/  epochs = 1/' \
+  "$root/benchmarks/systems/gpt.dnn" >gpt.dnn
+
+prepare() { # model dim workers
+  rm -rf ./*.ckpt program
+  python3 "$root/tests/e2e/versions_models.py" data "$1" 1 one || fail "the data of $1"
+  python3 "$root/tests/e2e/versions_models.py" data "$1" $steps . || fail "the data of $1"
+  (cd one && cp "../$1.dnn" . && "$dnnc" build "$1.dnn" "$2=$((8 / $3))" -o ../program "save=$work/one.ckpt" --quiet) ||
+    fail "one rank"
+  program/run --steps 1 --data one >/dev/null 2>err </dev/null || { cat err; fail "a step of one rank"; }
+  python3 "$root/tests/e2e/versions_models.py" first one.ckpt || fail "first parameters"
+}
+
+train() { # model workers servers staleness
+  printf 'mesh { data = %d }\nplan { sync = server(ranks = %d..%d, staleness = %s) }\n' "$2" "$2" $(($2 + $3 - 1)) "$4" \
+    >"$1.plan"
+  rm -rf made.ckpt logs
+  "$dnnc" run "$1.dnn" --plan "$1.plan" --load init.safetensors save=made.ckpt --json --server-log logs \
+    >log 2>err </dev/null || { cat err; fail "$* does not train"; }
+  python3 "$root/tests/e2e/server_models.py" check "$1" program made.ckpt log logs "$2" $steps >verdict ||
+    { cut -c1-300 verdict; fail "$*"; }
+  python3 "$root/tests/e2e/server_models.py" check "$1" program made.ckpt log logs "$2" $steps newest >differs &&
+    fail "$*: newest parameters"
+  echo "$1, $2 workers, $3 servers, staleness $4: $([ "$1" = gpt ] && echo close || echo equal bits)"
+}
+
+prepare lenet N 2
+train lenet 2 2 none
+prepare lenet N 4
+train lenet 4 3 1
+prepare gpt B 2
+train gpt 2 1 none
