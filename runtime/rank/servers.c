@@ -267,6 +267,7 @@ Status servers_open(Run *run) {
 /* ---- messages ---- */
 
 void servers_send(Run *run, ServerLink *link, int64_t clock) {
+  ASSERT(!link->sends); /* one push, or reply, is open at most */
   recorder_note(&run->recorder, clock, "train", link->peer,
                 run->servers->is_server ? "reply" : "push");
   run_must(run, run->comm->start(run->comm, &link->out, link->out_parts));
