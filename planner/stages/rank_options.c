@@ -236,7 +236,7 @@ static const StageCosts *costs_of(const StageSearch *s, const RankShape *shape,
 
 /* All ranks share the batch. */
 static Proposal sharing_of(const RankShape *shape, const RankSetting *setting,
-                           Assignment *assignments) {
+                           const Assignment *assignments) {
   return (Proposal){.place = {.mesh = shape->mesh},
                     .microbatches = setting->microbatches,
                     .batch_axes = (1 << shape->mesh->n_axes) - 1,
