@@ -313,12 +313,8 @@ static bool is_beside(const EqualPlan *a, const EqualPlan *b) {
          (m == of || m == 2 * of || of == 2 * m);
 }
 
-/* Estimates err most where micro-batches differ. */
-static bool is_of_other_count(const EqualPlan *a, const EqualPlan *b) {
-  return a->plan.shape.microbatches != b->plan.shape.microbatches;
-}
-
-/* Returns whether there is a faster one. */
+/* Estimates of other micro-batches and schedules are up to a fifth too high.
+ * Returns whether there is a faster plan. */
 static bool change_setting(EqualWalk *w, EqualPlan *best, int end,
                            EqualErrors *errors) {
   EqualPlan from = *best;
@@ -327,9 +323,7 @@ static bool change_setting(EqualWalk *w, EqualPlan *best, int end,
     if (w->s->p->n_priced >= end || pricing_is_over(w->s->p)) break;
     if (!is_beside(plan, &from)) continue;
     EqualPlan beside = with_cuts_of(w, &from, plan);
-    if (!may_be_faster(w, errors, &beside,
-                       is_of_other_count(&beside, &from) ? 1.25 : 1.1))
-      continue;
+    if (!may_be_faster(w, errors, &beside, 1.25)) continue;
     price_plan(w, &beside, errors);
     if (is_faster(&beside, best)) *best = beside;
   }
