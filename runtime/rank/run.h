@@ -110,7 +110,7 @@ typedef struct Run {
   float scale; /* dynamic loss scale after the last step; 0 means none */
   bool has_norm, has_validation;
   LateResults late;
-  Servers *servers; /* NULL: the program has none */
+  Servers *servers;   /* NULL: the program has none */
   Figure *validation; /* the loss of the last evaluation */
   Figure *metrics;    /* metrics of the last evaluation, [settings.n_metrics] */
   int64_t evaluated;  /* step of that evaluation; -1 means never */
