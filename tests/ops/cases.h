@@ -22,7 +22,7 @@ static const OpCase op_cases[] = {
 
 /* Operators that are no computation of one rank. */
 static inline bool op_case_exempt(Op op) {
-  return op == OP_input || op_is(op, OPCLASS_collective) ||
+  return op == OP_input || op == OP_swapped || op_is(op, OPCLASS_collective) ||
          op_is(op, OPCLASS_swap) || op_is(op, OPCLASS_region);
 }
 

@@ -322,7 +322,7 @@ Test(play, bytes_hold_what_was_written_last) {
   Mesh mesh = make_mesh(module, "a=2");
   const Type *type = make_placed(module, "f64 C:6", "");
   Player *player = play_one(module, &mesh, type, OP_copy, "", type, 1).player;
-  extents_clear(player, 0);
+  extents_clear(player, 0, INT64_MAX);
   put_numbers(player, 0, (double[]){1, 2, 3, 4}, 4);
   put_numbers(player, 8, (double[]){20, 30}, 2);
   expect_numbers(player, 0, (double[]){1, 20, 30, 4}, 4);
@@ -341,7 +341,7 @@ Test(play, bytes_hold_what_was_written_last) {
   cr_expect_eq(first.shards, second.shards);
   play_release(player, first);
   play_release(player, second);
-  extents_clear(player, 8);
+  extents_clear(player, 8, INT64_MAX);
   expect_numbers(player, 0, (double[]){1}, 1);
 }
 

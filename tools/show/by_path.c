@@ -99,7 +99,8 @@ static void add_memory(PathSum *sum, const Priced *p) {
       &priced_program(p, p->shown)->program->persistent;
   for (int i = 0; i < persistent->buffers.n; i++) {
     const PersistentBuffer *buffer = &persistent->buffers.data[i];
-    path_row(sum, stored_path(buffer))->persistent += buffer->bytes;
+    if (buffer->offset < HOST_ORIGIN)
+      path_row(sum, stored_path(buffer))->persistent += buffer->bytes;
   }
   for (int i = 0; i < n; i++)
     if (values[i].first <= peak.node && peak.node <= values[i].last)

@@ -58,8 +58,9 @@ static void add_kinds(Arena *arena, Inspection *out) {
   const PricedProgram *program = priced_program(p, p->shown);
   const PersistentBuffers *persistent = &program->program->persistent;
   for (int i = 0; i < persistent->buffers.n; i++)
-    bytes[persistent->buffers.data[i].role] +=
-        persistent->buffers.data[i].bytes;
+    if (persistent->buffers.data[i].offset < HOST_ORIGIN)
+      bytes[persistent->buffers.data[i].role] +=
+          persistent->buffers.data[i].bytes;
   for (int role = 0; role < N_ROLES; role++)
     if (bytes[role] > 0)
       vec_push(arena, &out->kinds,
