@@ -5,6 +5,8 @@
 
 #include "planner/timed/timed.h"
 
+#include <string.h>
+
 /* ---- numbers of ranks ---- */
 
 enum { FEW_RANKS = 16 };
@@ -24,9 +26,28 @@ static bool may_stand(int64_t n_group, int64_t n, int64_t at) {
 
 /* ---- shapes ---- */
 
+static bool is_level_equal(const Level *a, const Level *b) {
+  return a->count == b->count && a->link == b->link && a->links == b->links &&
+         a->latency == b->latency && a->kind == b->kind &&
+         a->oversubscription.num == b->oversubscription.num &&
+         a->oversubscription.den == b->oversubscription.den;
+}
+
+/* Equal islands have the same devices and levels. */
+static bool is_group_equal(const ClusterGroup *a, const ClusterGroup *b) {
+  if (a == b) return true;
+  if (a->device->name != b->device->name || a->n_levels != b->n_levels ||
+      memcmp(a->device->values, b->device->values, sizeof a->device->values))
+    return false;
+  for (int l = 0; l < a->n_levels; l++)
+    if (!is_level_equal(&a->levels[l], &b->levels[l])) return false;
+  return true;
+}
+
 static bool is_alike(const ClusterSlice *a, const ClusterSlice *b) {
   const SliceGroup *x = &a->groups[0], *y = &b->groups[0];
-  if (a->n != b->n || x->group != y->group || x->n_levels != y->n_levels)
+  if (a->n != b->n || x->n_levels != y->n_levels ||
+      !is_group_equal(x->group, y->group))
     return false;
   for (int l = 0; l < x->n_levels; l++)
     if (x->levels[l].least != y->levels[l].least ||
@@ -85,7 +106,11 @@ static void add_range(const StageSearch *s, const SliceGroup *group,
   ClusterSlice slice =
       cluster_slice(s->arena, input->cluster, input->slice->first + first, n);
   int at = 0;
-  while (at < out->n && !is_alike(out->data[at].slice, &slice)) at++;
+  while (at < out->n &&
+         (out->data[at].memory != memory_of(s, group) ||
+          out->data[at].model->rates.units != model->rates.units ||
+          !is_alike(out->data[at].slice, &slice)))
+    at++;
   if (at == out->n) {
     vec_push(
         s->arena, out,
@@ -94,6 +119,7 @@ static void add_range(const StageSearch *s, const SliceGroup *group,
                      .model = model,
                      .mesh = mesh_of(s->arena, (int)n),
                      .chains = mesh_chains_create(s->arena),
+                     .proposals = map_create(s->arena),
                      .memory = memory_of(s, group),
                      .may_begin = ARENA_ARRAY(s->arena, bool, input->ranks + 1),
                      .turned = ARENA_ARRAY(s->arena, bool, input->ranks + 1)}));
@@ -323,12 +349,18 @@ static void add_timed(const StageSearch *s, const RankShapes *shapes, int at,
   push_option(s, shapes, at, setting, costs, proposal, out);
 }
 
-/* The assignments of least time on the mesh, as if a stage had the whole
- * model. */
-static void add_sharding(const StageSearch *s, const RankShapes *shapes, int at,
-                         int sharding, const RankBorders *borders,
-                         const RankSetting *setting, RankOptions *out) {
-  const RankShape *shape = &shapes->data[at];
+/* Tables serve several levels of ZeRO: 2 and 3 are tried later, if at all. */
+static unsigned zeros_with(const StageSearch *s, int zero) {
+  const Pins *pins = s->p->input->pins;
+  bool is_fixed = pins && pins->zero.is_set;
+  return is_fixed ? 1u << zero : zero < 2 ? 0x3u : 0xcu;
+}
+
+/* Returns the assignments of least time on the mesh, as if a stage had the
+ * whole model. */
+static const Proposals *proposals_of(const StageSearch *s,
+                                     const RankShape *shape, int sharding,
+                                     const RankSetting *setting) {
   SpaceRequest of = space_of_shape(s, shape);
   int n_spaces;
   SpacePlace place = {.space = spaces_all(&n_spaces),
@@ -337,20 +369,35 @@ static void add_sharding(const StageSearch *s, const RankShapes *shapes, int at,
                             .place = &place,
                             .microbatches = setting->microbatches,
                             .batch_axes = place.mesh->n_axes > 1,
-                            .zeros = 1u << setting->zero,
+                            .zeros = zeros_with(s, setting->zero),
                             .may_recompute = setting->recomputes,
                             .memory = INT64_MAX / 4,
                             .worth = INT64_MAX / 4};
-  Proposals found = {0};
-  propose(s->arena, &request, &found);
-  for (int i = 0; i < found.list.n; i++) {
-    const Proposal *proposal = &found.list.data[i];
-    if (proposal->recomputes != setting->recomputes) continue;
-    add_option(s, shapes, at, borders, setting,
-               arena_copy(s->arena, proposal, sizeof *proposal), out);
-  }
+  uint64_t key = hash_mix(hash_mix(hash_mix(89, (uint64_t)sharding),
+                                   (uint64_t)request.microbatches),
+                          request.zeros * 2 + request.may_recompute);
+  const void *at = (const void *)(uintptr_t)(key | 1);
+  Proposals *known = map_get(shape->proposals, at);
+  if (known) return known;
+  known = ARENA_NEW(s->arena, Proposals);
+  propose(s->arena, &request, known);
+  map_put(shape->proposals, at, known);
+  return known;
 }
 
+static void add_sharding(const StageSearch *s, const RankShapes *shapes, int at,
+                         int sharding, const RankBorders *borders,
+                         const RankSetting *setting, RankOptions *out) {
+  const Proposals *found =
+      proposals_of(s, &shapes->data[at], sharding, setting);
+  for (int i = 0; i < found->list.n; i++) {
+    const Proposal *proposal = &found->list.data[i];
+    if (proposal->recomputes == setting->recomputes &&
+        proposal->zero == setting->zero)
+      add_option(s, shapes, at, borders, setting,
+                 arena_copy(s->arena, proposal, sizeof *proposal), out);
+  }
+}
 void rank_options_list(const StageSearch *s, const RankShapes *shapes,
                        const RankBorders *borders, const RankSetting *setting,
                        RankOptions *out) {

@@ -25,6 +25,7 @@ typedef struct RankShape {
    * that share the batch, around these. */
   const Mesh *tensor[MOST_SHARDING + 1];
   MeshChains *chains;
+  Map *proposals; /* that are known of these meshes */
   Bytes memory;
   bool *may_begin; /* [rank] */
   bool *turned;    /* the same, ranks counted from the last one down */
