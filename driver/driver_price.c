@@ -327,6 +327,18 @@ static Bytes least_memory(const Priced *p) {
   return least;
 }
 
+/* Replicas of a stage are programs of their own, with one edge. */
+static bool check_periods(const Compilation *c) {
+  enum { MOST_STAGES = 12 };
+  if (!c->plan) return true;
+  if (c->plan->stages.n > MOST_STAGES)
+    return !driver_refuse_versions(c, "the price of so many stages");
+  for (int s = 0; s < c->plan->stages.n; s++)
+    if (c->plan->stages.data[s].n_ranks > 1)
+      return !driver_refuse_versions(c, "the price of replicas");
+  return true;
+}
+
 bool driver_price(const Compilation *c, const PriceRequest *request,
                   Priced *out) {
   Module *module = c->module;
@@ -336,9 +348,7 @@ bool driver_price(const Compilation *c, const PriceRequest *request,
   out->model.profile = request->profile;
   out->model.without = request->without;
   out->model.curves = request->curves;
-  if (!check_model(c, find_programs(out)) ||
-      driver_refuse_versions(c, "the price of a step"))
-    return false;
+  if (!check_model(c, find_programs(out)) || !check_periods(c)) return false;
   out->slice =
       cluster_slice(module->arena, out->cluster, request->first_rank, c->ranks);
   if (!driver_cost_model(c, &out->slice, &out->model) || !check_links(c, out))

@@ -46,13 +46,13 @@ typedef struct Folding {
 /* ---- equal actions, equal windows ---- */
 
 typedef struct ActionKey { /* all that the simulator reads, without padding */
-  int64_t values[7];
+  int64_t values[8];
 } ActionKey;
 
 static ActionKey key_of(const SimAction *action) {
   return (ActionKey){{action->kind, action->transfer, action->queue,
                       action->trips, action->back, action->duration,
-                      action->term}};
+                      action->term, action->from_step}};
 }
 
 /* Places in a table of twice as many slots; -1: empty. */

@@ -6,7 +6,8 @@
  * under way when it begins the next one: with one class every step takes as
  * long as the first, or, where the gap before a transfer counts, the second.
  * Several classes begin a step at different times, so the first steps are left
- * out.
+ * out.  So are those that fill the pipeline, where the lists are periods of
+ * endless ones: the price is that of the steady state.
  */
 #include "price/price_list.h"
 
@@ -296,7 +297,9 @@ static void run_programs(Pricing *p, SimTell *tell, void *user) {
                         .n_terms = N_COST_PARTS,
                         .classes = classes,
                         .transfers = p->transfers.data};
-  int n_steps = price->n_classes > 1     ? STEPS_OF_SEVERAL
+  const EntryPoint *entry = p->programs[0].entry;
+  int n_steps = entry->is_period         ? entry->lead + STEPS_OF_SEVERAL
+                : price->n_classes > 1   ? STEPS_OF_SEVERAL
                 : sim_has_gaps(&program) ? STEPS_WITH_GAPS
                                          : 1;
   Spans spans = {.arena = p->arena};
@@ -308,7 +311,7 @@ static void run_programs(Pricing *p, SimTell *tell, void *user) {
     read_stuck(p, &result);
     return;
   }
-  ASSERT(result.is_idle);
+  ASSERT(result.is_idle || entry->is_period);
   read_result(price, &result, n_steps);
   for (int c = 0; c < price->n_classes; c++)
     price->classes[c].sent =

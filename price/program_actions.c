@@ -12,6 +12,10 @@
  * where the timeline says so, by both sides, or by its sender where it goes
  * ahead.  A call waits for a message before the instruction that reads it, and
  * for the last one of a value before the instruction that writes it again.
+ *
+ * A period of an endless list is run again and again: step t has unit t * units
+ * + `unit` of each call.  Messages of units before the first one that all ranks
+ * have are left out in the first steps, so that both sides have the same ones.
  */
 #include "price/program_actions.h"
 
@@ -208,6 +212,10 @@ static void add_instruction(Walk *w, int at) {
 /* The messages of an edge, as this program has started them. */
 typedef struct EdgeState {
   int64_t n_started;
+  /* In a period: unit of its last message so far, if there is one, else of that
+   * of the period before. */
+  int last_unit;
+  bool is_started;
   /* Number of the start that is still to be waited for, or 0, and its
    * identifier: of what is received by micro-batch, of what is sent the last
    * one. */
@@ -235,11 +243,20 @@ static bool goes_ahead(const Timeline *t) {
   return message_goes_ahead(t->of->models);
 }
 
+/* The first step that exchanges the message of a unit, of a period.  The unit
+ * may be that of the period before. */
+static int first_step(const EntryPoint *entry, int unit) {
+  int n = entry->n_units;
+  return entry->is_period ? entry->lead - (unit + n) / n + 1 : 0;
+}
+
 static void add_message(Timeline *t, int at, LinkDirection direction) {
   const ProgramCall *call = &t->of->entry->timeline.data[at];
   EdgeState *state = &t->edges[direction][call->edge];
   bool starts = direction == LINK_out || !goes_ahead(t);
   int slot = direction == LINK_in ? call->registers[REGISTER_microbatch] : 0;
+  state->last_unit = call->unit;
+  state->is_started = true;
   state->numbers[slot] = ++state->n_started;
   state->ids[slot] = t->of->first_call_id + at;
   for (int c = 0; c < t->of->slice.n_groups && starts; c++) {
@@ -250,7 +267,8 @@ static void add_message(Timeline *t, int at, LinkDirection direction) {
                  .kind = SIM_start,
                  .transfer = transfer,
                  .queue = program_message_queue(t->of, call->peer, direction),
-                 .id = state->ids[slot]});
+                 .id = state->ids[slot],
+                 .from_step = first_step(t->of->entry, call->unit)});
   }
   t->of->figures.n_transfers++;
   if (direction == LINK_out)
@@ -274,6 +292,27 @@ static void add_message_wait(Timeline *t, int edge, LinkDirection direction,
                          .id = state->ids[slot]});
   }
   state->numbers[slot] = 0;
+}
+
+/* In a period: for the message of a unit, or for the last one that was sent. */
+static void add_period_wait(Timeline *t, int edge, LinkDirection direction,
+                            int unit) {
+  const EntryPoint *entry = t->of->entry;
+  const EdgeState *state = &t->edges[direction][edge];
+  bool is_sent = direction == LINK_out;
+  bool is_last = is_sent || goes_ahead(t); /* or the next one */
+  int last = state->last_unit - (state->is_started ? 0 : entry->n_units);
+  int from_step = first_step(entry, is_sent ? last : unit);
+  for (int c = 0; c < t->of->slice.n_groups; c++) {
+    int transfer = transfer_of_edge(t, edge, direction, c);
+    if (transfer == NO_TRANSFER) continue;
+    vec_push(t->of->arena, &t->of->actions[c],
+             (SimAction){.kind = SIM_wait,
+                         .transfer = transfer,
+                         .back = is_last ? 0 : last - unit,
+                         .id = state->ids[0],
+                         .from_step = from_step});
+  }
 }
 
 /* A value that passes between stages of one rank is copied. */
@@ -307,11 +346,17 @@ static const EdgeWaits *waits_of(Timeline *t, int stage, int segment) {
 
 /* A value of another micro-batch may be under way to its reader. */
 static void add_edge_waits(Timeline *t, const EdgeWaits *waits, int *next,
-                           int instruction, int microbatch) {
+                           int instruction, int microbatch, int unit) {
   while (*next < waits->n && waits->data[*next].instruction == instruction) {
     const EdgeWait *wait = &waits->data[(*next)++];
     const ProgramEdge *edge = &t->of->entry->edges.data[wait->edge];
-    if (wait->direction == LINK_in)
+    bool is_copied =
+        wait->direction == LINK_out && message_is_copied(t->of->models, edge);
+    if (t->of->entry->is_period && !is_copied)
+      add_period_wait(t, wait->edge, wait->direction, unit);
+    else if (t->of->entry->is_period)
+      continue;
+    else if (wait->direction == LINK_in)
       add_message_wait(t, wait->edge, LINK_in,
                        edge->is_of_step ? 0 : microbatch);
     else if (!message_is_copied(t->of->models, edge))
@@ -324,7 +369,7 @@ static void add_segment(Timeline *t, const ProgramCall *call,
   const ProgramSegment *segment = entry_point_segment(t->of->entry, call);
   int next = 0, microbatch = call->registers[REGISTER_microbatch];
   for (int at = segment->begin; at <= segment->end; at++) {
-    add_edge_waits(t, waits, &next, at, microbatch);
+    add_edge_waits(t, waits, &next, at, microbatch, call->unit);
     if (at < segment->end) add_instruction(&t->walks[call->stage], at);
   }
 }
@@ -336,7 +381,8 @@ static int add_segments(Timeline *t, int at) {
   const ProgramCall *call = &entry->timeline.data[at];
   const EdgeWaits *waits = waits_of(t, call->stage, call->segment);
   Walk *walk = &t->walks[call->stage];
-  int n = waits->n > 0 ? 1 : entry_point_repeats(entry, at);
+  bool is_single = waits->n > 0 || entry->is_period;
+  int n = is_single ? 1 : entry_point_repeats(entry, at);
   if (n > 1) enter_loop(walk, walk->list->graph, n);
   add_segment(t, call, waits);
   if (n > 1) leave_loop(walk);
@@ -415,17 +461,31 @@ static void note_begin(ProgramActions *p, int call) {
     p->call_begin[c * p->entry->timeline.n + call] = p->actions[c].n;
 }
 
+/* The last messages of a period are those before the first ones. */
+static void find_last_units(Timeline *t) {
+  const EntryPoint *entry = t->of->entry;
+  for (int at = 0; at < entry->timeline.n && entry->is_period; at++) {
+    const ProgramCall *call = &entry->timeline.data[at];
+    if (call->kind == CALL_segment) continue;
+    LinkDirection direction = call->kind == CALL_send ? LINK_out : LINK_in;
+    EdgeState *state = &t->edges[direction][call->edge];
+    state->last_unit = call->unit;
+    state->ids[0] = t->of->first_call_id + at;
+  }
+}
+
 /* A rank waits at the end of a step for all that it has started. */
 void program_actions_fill(ProgramActions *p) {
   Timeline t = begin_timeline(p);
   int n_calls = p->entry->timeline.n;
+  find_last_units(&t);
   p->call_begin = ARENA_ARRAY(p->arena, int, n_calls * p->slice.n_groups);
   for (int at = 0; at < n_calls;) {
     note_begin(p, at);
     int end = at + add_calls(&t, at);
     while (++at < end) note_begin(p, at);
   }
-  for (int e = 0; e < p->entry->edges.n; e++)
+  for (int e = 0; e < p->entry->edges.n && !p->entry->is_period; e++)
     add_message_wait(&t, e, LINK_out, 0);
 }
 

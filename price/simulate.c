@@ -251,10 +251,13 @@ static void advance_class(Simulation *s, int class) {
       break;
     case SIM_start:
       runner->at++;
-      start_transfer(s, class, action);
+      if (runner->step >= action->from_step) start_transfer(s, class, action);
       break;
     case SIM_wait:
-      if (!wait_for(s, runner, action)) return;
+      if (runner->step < action->from_step)
+        runner->at++;
+      else if (!wait_for(s, runner, action))
+        return;
       break;
     case SIM_loop: enter_loop(s, runner); break;
     case SIM_end: end_iteration(s, runner); break;

@@ -17,10 +17,10 @@
 #include "support/support.h"
 
 /* A step that takes longer is said to take so long (13 days).  The clock of
- * several steps stays below INT64_MAX. */
+ * SIM_LONG_STEPS such steps stays below INT64_MAX. */
 #define SIM_LONGEST (INT64_MAX / 8)
 /* Steps that a simulation may run. */
-enum { SIM_MOST_STEPS = 6 };
+enum { SIM_MOST_STEPS = 16, SIM_LONG_STEPS = 7 };
 
 /* A share of 1 of a link or of a stream. */
 #define SIM_ONE ((int64_t)1 << 20)
@@ -41,6 +41,7 @@ typedef struct SimAction {
   int queue;     /* start: of this class */
   int64_t trips; /* loop */
   int64_t back;  /* wait */
+  int from_step; /* start, wait: left out in steps before, from 0 on */
   Ps duration;   /* run: where nothing is taken from the stream */
   int term;      /* run: what its time is counted as */
   int id;        /* what a span says of it */

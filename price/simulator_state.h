@@ -127,7 +127,7 @@ static inline Ps simulation_longest(const Simulation *s) {
   int least = s->n_steps - 1;
   for (int c = 0; c < s->program->n_classes; c++)
     if (s->runners[c].step < least) least = s->runners[c].step;
-  return (least + 1) * SIM_LONGEST;
+  return least < SIM_LONG_STEPS ? (least + 1) * SIM_LONGEST : INT64_MAX;
 }
 
 __extension__ typedef __int128 SimWide;

@@ -109,6 +109,28 @@ replicas vertical-21 2,2 2,4 2,1 'x[0], x[1]' 'x[2]'
 replicas vertical-221 1,2,1 3,3,6 2,2,1 'x[0]' 'x[1], x[2]' 'linear[3]'
 echo "replicas: equal bits"
 
+# ---- the price ----
+
+# In the steady state no rank of four equal stages waits; under 1f1b they do for two fifths of a step.
+price() { # schedule micro-batches
+  printf 'mesh { pipe = 4 }\nplan {\n  schedule = %s\n  microbatches = %d\n' "$1" "$2" >equal.plan
+  printf '  cut after x[%d]\n' 0 1 2 >>equal.plan
+  echo '}' >>equal.plan
+  "$dnnc" simulate "$root/tests/e2e/versions_equal.dnn" --plan equal.plan --cluster four.cluster >priced 2>err ||
+    { cat err; fail "the price of $1"; }
+  sed -n 's/.* bubble \([0-9.]*\) %.*/\1/p' priced >bubbles
+  [ "$(wc -l <bubbles)" = 4 ] || { cat priced; fail "$1: four ranks"; }
+}
+sed 's/cluster laptop/cluster four/; s/count = 2/count = 4/; s/kind = shared/kind = switch/; s|8GB/s|100GB/s|' \
+  "$root/models/laptop.cluster" >four.cluster
+price pipedream 1
+awk '$1 > 1 { exit 1 }' bubbles || { cat priced; fail "pipedream waits"; }
+price 2bw 4
+awk '$1 > 4 { exit 1 }' bubbles || { cat priced; fail "2bw waits"; }
+price 1f1b 4
+awk '$1 < 35 { exit 1 }' bubbles || { cat priced; fail "1f1b does not wait"; }
+echo "the steady state of four equal stages has no idle time"
+
 # ---- delayed ranks, over MPI and as threads whose sends wait ----
 
 real=$(command -v "${CC:-cc}")

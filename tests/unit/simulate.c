@@ -16,7 +16,8 @@ enum { MOST_CLASSES = 3, MOST_ACTIONS = 64, MOST_TRANSFERS = 8, QUEUES = 2 };
 /* ---- lists as text ---- */
 
 /* "r5" runs 5, "s0.1" starts transfer 0 on queue 1, "w0" waits for it, "l3"
- * begins a loop of three iterations, "e" ends it. */
+ * begins a loop of three iterations, "e" ends it.  "w0@1" waits from the second
+ * step on. */
 typedef struct List {
   SimAction actions[MOST_ACTIONS];
   int n;
@@ -34,6 +35,7 @@ static List read_list(const char *text) {
     if (kind == 'w') action.kind = SIM_wait, action.transfer = (int)number;
     if (kind == 'l') action.kind = SIM_loop, action.trips = number;
     if (kind == 'e') action.kind = SIM_end;
+    if (*end == '@') action.from_step = (int)strtol(end + 1, &end, 10);
     if (*end == '.') action.queue = (int)strtol(end + 1, &end, 10);
     cr_assert(list.n < MOST_ACTIONS);
     list.actions[list.n++] = action;
@@ -289,12 +291,25 @@ static void add_span(void *user, const SimSpan *span) {
   sums->taken += span->taken;
 }
 
+/* A wait that the first step leaves out is for the transfer of the step before.
+ */
+Test(simulate, from_step) {
+  Module *module = module_create();
+  List lists[MOST_CLASSES];
+  Case c = {"", {"r5 s0", "w0@1 r6"}, {{.n_starts = 1, LOADS({0, 1})}}, 0, 0, 0,
+            0};
+  SimResult result = run_case(module->arena, &c, lists, 5, NULL);
+  cr_expect_eq(result.classes[1].step_ends[0], 6);
+  cr_expect_eq(result.classes[1].step_ends[1], 12);
+  cr_expect_eq(result.step, 6, "%lld", (long long)result.step);
+}
+
 Test(simulate, too_long) {
   Module *module = module_create();
   List lists[MOST_CLASSES];
   for (int i = 0; i < (int)(sizeof long_cases / sizeof *long_cases); i++) {
     const Case *c = &long_cases[i];
-    for (int n_steps = 1; n_steps < SIM_MOST_STEPS; n_steps++) {
+    for (int n_steps = 1; n_steps < SIM_LONG_STEPS; n_steps++) {
       SimResult result = run_case(module->arena, c, lists, n_steps, NULL);
       SimClassResult first = result.classes[0];
       Ps end = first.step_ends[n_steps - 1];
