@@ -181,23 +181,37 @@ static Status keep_newest(Run *run, int64_t n) {
   return STATUS_OK;
 }
 
+/* Takes votes until few enough are under way.  A failure stops the round, too.
+ * *out_fails: it has. */
+static int take_votes(Round *round, int64_t period, bool *out_fails) {
+  int64_t late = votes_under_way(round->run);
+  int code = EXIT_done;
+  while (!*out_fails && round->n_votes - round->n_taken > late) {
+    code = take_vote(round, period);
+    *out_fails = code || round->run->stop == STOP_failed;
+  }
+  if (*out_fails) stop_after(round, period);
+  return code;
+}
+
+/* After a failure all that has begun is drained, without a vote: a message may
+ * be under way whose other side is of a later period. */
 static int run_periods(Round *round) {
   Run *run = round->run;
   const DnnEntryPoint *train = run->train;
-  int64_t late = votes_under_way(run), steps = period_steps(train);
+  int64_t steps = period_steps(train);
+  bool fails = false;
+  int code = EXIT_done;
   for (int64_t t = -train->lead; t * steps < round->n; t++) {
     int64_t begin = clock_ns();
     run_period(round, t);
     int64_t ns = (clock_ns() - begin) / steps;
     run_note_time(run, ns);
-    for (int64_t i = 0; i < steps; i++) start_vote(round, t, i, ns);
-    while (round->n_votes - round->n_taken > late) {
-      int code = take_vote(round, t);
-      if (code) return code;
-      if (run->stop == STOP_failed) return run_agree(run, round->data);
-    }
+    for (int64_t i = 0; i < steps && !fails; i++) start_vote(round, t, i, ns);
+    if (!fails) code = take_votes(round, t, &fails);
   }
-  return EXIT_done;
+  run_must(run, exec_finish(run->exec));
+  return code;
 }
 
 int periods_train(Run *run, int64_t end) {
@@ -214,7 +228,6 @@ int periods_train(Run *run, int64_t end) {
   arena_destroy(scratch);
   if (code) return code;
   if (run->stop == STOP_failed) return run_agree(run, round.data);
-  run_must(run, exec_finish(run->exec));
   run_must(run, keep_newest(run, updates_of(run->train, units_of(&round))));
   run->done = round.first + round.n - 1;
   run->read_signals = 0;

@@ -5,6 +5,7 @@
 #   versions_models.py data MODEL COUNT FOLDER          writes the data of so many minibatches
 #   versions_models.py first CHECKPOINT                 writes parameters to begin with: init.safetensors
 #   versions_models.py check MODEL PROGRAM CHECKPOINT LOG PARTS MINIBATCHES DRAINS [vertical | 2bw] [older | newer]
+#     [replicas=N,N,N]
 #
 # MODEL: lenet or gpt.  PROGRAM: the folder of the program of one rank; its data are in the folder `one`.
 # PARTS: what the parameters of each stage begin with, as "conv2d[0];conv2d[1];linear".  The rate is 2^-5 and
@@ -107,33 +108,47 @@ def compare_values(model, what, made, wanted):
 
 def check(model, program, checkpoint, log, parts, count, drains, words):
     parts, is_vertical, has_two = parts.split(";"), "vertical" in words, "2bw" in words
+    replicas = [1] * len(parts)
+    for word in words:
+        if word.startswith("replicas="):
+            replicas = numbers(word[len("replicas=") :])
     shift = ("newer" in words) - ("older" in words)
     shapes = shapes_of(checkpoint)
     weights = read_tensors("first.ckpt")
     stage = {name: [s for s, part in enumerate(parts) if name.startswith(tuple(part.split(",")))] for name in weights}
     moments = {name: [0.0] * len(values) for name, values in weights.items()}
-    history = [weights]
+    history = {name: [values] for name, values in weights.items()}  # since the last drain, by number of updates
+    held, k = {name: [] for name in weights}, 0  # gradients that no update has; minibatches since the last drain
     lines = [json.loads(line) for line in open(log) if line.startswith("{")]
     losses = [line["loss"] for line in lines if "step" in line and "loss" in line]
     compare("minibatches", len(losses), count)
     for t, batch in enumerate(minibatches(model, count)):
-        k, mixed = len(history) - 1, {}
+        mixed = {}
         for name in weights:
             (s,) = stage[name]
-            ahead = 1 if has_two else len(parts) - 1 - (0 if is_vertical else s)
-            ahead -= shift if s == 0 else 0
-            mixed[name] = history[min(max(k - ahead, 0), k)][name]
+            of, r = 0 if is_vertical else s, replicas[s]
+            ahead = 1 if has_two else (sum(replicas[of:]) - 1) // replicas[of]
+            version = (k // replicas[of] - ahead) * (replicas[of] // r) + (shift if s == 0 else 0)
+            mixed[name] = history[name][min(max(version, 0), len(history[name]) - 1)]
         loss, grads = gradient(model, program, batch, shapes, mixed)
         compare_values(model, "loss of minibatch %d" % (t + 1), [losses[t]], [loss])
-        new = {}
+        k += 1
+        is_drained = t + 1 in drains or t + 1 == count
         for name, grad in grads.items():
-            moments[name] = [f32(0.5 * m + g) for m, g in zip(moments[name], grad)]
-            new[name] = [f32(w - RATE * m) for w, m in zip(history[-1][name], moments[name])]
-        history.append(new)
-        if t + 1 in drains:
-            history = [new]
+            r = replicas[stage[name][0]]
+            held[name].append(grad)
+            if k % r and not is_drained:
+                continue
+            total = [0.0] * len(grad)
+            for of_replica in held[name]:
+                total = [f32(a + b) for a, b in zip(total, of_replica)]
+            moments[name] = [f32(0.5 * m + f32(g / r)) for m, g in zip(moments[name], total)]
+            history[name].append([f32(w - RATE * m) for w, m in zip(history[name][-1], moments[name])])
+            held[name] = []
+        if is_drained:
+            history, k = {name: [versions[-1]] for name, versions in history.items()}, 0
     made = read_tensors(checkpoint)
-    for name, values in history[-1].items():
+    for name, (values,) in history.items():
         compare_values(model, name, made[name], values)
         compare_values(model, "momentum of " + name, made[moment_of(made, name)], moments[name])
     print("equal")

@@ -15,6 +15,7 @@ sed -e 's/return dot(norm(x), wte, C) .*/param head: [V, C] = normal(0.02)\n  re
   -e 's/adamw(.*/sgd(lr = 1.0 \/ 32, momentum = 0.5)/' -e '/ clip /d' -e 's/  steps .*/  epochs = 1/' \
   "$root/benchmarks/systems/gpt.dnn" >gpt.dnn
 
+replicas=
 prepare() { # model micro-batches
   microbatches=$2
   rm -rf ./*.ckpt program
@@ -26,10 +27,11 @@ prepare() { # model micro-batches
   reference first one.ckpt || fail "first parameters"
 }
 
-train() { # model schedule parts line...
+train() { # model schedule parts line...; $replicas of the stages, which lines name then
   local words=()
   case $2 in *vertical*) words=(vertical) ;; 2bw) words=(2bw) ;; esac
-  printf 'mesh { pipe = 3 }\nplan {\n  schedule = %s\n  microbatches = %d\n' "$2" "$microbatches" >"$1.plan"
+  if [ "$replicas" ]; then words+=("replicas=$replicas"); else printf 'mesh { pipe = 3 }\n'; fi >"$1.plan"
+  printf 'plan {\n  schedule = %s\n  microbatches = %d\n' "$2" "$microbatches" >>"$1.plan"
   printf '  %s\n' "${@:4}" >>"$1.plan"
   echo '}' >>"$1.plan"
   rm -rf made.ckpt
@@ -40,7 +42,7 @@ train() { # model schedule parts line...
     reference check "$1" program made.ckpt log "$3" 12 7 "${words[@]}" $shift >differs && fail "$1, $2, $shift"
     grep -q '^loss of minibatch' differs || { cat differs; fail "$1, $2, $shift: what differs"; }
   done
-  echo "$1 under $2: $([ "$1" = gpt ] && echo close || echo equal bits)"
+  echo "$1 under $2${replicas:+, replicas $replicas}: $([ "$1" = gpt ] && echo close || echo equal bits)"
 }
 
 lenet() { # schedule
@@ -51,20 +53,28 @@ lenet() { # schedule
 prepare lenet 4
 lenet 2bw
 prepare lenet 1
+replicas=2,2,1
+train lenet pipedream 'conv2d[0];conv2d[1];linear' 'stage 0: conv2d[0] on 0..1' 'stage 1: conv2d[1] on 2..3' \
+  'stage 2: linear[0], linear[1] on 4'
+cp lenet.plan replicas.plan
+replicas=
 lenet pipedream
 lenet 'pipedream(vertical = true)'
 
-# A batch whose data are wrong, and one that is not finite, end the run on all ranks, without its results.  The
-# fourth batch is the first to read what an update has made: all stages run two batches behind.
+# A batch whose data are wrong, and one that is not finite, end the run on all ranks, without its results.  Where
+# all stages run two batches behind, the fourth batch is the first to read what an update has made.
 printf '\143' | dd of=y.npy bs=1 seek=$(($(stat -c %s y.npy) - 4 * 8 * 6)) conv=notrunc 2>/dev/null
-timeout -k 5 60 "$dnnc" run lenet.dnn --plan lenet.plan --steps 12 --no-save --json >log 2>err </dev/null
-[ $? = 1 ] && grep -q "'y.npy', record 48: 'd.y' is 99" err || { cat err; fail "wrong data"; }
-[ "$(field step log)" = 6 ] || { cat log; fail "steps before wrong data"; }
-timeout -k 5 60 "$dnnc" run lenet.dnn 'optimizer=sgd(lr=1e30)' --plan lenet.plan --steps 12 --no-save --json \
-  >log 2>err </dev/null
-[ $? = 1 ] && grep -q 'error: step 4: the loss is not finite in stage 0, stage 1, stage 2' err ||
-  { cat err; fail "not finite"; }
-[ "$(field step log)" = 3 ] || { cat log; fail "steps before one that is not finite"; }
+fails() { # plan step-that-is-not-finite
+  timeout -k 5 60 "$dnnc" run lenet.dnn --plan "$1" --steps 12 --no-save --json >log 2>err </dev/null
+  [ $? = 1 ] && grep -q "'y.npy', record 48: 'd.y' is 99" err || { cat err; fail "wrong data"; }
+  [ "$(field step log)" = 6 ] || { cat log; fail "steps before wrong data"; }
+  timeout -k 5 60 "$dnnc" run lenet.dnn 'optimizer=sgd(lr=1e30)' --plan "$1" --steps 12 --no-save --json \
+    >log 2>err </dev/null
+  [ $? = 1 ] && grep -q "error: step $2: the \(loss\|gradient norm\) is not finite in stage" err || { cat err; fail "not finite"; }
+  [ "$(grep -c '"loss"' log)" = $(($2 - 1)) ] || { cat log; fail "steps before one that is not finite"; }
+}
+fails lenet.plan 4
+fails replicas.plan 1 # the mean of the first two batches
 echo "wrong data and results that are not finite end the run"
 gpt() { # schedule
   train gpt "$1" 'wte,wpe,block[0];block[1].attn,block[1].norm[0];block[1].mlp,block[1].norm[1],head,norm' \
