@@ -129,6 +129,8 @@ price 2bw 4
 awk '$1 > 4 { exit 1 }' bubbles || { cat priced; fail "2bw waits"; }
 price 1f1b 4
 awk '$1 < 35 { exit 1 }' bubbles || { cat priced; fail "1f1b does not wait"; }
+"$dnnc" simulate model.dnn --plan replicas-21.plan --cluster four.cluster >priced 2>err && fail "a price of replicas"
+grep -q "not supported yet: the price of replicas under the schedule 'pipedream'" err || { cat err; fail "why there is none"; }
 echo "the steady state of four equal stages has no idle time"
 
 # ---- delayed ranks, over MPI and as threads whose sends wait ----
@@ -183,13 +185,36 @@ delayed four 1,1,1,1
 
 newest() { sed 's/step-0*//' made.ckpt/latest; }
 
-rm -rf made.ckpt
-DNNC_DELAYS=1:20000 late/run --steps 40 --json >log 2>err </dev/null &
-run=$!
-for _ in $(seq 300); do
-  [ "$(newest 2>/dev/null)" = 20 ] && break
+# A run that is at work behind step 20, as $run.
+start() {
+  rm -rf made.ckpt
+  DNNC_DELAYS=1:20000 late/run --steps 40 --json >log 2>err </dev/null &
+  run=$!
+  for _ in $(seq 300); do
+    [ "$(newest 2>/dev/null)" = 20 ] && break
+    sleep 0.05
+  done
+}
+
+start
+kill -KILL $run
+wait $run 2>/dev/null
+works() { # a rank of it
+  find /proc -maxdepth 2 -name exe -lname "$work/late/*" 2>/dev/null | grep -q .
+}
+for _ in $(seq 200); do
+  works || break
   sleep 0.05
 done
+works && fail "ranks outlive a run that is killed"
+[ "$(newest)" = 20 ] || fail "the run was killed after step $(newest)"
+awk -F '[:,]' '/^{"step"/ && $2 <= 20' log >kept
+late/run --steps 40 --resume --json >>kept 2>err </dev/null || { cat err; fail "resumed after a kill"; }
+mv kept log
+check made.ckpt 1,1,1,1 --drains 15,20,30 >differs || { cat differs; fail "resumed after a kill"; }
+echo "killed and resumed: equal bits"
+
+start
 kill -TERM $run
 wait $run
 [ $? = 143 ] || { cat err; fail "stopped by a signal"; }
