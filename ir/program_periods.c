@@ -157,18 +157,6 @@ static void check_edges(Periods *p) {
 
 /* ---- ranks ---- */
 
-int period_rank(const Periods *p, int stage, int unit) {
-  return p->first_of[stage] + unit % p->stages[stage].n_ranks;
-}
-
-int period_stride(const Periods *p, int stage) {
-  return p->stages[stage].n_ranks;
-}
-
-int period_group(const Periods *p, int stage) {
-  return p->in->has_two ? p->m : p->stages[stage].n_ranks;
-}
-
 static void find_ranks(Periods *p) {
   int n = p->in->n_stages;
   for (int s = 0; s < n; s++) p->n_ranks += p->stages[s].n_ranks;

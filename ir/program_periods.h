@@ -41,11 +41,17 @@ typedef struct Periods {
 } Periods;
 
 /* Returns the index of the rank of a stage that has a unit. */
-int period_rank(const Periods *p, int stage, int unit);
+static inline int period_rank(const Periods *p, int stage, int unit) {
+  return p->first_of[stage] + unit % p->stages[stage].n_ranks;
+}
 /* Returns the units from one of a replica to its next one. */
-int period_stride(const Periods *p, int stage);
+static inline int period_stride(const Periods *p, int stage) {
+  return p->stages[stage].n_ranks;
+}
 /* Returns the units that share an update of the stage. */
-int period_group(const Periods *p, int stage);
+static inline int period_group(const Periods *p, int stage) {
+  return p->in->has_two ? p->m : p->stages[stage].n_ranks;
+}
 
 /* ---- program_period_lists.c ---- */
 
