@@ -172,7 +172,7 @@ static void read_border(PinReader *r, const Pin *pin) {
 static void read_servers(PinReader *r, const Pin *pin, BuiltinCall *call) {
   PlanStage on;
   if (!call->builtin) {
-    Builtin signature;
+    Builtin signature = {0};
     builtin_parse_params(r->e->names, "ranks:late, staleness = 0", &signature);
     signature.name = pin->value->name;
     builtin_help_call(r->e,
