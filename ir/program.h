@@ -76,8 +76,7 @@ typedef struct BufferAssignment {
   ProgramRegister *moves_with;
   int64_t persistent_bytes; /* bytes of the persistent buffers in use */
   int64_t arena_bytes;      /* highest byte this graph touches */
-  /* Likewise of the arena in host memory. */
-  int64_t persistent_host_bytes, host_bytes;
+  int64_t persistent_host_bytes, host_bytes; /* likewise on the host */
 } BufferAssignment;
 
 /* The arena of an entry point of several stages: these parts follow each other,
@@ -152,8 +151,7 @@ typedef struct ProgramStage {
   /* In an entry point of periods: forward passes that the stage runs ahead, and
    * versions of its parameters that it keeps; else 0. */
   int n_ahead, n_versions;
-  /* There, where a batch has several micro-batches: batches whose data and
-   * whose values of once it has at a time; else 0. */
+  /* There, with several micro-batches: batches at a time; else 0. */
   int n_batches;
 } ProgramStage;
 
@@ -243,8 +241,7 @@ typedef struct EntryPoint {
 } EntryPoint;
 
 typedef struct RankProgram {
-  /* The name that messages give to its ranks, such as "server 0"; NULL: that of
-   * its stages. */
+  /* Names its ranks in messages, as "server 0" does; NULL: its stages do. */
   const char *title;
   bool is_server; /* it has parameters of which the workers have copies */
   int n_entry_points;
@@ -300,8 +297,8 @@ typedef struct ProgramParts {
 int program_classes(Arena *arena, const ProgramStage *stages, int n_stages,
                     int *out_class_of, const int **out_first_ranks);
 /* Makes the entry point of each class, or of each rank where it is of periods.
- * Assignments are still to be made.
- * Returns false, with a mistake, if it cannot be proved that all ranks end. */
+ * Assignments follow.  Returns false, with a mistake, if it cannot be proved
+ * that all ranks end. */
 bool program_timeline(Arena *arena, const ProgramParts *parts,
                       EntryPoint *out_entries);
 
@@ -362,8 +359,7 @@ const ProgramSegment *entry_point_segment(const EntryPoint *entry,
                                           const ProgramCall *call);
 /* Returns one more than the highest byte that it touches. */
 int64_t entry_point_arena_bytes(const EntryPoint *entry);
-/* Likewise of the arena in host memory. */
-int64_t entry_point_host_bytes(const EntryPoint *entry);
+int64_t entry_point_host_bytes(const EntryPoint *entry); /* likewise */
 /* Returns how many calls, from the one at this place on, are of its segment, so
  * that they are a loop.  A message is one. */
 int entry_point_repeats(const EntryPoint *entry, int at);

@@ -21,13 +21,8 @@
  */
 #include "passes/spmd/border.h"
 #include "passes/spmd/placement.h"
-#include "passes/spmd/resharding.h"
-#include "passes/spmd/zero.h"
 
-/* Padding may be this part of a shard. */
-#define MOST_PADDING 16
-
-static AxisSet border_axes(const Partition *p) {
+AxisSet border_axes(const Partition *p) {
   return axis_list_set(rank_axes(p, &p->plan->border));
 }
 
@@ -36,8 +31,6 @@ AxisList inside_first(const Partition *p, AxisList axes) {
   return axis_list_join(axis_list_without(axes, border),
                         axis_list_without(axes, (AxisSet)(set & ~border)));
 }
-
-/* ---- steps of a chain ---- */
 
 static ReshardStep part_of(const ReshardStep *step, AxisList axes) {
   ReshardStep part = *step;
@@ -75,33 +68,4 @@ int divide_at_border(const Partition *p, const Type *type,
   out[0] = part_of(step, scatters ? inside : across);
   out[1] = part_of(step, scatters ? across : inside);
   return 2;
-}
-
-/* ---- sums ---- */
-
-/* The dim along which the gradient is scattered inside, or -1. */
-static int dim_inside(const Partition *p, const Type *type, AxisList inside) {
-  int64_t each, all = type_local_elements(type, p->mesh);
-  int64_t n = axis_list_shards(inside, p->mesh);
-  int d = dim_to_spread(p, type, inside, false, &each);
-  return d >= 0 && each * n - all <= all / MOST_PADDING ? d : -1;
-}
-
-Value reduce_ranks(Partition *p, Value value, AxisSet axes) {
-  const Node *node = graph_node(p->rewrite.to, value);
-  const Type *type = node->types[value.result];
-  AxisSet across = type->partial & axes & border_axes(p);
-  AxisSet inside = type->partial & axes & (AxisSet)~across;
-  AxisList list = axis_list_of_set(inside);
-  int d = across && inside && node->phase == PHASE_weight_gradient &&
-                  type->rank + 1 < MAX_RANK
-              ? dim_inside(p, type, list)
-              : -1;
-  if (d < 0) return reduce_over(p, value, axes, OP_all_reduce);
-  ReshardStep steps[] = {
-      {RESHARD_reduce_scatter, inside, list, 0, -1, d, 0, NULL},
-      {RESHARD_all_reduce, across, axis_list_of_set(across), 0, -1, -1, 0,
-       NULL},
-      {RESHARD_all_gather, inside, list, 0, d, -1, 0, NULL}};
-  return reshard_emit(p, value, steps, ARRAY_LENGTH(steps));
 }

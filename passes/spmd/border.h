@@ -8,12 +8,11 @@
 #include "ir/place/reshard.h"
 #include "passes/spmd/partition.h"
 
+/* Returns the axes of the line. */
+AxisSet border_axes(const Partition *p);
 /* Returns the same axes with those of the line last, so that shards of a dim
  * are made inside of an island before they cross its border. */
 AxisList inside_first(const Partition *p, AxisList axes);
-/* Returns the value reduced over these rank axes: by one all_reduce, or, where
- * the line says so, inside first. */
-Value reduce_ranks(Partition *p, Value value, AxisSet axes);
 /* Divides a step of a value of this type into one inside of the islands and one
  * over their borders, in the order in which they send the fewest bytes over
  * these.  Returns their number, 1 where the step stays whole. */

@@ -5,7 +5,6 @@
  *     output loss %2                 =>   %3 = all_reduce %2 {axes = [data]}
  *                                         output loss %3
  */
-#include "passes/spmd/border.h"
 #include "passes/spmd/placement.h"
 #include "passes/spmd/resharding.h"
 

@@ -48,6 +48,9 @@ Value transpose_dim(Partition *p, Value value, int from, int to);
  * of the dim: those that it had, then `axes`. */
 Value shard_dim(Partition *p, Value value, int d, AxisList split,
                 AxisList axes);
+/* Returns the value reduced over these rank axes: by one all_reduce, or, where
+ * the line `sync = hierarchical` says so, inside first (border.c). */
+Value reduce_ranks(Partition *p, Value value, AxisSet axes);
 Name shards_name(const Partition *p, const Type *type, Name dim);
 Value reshard_emit(Partition *p, Value value, const ReshardStep *steps, int n);
 

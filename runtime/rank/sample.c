@@ -273,7 +273,7 @@ static double exponential_number(double x) {
   return sum;
 }
 
-/* As a part of that of the greatest logit. */
+/* A part of the weight of the greatest logit. */
 static double weight_of(const Sampling *s, float logit, int best,
                         double temperature) {
   return exponential_number(((double)logit - (double)s->logits[best]) /

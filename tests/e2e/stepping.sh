@@ -44,7 +44,6 @@ lstm T=16 --count 20 sample.top_k=1000 >all.json && lstm T=16 --count 20 >free.j
 lstm T=16 --count 20 sample.top_p=1e-6 >one.json || fail "top_p"
 [ "$(tokens one.json)" = "$(tokens zero.json)" ] || fail "a small top_p is not the likeliest"
 lstm T=16 --count 60 sample.top_p=0.5 sample.temperature=2 >half.json && lstm T=16 --count 60 sample.temperature=2 >free.json || fail "top_p"
-# What is chosen is among the likeliest of half of the probability at this temperature.
 [ "$(tokens half.json)" != "$(tokens free.json)" ] || fail "top_p changes nothing"
 lstm T=16 --count 60 sample.top_p=1 sample.temperature=2 >all.json
 [ "$(tokens all.json)" = "$(tokens free.json)" ] || fail "top_p = 1 is not all"
