@@ -7,9 +7,10 @@
  *
  * Two nodes are equal when operator, stage, attributes, result types and inputs
  * are equal, and so are the pins of both, if both have one.  The inputs of a
- * commutative operator are compared as a set.  One walk in id order suffices,
- * because inputs precede users.  Nodes with a body are skipped: only scans have
- * one before `fuse`.
+ * commutative operator are compared as a set.  Where an update reads newer
+ * parameters than the passes do, its nodes equal none of theirs.  One walk in
+ * id order suffices, because inputs precede users.  Nodes with a body are
+ * skipped: only scans have one before `fuse`.
  *
  * requires: any graph     keeps: order, placements     breaks: use counts
  * cost: O(nodes), one hash table in scratch memory
@@ -23,6 +24,7 @@ typedef struct KnownNodes {
   int *before; /* by id */
   GraphPins pins;
   const Node **pinned; /* by id of the new graph: the first pin; or NULL */
+  bool updates_apart;  /* updates read other parameters than the passes */
 } KnownNodes;
 
 static KnownNodes known_nodes_create(Arena *arena, const Graph *graph) {
@@ -93,6 +95,12 @@ static bool cse_same_pin(const Node *pin, const Node *other) {
   return is_same;
 }
 
+static bool reads_alike(const KnownNodes *known, const Node *node,
+                        const Node *other) {
+  return !known->updates_apart ||
+         (node->phase == PHASE_update) == (other->phase == PHASE_update);
+}
+
 static bool cse_rule(Rewrite *rewrite, int id, void *user) {
   KnownNodes *known = user;
   const Node *node = rewrite->from->nodes.data[id];
@@ -106,7 +114,8 @@ static bool cse_rule(Rewrite *rewrite, int id, void *user) {
   for (int at = *newest; at > 0; at = known->before[at]) {
     int other = at - 1;
     if (!cse_same_node(node, rewrite->to->nodes.data[other], inputs) ||
-        !cse_same_pin(pin, known->pinned[other]))
+        !cse_same_pin(pin, known->pinned[other]) ||
+        !reads_alike(known, node, rewrite->to->nodes.data[other]))
       continue;
     if (pin) known->pinned[other] = pin;
     for (int r = 0; r < node->n_results; r++)
@@ -122,5 +131,8 @@ static bool cse_rule(Rewrite *rewrite, int id, void *user) {
 
 Graph *pass_cse(PassContext *ctx, const Graph *graph) {
   KnownNodes known = known_nodes_create(ctx->scratch, graph);
+  known.updates_apart =
+      ctx->plan &&
+      (plan_has_versions(ctx->scratch, ctx->plan) || ctx->plan->servers.n > 0);
   return rewrite_graph(ctx, graph, cse_rule, &known);
 }
