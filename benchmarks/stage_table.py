@@ -137,7 +137,7 @@ def main():
     parser.add_argument("file")
     parser.add_argument("--seconds", type=int, default=3600)
     parser.add_argument("rows", nargs="*", metavar="ROW")
-    words = parser.parse_args()
+    words = parser.parse_intermixed_args()
     dnnc, rows = os.path.abspath(words.dnnc), read_rows(words.file)
     for name in words.rows or ROWS:
         if name in rows:
