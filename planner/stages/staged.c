@@ -49,11 +49,14 @@ enum {
   MOST_PRICES = 16,
   MOST_ROUNDS = 2,  /* of less memory */
   MOST_ILLEGAL = 4, /* before a legal one: no plan with stages is */
+  SMALL_ROUNDS = 3, /* of more memory, for a program whose price is cheap */
   PRICES_ABOVE = 4  /* of plans that are estimated not to fit */
 };
 
 /* Estimates of bytes are 5 % off on average. */
 #define WIDER 1.1
+/* Those of a few small values are further off. */
+#define MUCH_WIDER 1.25
 
 static bool has_plan(const Pricing *p) {
   return p->best && price_missing(&p->best->price) == 0;
@@ -225,6 +228,10 @@ static void price_equal(StageSearch *s, int prices) {
   for (int i = 0; i < MOST_ROUNDS && !has_plan(p) && s->least_over > 1; i++)
     best = price_again(s, 1 / s->least_over, prices);
   if (is_none && !has_plan(p)) best = price_again(s, WIDER, PRICES_ABOVE);
+  s->memory = p->input->memory;
+  for (int i = 0; i < SMALL_ROUNDS && !has_plan(p) && prices == MOST_PRICES;
+       i++)
+    best = price_again(s, MUCH_WIDER, PRICES_ABOVE);
   stage_climb(s, best, prices);
 }
 
