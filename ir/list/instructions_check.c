@@ -164,9 +164,8 @@ static void check_launch(ListCheck *c, const Instruction *in) {
 static void check_clear(ListCheck *c, const Instruction *in) {
   const OpenLoop *loop = innermost(c);
   if (!node_exists(c, in->node)) return;
-  const Graph *graph = loop->walk->graph;
-  if (graph->nodes.data[in->node]->op != OP_accumulate &&
-      !node_is_per_microbatch(graph, in->node))
+  const Node *node = loop->walk->graph->nodes.data[in->node];
+  if (node->op != OP_accumulate && !node_has(node, ATTR_per_microbatch))
     violated(c, in->node, "only what micro-batches add up is cleared");
   if (loop->at >= 0)
     violated(c, in->node, "it is cleared inside a loop");
