@@ -56,7 +56,7 @@ def parse(text):
     call = eval(f"(lambda *a, **k: (a, k))({rest})", {
         **names, **{s: (lambda s: lambda *a, **k: (s, a, k))(s)
                     for s in ("cosine", "linear_decay", "inverse_sqrt",
-                              "steps")}})
+                              "steps", "cosine_restarts", "wsd")}})
     return name, call[1]
 
 
@@ -70,6 +70,16 @@ def rate(lr, t):
         return peak * named["factor"] ** ((t - 1) // named["every"])
     if t <= warmup:
         return peak * t / warmup
+    if kind == "cosine_restarts":  # one step is an epoch here, too
+        at, length = t - 1 - warmup, named["every"]
+        while at >= length:
+            at -= length
+            length *= named.get("growth", 1)
+        return floor + (peak - floor) * (1 + math.cos(math.pi * at / length)) / 2
+    if kind == "wsd":
+        tail = named.get("decay", 0.1) * STEPS
+        left = STEPS - t
+        return peak if left >= tail else floor + (peak - floor) * left / tail
     if kind == "inverse_sqrt":
         return peak * math.sqrt(warmup / t)
     share = (t - warmup) / (STEPS - warmup)
