@@ -14,8 +14,8 @@
  * states, optimizer state, scalars), then what a step needs.  The entry points
  * (train, eval,
  * ...) share the persistent part and reuse the rest.  Nothing is allocated
- * while stepping.  What a plan keeps in host memory lies in a second arena
- * there, likewise: its places count from DNN_HOST_ORIGIN.
+ * while stepping.  A plan with `offload` has a second arena, in host memory,
+ * whose places count from DNN_HOST_ORIGIN.
  */
 #ifndef RUNTIME_PROGRAM_H
 #define RUNTIME_PROGRAM_H

@@ -29,7 +29,7 @@
  *
  *     persistent | step | frames | messages | scratch
  *
- * What is in host memory has an arena of its own there, packed alike.
+ * Values in host memory have an arena of their own there, packed alike.
  *
  * requires: a graph from list_schedule     keeps: the graph
  * cost: O(nodes), and packing.c

@@ -6,7 +6,7 @@
  * tied to it by events.  Everything that an instruction needs is computed when
  * the device is opened: a launch allocates nothing and searches nothing.
  *
- * What a plan keeps in host memory is copied on two streams of its own
+ * Two further streams swap values with host memory, one for each direction
  * (swap.c).
  *
  * Convolutions run as their emitted loop nests; cuDNN is not supported yet.

@@ -14,7 +14,7 @@
  * push.  A reply waits for other workers by the staleness rule alone, by which
  * the slowest worker is always answered.  A server ends a round after the last
  * clock of all workers.  So some rank can always go on, and all come to an end.
- * What is left to check are the tables: both ends of a link have the same
+ * This file checks the tables: both ends of a link have the same
  * tensors, and each gradient and each parameter one server.
  */
 #include "runtime/rank/servers.h"
