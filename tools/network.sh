@@ -1,8 +1,8 @@
 #!/bin/bash
 # Measures collectives, and training steps against PyTorch, between ranks that
 # each have a network namespace; the links of all of them to a bridge carry a
-# given rate in each direction.  Needs root, ip, tc and Open MPI; steps also
-# need a python with torch and numpy, $DNNC_TORCH_PYTHON (or python3).
+# given rate in each direction.  Needs root, ip, tc and Open MPI; steps and async
+# also need a python with torch and numpy, $DNNC_TORCH_PYTHON (or python3).
 #   tools/network.sh collectives [MBIT ...]           all kinds, 2 and 4 ranks
 #   tools/network.sh steps [MBIT [CASE ...]]          see benchmarks/compare_ranks.py
 #   tools/network.sh paced FOLDER [MBIT [MODEL ...]]  see benchmarks/reality.py
@@ -11,6 +11,8 @@
 #   tools/network.sh kinds FOLDER MBIT [MODEL ...]    see benchmarks/stage_kinds.py
 #   tools/network.sh found FOLDER MBIT MODEL          see benchmarks/bench_tune.py
 #   tools/network.sh islands [MBIT [CASE ...]]        see benchmarks/islands.py
+#   tools/network.sh async [MBIT ...]                 see benchmarks/async_plans.py
+#   tools/network.sh target [MBIT [KIND ...]]         see benchmarks/async_training.py
 # $DNNC is the compiler (build/dnnc), $ROUNDS how often both sides run (5).
 # $JOB_SECONDS is what a rank of a measured job has (50, below 100 Mbit/s 110).
 # $DNNC_NETWORK begins the names of the namespaces.
@@ -142,9 +144,13 @@ collectives() {
   done
 }
 
-steps() {
+need_torch() {
   "$DNNC_TORCH_PYTHON" -c 'import torch, numpy' 2>/dev/null ||
     skip "'$DNNC_TORCH_PYTHON' has no torch and numpy (DNNC_TORCH_PYTHON)"
+}
+
+steps() {
+  need_torch
   local rate=${1:-1000}
   shift || true
   shape "$rate"
@@ -215,9 +221,29 @@ islands() {
   python3 benchmarks/islands.py "$dnnc" border0 "$@"
 }
 
+# Stages that keep versions of their parameters, data parallelism, and PyTorch.
+async() {
+  need_torch
+  local rate
+  for rate in ${@:-200 1000}; do
+    shape "$rate"
+    python3 benchmarks/async_plans.py "$dnnc" "$rate" "$rounds"
+  done
+}
+
+# Plans that change what is computed, by the seconds that they take to a loss.
+target() {
+  local rate=${1:-200}
+  shift || true
+  shape "$rate"
+  python3 benchmarks/async_training.py "$dnnc" "$rate" "$@"
+}
+
 command=${1:-}
 shift || true
 case $command in
-collectives | steps | paced | stages | staged | kinds | found | islands) $command "$@" ;;
+collectives | steps | paced | stages | staged | kinds | found | islands | async | target)
+  $command "$@"
+  ;;
 *) sed -n '2,/^set/p' "$0" | sed '$d' && exit 1 ;;
 esac
