@@ -35,7 +35,7 @@ if [ $# -gt 1 ]; then # dnnc model dtype [arguments]
 fi
 for model in $("$reference" list); do
   check "$model" f32
-  DNN_ONEDNN_LIB=none check "$model" f32
+  DNN_ONEDNN_LIB=none check "$model" f32 --quick
   case $model in
   chargpt_small | cnn_small | lstm_small) check "$model" bf16 ;;
   *) check "$model" bf16 --quick ;; # compiling is most of the time of this test
