@@ -484,6 +484,7 @@ StageBytes *stage_bytes_of(Arena *arena, const StageBytesRequest *request,
                   .out = ARENA_NEW(arena, StageBytes)};
   find_sizes(&m);
   add_values(&m);
+  stage_add_inner(arena, request, proposal, m.out);
   for (int p = 0; p < request->units->params.n; p++)
     add_param(&m, &request->units->params.data[p]);
   find_scratch(&m);

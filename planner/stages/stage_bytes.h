@@ -73,6 +73,17 @@ typedef struct StageBytesRequest {
 StageBytes *stage_bytes_of(Arena *arena, const StageBytesRequest *request,
                            const Proposal *proposal);
 
+/* ---- stage_inner.c ---- */
+
+/* Returns the bytes of a rank that go over a border inside of a kernel. */
+Bytes stage_inner_bytes(const StageChain *chain, int piece, const Units *units,
+                        const Proposal *proposal);
+/* Adds the values at such borders to those that cross. */
+void stage_add_inner(Arena *arena, const StageBytesRequest *request,
+                     const Proposal *proposal, StageBytes *out);
+
+/* ---- stage_bytes_join.c ---- */
+
 /* Pieces up to before `end`, under an assignment of theirs. */
 typedef struct BytesPart {
   const StageBytes *bytes;

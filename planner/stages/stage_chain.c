@@ -314,8 +314,8 @@ bool unit_edge_leaves(const UnitPieces *from, const UnitPieces *to, int i) {
   return from->n != to->n || from->pieces[i] != to->pieces[i];
 }
 
-/* Keeps the borders that the value of an edge is sent over. */
-static void keep_edges(ChainMaker *m, const UnitPieces *pieces) {
+/* By border: the value of an edge is sent over it. */
+static const bool *find_sent(const ChainMaker *m, const UnitPieces *pieces) {
   bool *is_sent = ARENA_ARRAY(m->arena, bool, m->borders.n + 1);
   for (int e = 0; e < m->units->edges.n; e++) {
     const UnitEdge *edge = &m->units->edges.data[e];
@@ -323,10 +323,38 @@ static void keep_edges(ChainMaker *m, const UnitPieces *pieces) {
     for (int i = 0; i < from->n && !edge->is_backward; i++)
       is_sent[from->pieces[i]] |= unit_edge_leaves(from, to, i);
   }
+  return is_sent;
+}
+
+static void keep_sent(ChainMaker *m, const bool *is_sent) {
   int n = 0;
   for (int i = 0; i < m->borders.n; i++)
     if (is_sent[i]) m->borders.data[n++] = m->borders.data[i];
   m->borders.n = n;
+}
+
+/* The unit that begins last before the end of the piece. */
+static int unit_before(const ChainMaker *m, const UnitPieces *pieces,
+                       int piece) {
+  int unit = 0, last = -1;
+  for (int u = 0; u < m->units->units.n; u++)
+    for (int i = 0; i < pieces[u].n; i++)
+      if (pieces[u].pieces[i] <= piece && pieces[u].pieces[i] > last) {
+        last = pieces[u].pieces[i];
+        unit = u;
+      }
+  return unit;
+}
+
+static const InnerBorder *
+find_inner(const ChainMaker *m, const UnitPieces *pieces, const bool *is_sent) {
+  InnerBorder *out = ARENA_ARRAY(m->arena, InnerBorder, m->borders.n + 1);
+  for (int i = 0; i < m->borders.n; i++)
+    if (!is_sent[i])
+      out[i] =
+          (InnerBorder){m->graph->nodes.data[m->borders.data[i].node]->types[0],
+                        unit_before(m, pieces, i)};
+  return out;
 }
 
 /* ---- parameters of several pieces ---- */
@@ -379,7 +407,7 @@ static StageChain chain_of(const ChainMaker *m) {
 }
 
 StageChain stage_chain_of(Arena *arena, const PlanPaths *paths,
-                          const Units *units) {
+                          const Units *units, BorderPlaces borders) {
   ChainMaker m = {.arena = arena,
                   .paths = paths,
                   .graph = plan_paths_graph(paths),
@@ -389,8 +417,11 @@ StageChain stage_chain_of(Arena *arena, const PlanPaths *paths,
                   .names = names_create(arena)};
   find_borders(&m);
   thin(&m);
-  keep_edges(&m, find_pieces(&m));
+  const UnitPieces *pieces = find_pieces(&m);
+  const bool *is_sent = find_sent(&m, pieces);
+  if (borders == BORDERS_between_kernels) keep_sent(&m, is_sent);
   StageChain out = chain_of(&m);
+  if (borders == BORDERS_all) out.inner = find_inner(&m, pieces, is_sent);
   out.units = find_pieces(&m);
   out.named = name_pieces(&m);
   find_shared(&m, &out);

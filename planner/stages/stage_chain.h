@@ -5,7 +5,8 @@
  *     wte, wpe | block[0].attn | block[0].mlp | block[1].attn | ...
  *
  * A border is where one value alone that parameters have a part in is read
- * behind it, and where units meet: a cut inside of one would split its kernels.
+ * behind it, and where units meet: a cut inside of one would split its kernels,
+ * which small models alone need where nothing else fits.
  * Data and what depends on data alone crosses no border, since each stage has
  * them.
  */
@@ -30,6 +31,11 @@ typedef struct SharedParam {
   int first, last; /* pieces */
 } SharedParam;
 
+typedef struct InnerBorder {
+  const Type *type; /* of all micro-batches */
+  int unit;         /* that the border divides */
+} InnerBorder;
+
 typedef struct StageChain {
   int n;                   /* pieces; 1 where the model has no border */
   const char *const *ends; /* by piece, but the last: as `cut after` has it */
@@ -39,12 +45,20 @@ typedef struct StageChain {
                    of the first block that it stands for */
   Names *names; /* of these paths, of a chain without units */
   VEC(SharedParam) shared;
+  /* By piece, but the last: the value at its border where that lies inside of a
+   * kernel, which a cut there divides.  Type NULL: between kernels. */
+  const InnerBorder *inner;
 } StageChain;
+
+typedef enum BorderPlaces {
+  BORDERS_between_kernels,
+  BORDERS_all /* inside of kernels, too */
+} BorderPlaces;
 
 /* Where there are too many borders, those between the blocks of repeats are
  * taken. */
 StageChain stage_chain_of(Arena *arena, const PlanPaths *paths,
-                          const Units *units);
+                          const Units *units, BorderPlaces borders);
 /* The chain of a model without units: borders where up to so many values that
  * parameters have a part in are read behind.  `named` has the paths of the
  * forward graph. */

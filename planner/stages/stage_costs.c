@@ -140,6 +140,15 @@ static void add_edge(CostMaker *m, int at) {
 
 /* ---- messages ---- */
 
+/* Borders inside of kernels, which no edge goes over. */
+static void add_inner(CostMaker *m) {
+  const StageChain *chain = m->r->chain;
+  for (int i = 0; i + 1 < chain->n && chain->inner; i++)
+    if (chain->inner[i].type)
+      m->sent[i] = m->sent_back[i] =
+          stage_inner_bytes(chain, i, m->r->of->units, m->proposal);
+}
+
 /* Each rank of a group sends to the rank of another one, all at a time. */
 static Ps message_time(const CostMaker *m, int64_t from, int64_t to,
                        Bytes bytes) {
@@ -246,6 +255,7 @@ StageCosts stage_costs_of(Arena *arena, const StageCostsRequest *request,
                  .sent_back = ARENA_ARRAY(arena, Bytes, n)};
   for (int u = 0; u < of->units->units.n; u++) add_unit(&m, u);
   for (int i = 0; i < of->units->edges.n; i++) add_edge(&m, i);
+  add_inner(&m);
   StageCost *to = ARENA_ARRAY(arena, StageCost, n + 1);
   for (int i = 0; i < n; i++) {
     to[i + 1] = to[i];

@@ -4,7 +4,8 @@
  *
  * An assignment in little memory is not one that is fastest, so the walk is
  * repeated: in twice the memory until some plan is estimated to fit, then
- * between.
+ * between.  Where none of these fits, those of all cuts follow, of a small
+ * program.
  */
 #include "planner/stages/staged.h"
 
@@ -67,4 +68,6 @@ void price_staged_lean(StageSearch *s) {
     is_taken[at] = true;
     pricing_one(p, &c);
   }
+  bool fits = p->best && price_missing(&p->best->price) == 0;
+  if (!fits && stage_is_small(p)) stage_price_small(s, p->input->memory);
 }

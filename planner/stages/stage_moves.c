@@ -96,8 +96,6 @@ Candidate stage_candidate(const StageSearch *s, const StagedPlan *plan) {
 
 /* ---- moves ---- */
 
-typedef VEC(StagedPlan) StagedPlans;
-
 static void add_move(StageSearch *s, StagedPlan plan, StagedPlans *out) {
   if (stage_estimate(s, &plan)) vec_push(s->arena, out, plan);
 }

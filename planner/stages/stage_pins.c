@@ -246,6 +246,22 @@ StageEnds stage_ends_of(Arena *arena, const StagePins *pins,
   return out;
 }
 
+static int64_t fewest_stages(const StagePins *pins) {
+  int64_t n = pins->groups > 2 ? pins->groups : 2;
+  if (pins->schedule) n *= pins->chunks;
+  if (pins->n_stages > n) n = pins->n_stages;
+  return pins->n_cuts + 1 > n ? pins->n_cuts + 1 : n;
+}
+
+StageChain stage_pins_chain(Arena *arena, const StagePins *pins,
+                            const PlanPaths *paths, const Units *units) {
+  StageChain chain =
+      stage_chain_of(arena, paths, units, BORDERS_between_kernels);
+  bool suffices = chain.n >= fewest_stages(pins) &&
+                  !stage_ends_of(arena, pins, &chain).lost;
+  return suffices ? chain : stage_chain_of(arena, paths, units, BORDERS_all);
+}
+
 /* Neither ranks nor meshes: the search has put the groups in order. */
 const char *stage_pins_lines(Arena *arena, const StagePins *pins) {
   Text out = text_create(arena);

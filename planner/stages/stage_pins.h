@@ -51,6 +51,11 @@ typedef struct StageEnds {
 
 StageEnds stage_ends_of(Arena *arena, const StagePins *pins,
                         const StageChain *chain);
+/* Returns the chain of borders between kernels, or of all borders where lines
+ * need these: a cut inside of a kernel, or more stages than there are pieces.
+ */
+StageChain stage_pins_chain(Arena *arena, const StagePins *pins,
+                            const PlanPaths *paths, const Units *units);
 /* Returns the lines `stage` as a plan has them. */
 const char *stage_pins_lines(Arena *arena, const StagePins *pins);
 

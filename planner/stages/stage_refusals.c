@@ -359,7 +359,8 @@ static bool check_chain(Refuser *r) {
   const Units *units = units_of(r->arena, r->input->kernels, r->pins->batch_dim,
                                 &r->input->repeats, &reason);
   bool is_timed = !units && r->input->host->times;
-  if (units) r->chain = stage_chain_of(r->arena, r->input->paths, units);
+  if (units)
+    r->chain = stage_pins_chain(r->arena, &r->of, r->input->paths, units);
   if (is_timed)
     r->chain =
         timed_chain_of(r->arena, r->input->paths, &r->input->repeats).chain;

@@ -159,18 +159,24 @@ static bool is_data(const ValueFinder *f, int id) {
          f->graph->inputs.data[node_int(node, ATTR_index, 0)].role == ROLE_data;
 }
 
-/* Each unit that reads data has it, for all micro-batches. */
-static void read_data(ValueFinder *f, Value operand, int kernel) {
-  Value value = bytes_of_view(f->graph, operand);
+static int data_piece(const ValueFinder *f, int at) {
+  const StageValue *v = &f->out->values.data[at];
+  return f->chain->units[v->unit].pieces[0] + v->shift;
+}
+
+/* Each piece that reads data has it, for all micro-batches. */
+static void read_data(ValueFinder *f, int kernel, int at) {
   const StageKernel *k = &f->out->kernels.data[kernel];
-  const int *pieces = f->chain->units[k->unit].pieces;
+  Value operand = f->graph->nodes.data[k->node]->inputs[at];
+  Value value = bytes_of_view(f->graph, operand);
+  int piece = f->chain->units[k->unit].pieces[0];
+  int shift = shift_of(f, k->unit, path_of_operand(f, k->node, at));
   int *known = &f->value_of[value.node][0];
-  if (*known >= 0 &&
-      f->chain->units[f->out->values.data[*known].unit].pieces[0] == pieces[0])
-    return;
+  if (*known >= 0 && data_piece(f, *known) == piece + shift) return;
   int v = add_value(f, operand, k->unit, CALL_F, kernel);
   if (v < 0) return;
   f->out->values.data[v].is_data = true;
+  f->out->values.data[v].shift = shift;
   *known = v;
 }
 
@@ -241,7 +247,7 @@ static void read_inputs(ValueFinder *f, int kernel) {
   const Node *node = f->graph->nodes.data[f->out->kernels.data[kernel].node];
   for (int i = 0; i < node->n_inputs; i++) {
     Value value = bytes_of_view(f->graph, node->inputs[i]);
-    if (is_data(f, value.node)) read_data(f, node->inputs[i], kernel);
+    if (is_data(f, value.node)) read_data(f, kernel, i);
     int v = f->value_of[value.node][value.result];
     if (v >= 0 && !f->out->values.data[v].is_data)
       note_reader(f, &f->out->values.data[v], kernel, i,

@@ -24,7 +24,7 @@ static bool is_same_shape(const StageShape *a, const StageShape *b) {
          a->stages == b->stages && a->microbatches == b->microbatches;
 }
 
-static const StagePlay *play_of(StageSearch *s, const StageShape *shape) {
+const StagePlay *stage_play_of(StageSearch *s, const StageShape *shape) {
   for (int i = 0; i < s->plays.n; i++)
     if (is_same_shape(&s->plays.data[i]->shape, shape))
       return s->plays.data[i]->pipeline ? s->plays.data[i] : NULL;
@@ -38,7 +38,7 @@ static const StagePlay *play_of(StageSearch *s, const StageShape *shape) {
 }
 
 bool stage_estimate(StageSearch *s, StagedPlan *plan) {
-  const StagePlay *play = play_of(s, &plan->shape);
+  const StagePlay *play = stage_play_of(s, &plan->shape);
   int *ends = ARENA_ARRAY(s->arena, int, plan->shape.stages);
   if (!play) return false;
   if (!plan->ends) plan->ends = s->ends.of_stages;
@@ -65,6 +65,10 @@ static void add_shape(StageSearch *s, const StagedPlan *like,
       !stage_pins_allow_schedule(&s->pins, schedule, plan.shape.groups, chunks))
     return;
   s->n_estimates++;
+  if (s->takes_all_cuts) {
+    stage_add_cuts(s, &plan);
+    return;
+  }
   if (!stage_estimate(s, &plan)) return;
   if (plan.step < s->best && !s->p->input->is_lean) s->best = plan.step;
   vec_push(s->arena, &s->plans, plan);
@@ -169,6 +173,7 @@ static Ps try_count(PlaceWalk *w, const SpacePlace *place, int64_t m) {
  * counts estimates, so that equal searches find equal plans. */
 static bool is_over(StageSearch *s) {
   const SearchInput *input = s->p->input;
+  if (s->takes_all_cuts && s->n_estimates >= s->most_estimates) return true;
   s->p->ends_early |=
       s->n_estimates / ESTIMATES_A_PRICE >= input->most_candidates;
   return s->p->ends_early || input->host->is_stopped(input->host->user);
@@ -221,6 +226,9 @@ static void visit_place(void *user, const SpacePlace *place) {
     propose_for(w, place, pins->microbatches.value);
     return;
   }
+  for (int64_t m = 1; m <= batch && w->s->takes_all_cuts; m++)
+    if (batch % m == 0 && !is_over(w->s)) propose_for(w, place, m);
+  if (w->s->takes_all_cuts) return;
   int64_t most = 1, best_count = 0;
   while (batch % (2 * most) == 0) most *= 2;
   Ps best = NONE;

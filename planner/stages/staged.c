@@ -34,7 +34,7 @@ const char *stage_begin(StageSearch *s) {
                       input->pins ? input->pins->batch_dim : NULL,
                       &input->repeats, &reason);
   if (!s->units) return reason;
-  s->chain = stage_chain_of(s->arena, input->paths, s->units);
+  s->chain = stage_pins_chain(s->arena, &s->pins, input->paths, s->units);
   s->values = stage_values_of(s->arena, s->units, &s->chain);
   if (s->chain.n < 2) return "no value alone leaves a part of the model";
   s->ends = stage_ends_of(s->arena, &s->pins, &s->chain);
@@ -49,14 +49,11 @@ enum {
   MOST_PRICES = 16,
   MOST_ROUNDS = 2,  /* of less memory */
   MOST_ILLEGAL = 4, /* before a legal one: no plan with stages is */
-  SMALL_ROUNDS = 3, /* of more memory, for a program whose price is cheap */
   PRICES_ABOVE = 4  /* of plans that are estimated not to fit */
 };
 
 /* Estimates of bytes are 5 % off on average. */
 #define WIDER 1.1
-/* Those of a few small values are further off. */
-#define MUCH_WIDER 1.25
 
 static bool has_plan(const Pricing *p) {
   return p->best && price_missing(&p->best->price) == 0;
@@ -214,6 +211,20 @@ static const StagedPlan *price_again(StageSearch *s, double share, int prices) {
   return price_best(s, prices);
 }
 
+/* A program whose price is cheap: its smallest plans, then those beside the
+ * first one that fits. */
+static void price_small(StageSearch *s, int prices) {
+  StageSearch small = *s;
+  Bytes memory = s->p->input->memory;
+  small.plans = (StagedPlans){0};
+  small.memory = memory;
+  const StagedPlan *first = stage_price_small(&small, memory);
+  small.memory = memory;
+  allow(s->p, 2 * prices);
+  const StagedPlan *best = first ? price_best(&small, prices) : NULL;
+  stage_climb(&small, best ? best : first, prices);
+}
+
 /* Groups of ranks whose devices are of one kind have stages of equal meshes.
  * Where nothing fits, the walk is repeated in less memory, by as much as the
  * bytes of a plan were above their estimate.  Where nothing is estimated to
@@ -229,10 +240,10 @@ static void price_equal(StageSearch *s, int prices) {
     best = price_again(s, 1 / s->least_over, prices);
   if (is_none && !has_plan(p)) best = price_again(s, WIDER, PRICES_ABOVE);
   s->memory = p->input->memory;
-  for (int i = 0; i < SMALL_ROUNDS && !has_plan(p) && prices == MOST_PRICES;
-       i++)
-    best = price_again(s, MUCH_WIDER, PRICES_ABOVE);
-  stage_climb(s, best, prices);
+  if (has_plan(p) || !stage_is_small(p))
+    stage_climb(s, best, prices);
+  else
+    price_small(s, prices);
 }
 
 /* Lines about stages are of equal meshes. */

@@ -26,6 +26,8 @@ typedef struct StagedPlan {
   Bytes peak;
 } StagedPlan;
 
+typedef VEC(StagedPlan) StagedPlans;
+
 typedef struct StageSearch {
   Pricing *p;
   Arena *arena;
@@ -36,10 +38,12 @@ typedef struct StageSearch {
   StageEnds ends;
   Bytes memory;           /* of a rank, as plans are estimated to fit */
   SpaceRequest of;        /* of one number of groups */
-  VEC(StagedPlan) plans;  /* that are estimated to fit */
+  StagedPlans plans;      /* that are estimated to fit */
   VEC(StagePlay *) plays; /* that are known */
   int64_t n_estimates;    /* of all walks */
   Ps best;                /* the least step that is estimated */
+  bool takes_all_cuts;    /* of each assignment, whatever their bytes, */
+  int64_t most_estimates; /* up to about this number of estimates */
   double least_over;      /* bytes of a price over its estimate; 0: none was */
   /* Costs of pieces of a model without units (planner/timed); or NULL. */
   struct TimedNodes *timed;
@@ -59,6 +63,19 @@ void stage_walk(StageSearch *search);
 /* Estimates a plan with its shape; cuts it unless it has `ends`.  Returns false
  * if the schedule refuses the shape, or nothing fits. */
 bool stage_estimate(StageSearch *search, StagedPlan *plan);
+
+const StagePlay *stage_play_of(StageSearch *search, const StageShape *shape);
+
+/* ---- stage_small.c ---- */
+
+/* Returns whether plans of the program are so cheap to price that many may be.
+ */
+bool stage_is_small(const Pricing *p);
+/* Adds the smallest plans of an assignment and schedule, under all cuts. */
+void stage_add_cuts(StageSearch *search, const StagedPlan *like);
+/* Prices the smallest plans with assignments in about so much memory, of all
+ * borders.  Returns the first one that fits, or NULL. */
+const StagedPlan *stage_price_small(StageSearch *search, Bytes memory);
 
 /* ---- stage_lean.c ---- */
 
