@@ -162,7 +162,7 @@ void sound_stage_lines(Text *out, const SoundSpace *space,
  * "pipe=2,a=2,1f1b,m=4,zero=1". */
 const char *sound_words(Arena *arena, const char *text);
 /* Pins one of `schedules`, which leaves the meshes that it suits.  Returns
- * false if there is none. */
+ * false if there is none: nothing is pinned then. */
 bool sound_pin_schedule(SoundSpace *space, int schedule);
 /* Pins all cuts, by number; the space has one mesh and one schedule. */
 void sound_pin_cuts(SoundSpace *space, int64_t cuts);

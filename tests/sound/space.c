@@ -376,20 +376,33 @@ void sound_pin_mesh(SoundSpace *space, int mesh) {
   space->is_mesh_pinned = true;
 }
 
+/* Returns whether the mesh would have a plan under this schedule alone. */
+static bool allows_schedule(const SoundSpace *space, SoundSchedule only,
+                            int mesh) {
+  SoundSpace with = *space;
+  with.schedules[0] = only;
+  with.n_schedules = 1;
+  return sound_n_schedules(&with, &space->meshes[mesh]) > 0;
+}
+
 bool sound_pin_schedule(SoundSpace *space, int schedule) {
   Text line = text_create(space->arena);
-  int n_meshes = 0, n_before = space->n_schedules;
+  int n_meshes = 0;
   SoundSchedule only = space->schedules[schedule];
-  space->schedules[0] = only;
-  space->n_schedules = 1;
   for (int i = 0; i < space->n_meshes; i++)
-    if (sound_n_schedules(space, &space->meshes[i]) > 0)
+    n_meshes += allows_schedule(space, only, i);
+  if (n_meshes == 0) return false;
+  n_meshes = 0;
+  for (int i = 0; i < space->n_meshes; i++)
+    if (allows_schedule(space, only, i))
       space->meshes[n_meshes++] = space->meshes[i];
   space->n_meshes = n_meshes;
-  space->is_schedule_pinned = n_before > 0;
+  space->schedules[0] = only;
+  space->n_schedules = 1;
+  space->is_schedule_pinned = true;
   text_printf(&line, "  schedule = %s\n", only.text);
   pin_line(space, &line);
-  return n_meshes > 0;
+  return true;
 }
 
 void sound_pin_cuts(SoundSpace *space, int64_t cuts) {
