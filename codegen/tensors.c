@@ -71,7 +71,7 @@ static void collect_of(ProgramPrinter *printer, Map **known,
     HeldTensor *held = map_get(known[buffer->role], buffer->path);
     /* Workers hold parameters: what a server has is no replica that anybody
      * asks for. */
-    if (held && program->is_server) continue;
+    if (held && program->is_server && buffer->role == ROLE_param) continue;
     if (held) {
       ASSERT(is_of_run(buffer->role) || first <= held->end);
       if (end > held->end) held->end = end;

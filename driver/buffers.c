@@ -106,6 +106,7 @@ static void assign_program(Compilation *c, RankProgram *program) {
 void driver_assign_buffers(Compilation *c) {
   for (int i = 0; i < c->classes.n; i++)
     assign_program(c, &c->classes.data[i].program);
+  driver_place_tables(c);
 }
 
 const BufferAssignment *

@@ -92,6 +92,9 @@ bool driver_run_servers(const Compilation *c, const PassRun *of, Graph *graph,
                         StageGraphs *out);
 /* Makes their programs, which train with these graphs. */
 void driver_add_servers(Compilation *c, const StageGraphs *graphs);
+/* Says of optimizer state of which a server has rows that it is a shard, once
+ * the buffers have their places. */
+void driver_place_tables(Compilation *c);
 /* Gives servers the other entry points, without instructions. */
 void driver_add_idle_entries(Compilation *c);
 

@@ -11,6 +11,8 @@
  */
 #include "driver/internal.h"
 
+#include <string.h>
+
 static bool has_mistakes(const Compilation *c) {
   return diags_errors(c->module->diags) > 0;
 }
@@ -53,6 +55,13 @@ bool driver_run_servers(const Compilation *c, const PassRun *of, Graph *graph,
   return !has_mistakes(c);
 }
 
+/* The servers are a mesh of their own, whose axis divides the rows of tables.
+ */
+static Mesh mesh_of(const Compilation *c, int n) {
+  Name name = name_intern(c->module->names, "server");
+  return (Mesh){.n_axes = 1, .axes = {{.name = name, .size = n}}};
+}
+
 static void add_class(Compilation *c, int first, int n, const char *title,
                       const Graph *train) {
   ProgramClass class = {.first_rank = first, .n_ranks = n};
@@ -66,10 +75,54 @@ static void add_class(Compilation *c, int first, int n, const char *title,
 void driver_add_servers(Compilation *c, const StageGraphs *graphs) {
   const PlanServers *servers = plan_servers(c->plan);
   add_class(c, 0, servers->first_rank, "workers", graphs->graphs.data[0]);
-  for (int s = 0; s < servers->n; s++)
+  for (int s = 0; s < servers->n; s++) {
+    Graph *graph = graphs->graphs.data[s + 1];
+    graph->mesh = mesh_of(c, servers->n);
     add_class(c, servers->first_rank + s, 1,
-              arena_printf(c->module->arena, "server %d", s),
-              graphs->graphs.data[s + 1]);
+              arena_printf(c->module->arena, "server %d", s), graph);
+    EntryPoint *entry = &c->classes.data[s + 1].program.entry_points[0];
+    entry->stages.data[0].first_rank = servers->first_rank;
+  }
+}
+
+static const PersistentBuffer *find_param(const RankProgram *program,
+                                          const char *path) {
+  const PersistentBuffers *all = &program->persistent;
+  for (int i = 0; i < all->buffers.n; i++)
+    if (all->buffers.data[i].role == ROLE_param &&
+        strcmp(all->buffers.data[i].path, path) == 0)
+      return &all->buffers.data[i];
+  return NULL;
+}
+
+/* Returns the rows of the parameter of "adam.m/w", where servers divide it; 0:
+ * they do not. */
+static int64_t rows_of_table(const Compilation *c, const RankProgram *server,
+                             const PersistentBuffer *state) {
+  const char *slash = strchr(state->path, '/');
+  for (; slash; slash = strchr(slash + 1, '/')) {
+    const PersistentBuffer *own = find_param(server, slash + 1);
+    const PersistentBuffer *of =
+        find_param(&c->classes.data[0].program, slash + 1);
+    if (own && of && own->bytes < of->bytes) return of->type->dims[0].size;
+  }
+  return 0;
+}
+
+void driver_place_tables(Compilation *c) {
+  for (int k = 1; plan_servers(c->plan) && k < c->classes.n; k++) {
+    RankProgram *server = &c->classes.data[k].program;
+    for (int i = 0; i < server->persistent.buffers.n; i++) {
+      PersistentBuffer *buffer = &server->persistent.buffers.data[i];
+      if (buffer->role != ROLE_optimizer_state) continue;
+      int64_t rows = rows_of_table(c, server, buffer);
+      if (rows == 0) continue;
+      Type *type = type_copy_logical(c->module->arena, buffer->type);
+      type->dims[0].size = rows;
+      type->dims[0].split = axis_list_append(0, 0);
+      buffer->type = type;
+    }
+  }
 }
 
 void driver_add_idle_entries(Compilation *c) {

@@ -146,6 +146,9 @@ const OptimizerFormula *optimizer_formula(const OptimizerCall *call,
 /* Returns whether the optimizer keeps state for this parameter, or may: its row
  * is not supported yet. */
 bool optimizer_keeps_state(const OptimizerCall *call, const GraphInput *param);
+/* Returns whether the new value of an element depends on the gradient and the
+ * states of this element alone. */
+bool optimizer_is_elementwise(const OptimizerCall *call);
 /* Returns whether its update of a matrix multiplies matrices. */
 bool optimizer_multiplies_matrices(const OptimizerCall *call);
 

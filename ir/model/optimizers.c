@@ -123,6 +123,18 @@ bool optimizer_keeps_state(const OptimizerCall *call, const GraphInput *param) {
   return !formula || *formula->states;
 }
 
+bool optimizer_is_elementwise(const OptimizerCall *call) {
+  for (int i = 0; i < ARRAY_LENGTH(formulas); i++)
+    if (strcmp(formulas[i].name, call->name) == 0 &&
+        (strstr(formulas[i].update, "NORM(") ||
+         strstr(formulas[i].update, "MEAN(") ||
+         strstr(formulas[i].update, "SUM(") ||
+         strstr(formulas[i].update, "ORTH(") ||
+         strchr(formulas[i].states, ':')))
+      return false;
+  return true;
+}
+
 bool optimizer_multiplies_matrices(const OptimizerCall *call) {
   const OptimizerFormula *formula = optimizer_formula(call, true, false);
   return formula && strstr(formula->update, "ORTH(");

@@ -263,10 +263,19 @@ int plan_world(const Plan *plan);
 const PlanServers *plan_servers(const Plan *plan);
 /* Returns the value of the line, as one writes it. */
 const char *plan_servers_text(Arena *arena, const PlanServers *servers);
+/* Which server has what.  A part is what a server has in full, by its number;
+ * those behind the servers are tables of which each server has rows. */
+typedef struct ServerDeal {
+  Map *of_param; /* path -> number of the part, plus 1 */
+  int n_parts;
+} ServerDeal;
+
 /* Deals the parameters that a graph trains, which has gradients or new values
- * of them among its outputs, to so many servers, in full and of about equal
- * bytes: path -> number of the server, plus 1. */
-Map *plan_deal_parameters(Arena *arena, const Graph *graph, int n_servers);
+ * of them among its outputs, to so many servers, of about equal bytes.
+ * `divides`: a large table may be divided, as the update of a row depends on
+ * that row alone. */
+ServerDeal plan_deal_parameters(Arena *arena, const Graph *graph, int n_servers,
+                                bool divides);
 /* Prints the text of section 11 of docs/plan.md. */
 void plan_print(Text *out, const Plan *plan);
 

@@ -5,7 +5,9 @@
  *     plan { sync = server(ranks = 6..7, staleness = 0) }   servers 6 and 7
  *
  * Parameters are dealt in full, the largest ones first, each to the server that
- * has the fewest bytes so far (Graham's LPT rule).
+ * has the fewest bytes so far (Graham's LPT rule).  While the fullest server
+ * has more than 1.3 times the mean, the largest table on it is divided, so that
+ * each server has as many rows of it, and the rest is dealt again.
  */
 #include "ir/plan/pins.h"
 
@@ -76,7 +78,9 @@ bool plan_check_servers(Module *module, const Plan *plan) {
 typedef struct Dealt {
   Name path;
   int64_t bytes;
-  bool is_dealt;
+  int64_t rows, row_bytes; /* 0: no table */
+  bool is_divided, is_dealt;
+  int server; /* where it is not divided */
 } Dealt;
 
 static bool is_trained(const GraphOutput *output) {
@@ -92,10 +96,9 @@ static Dealt *next_largest(Dealt *all, int n) {
   return found;
 }
 
-Map *plan_deal_parameters(Arena *arena, const Graph *graph, int n_servers) {
-  Map *servers = map_create(arena);
+/* Returns the parameters that are trained, in the order of the outputs. */
+static Dealt *find_trained(Arena *arena, const Graph *graph, int *out_n) {
   Dealt *all = ARENA_ARRAY(arena, Dealt, graph->outputs.n);
-  int64_t *bytes = ARENA_ARRAY(arena, int64_t, n_servers);
   int n = 0;
   for (int i = 0; i < graph->outputs.n; i++) {
     const GraphOutput *output = &graph->outputs.data[i];
@@ -103,8 +106,31 @@ Map *plan_deal_parameters(Arena *arena, const Graph *graph, int n_servers) {
     if (!is_trained(output) || !param) continue;
     const Type *type = graph_type(graph, param->value);
     all[n++] =
-        (Dealt){output->path,
-                type_elements(type) * dtype_size_bytes(type->dtype), false};
+        (Dealt){.path = output->path,
+                .bytes = type_elements(type) * dtype_size_bytes(type->dtype),
+                .rows = type->rank > 1 ? type->dims[0].size : 0};
+    if (all[n - 1].rows > 0)
+      all[n - 1].row_bytes = all[n - 1].bytes / all[n - 1].rows;
+  }
+  *out_n = n;
+  return all;
+}
+
+/* Returns the rows of a divided table on a server: the last may have fewer. */
+static int64_t rows_on(const Dealt *table, int server, int n_servers) {
+  int64_t most = (table->rows + n_servers - 1) / n_servers;
+  int64_t left = table->rows - server * most;
+  return left < most ? left : most;
+}
+
+/* Deals in full what is not divided.  Returns the fullest server. */
+static int deal_rest(Dealt *all, int n, int n_servers, int64_t *bytes) {
+  int fullest = 0;
+  for (int s = 0; s < n_servers; s++) bytes[s] = 0;
+  for (int i = 0; i < n; i++) {
+    all[i].is_dealt = all[i].is_divided;
+    for (int s = 0; s < n_servers && all[i].is_divided; s++)
+      bytes[s] += rows_on(&all[i], s, n_servers) * all[i].row_bytes;
   }
   for (Dealt *next; (next = next_largest(all, n));) {
     int least = 0;
@@ -112,7 +138,43 @@ Map *plan_deal_parameters(Arena *arena, const Graph *graph, int n_servers) {
       if (bytes[s] < bytes[least]) least = s;
     bytes[least] += next->bytes;
     next->is_dealt = true;
-    map_put(servers, next->path, (void *)(intptr_t)(least + 1));
+    next->server = least;
   }
-  return servers;
+  for (int s = 1; s < n_servers; s++)
+    if (bytes[s] > bytes[fullest]) fullest = s;
+  return fullest;
+}
+
+/* Returns the largest table on a server that has rows for each; NULL: there is
+ * none. */
+static Dealt *find_table(Dealt *all, int n, int server, int n_servers) {
+  Dealt *found = NULL;
+  for (int i = 0; i < n; i++)
+    if (!all[i].is_divided && all[i].server == server && all[i].rows > 1 &&
+        rows_on(&all[i], n_servers - 1, n_servers) > 0 &&
+        (!found || all[i].bytes > found->bytes))
+      found = &all[i];
+  return found;
+}
+
+ServerDeal plan_deal_parameters(Arena *arena, const Graph *graph, int n_servers,
+                                bool divides) {
+  ServerDeal deal = {.of_param = map_create(arena), .n_parts = n_servers};
+  int64_t *bytes = ARENA_ARRAY(arena, int64_t, n_servers), all_bytes = 0;
+  int n;
+  Dealt *all = find_trained(arena, graph, &n);
+  for (int i = 0; i < n; i++) all_bytes += all[i].bytes;
+  int fullest = deal_rest(all, n, n_servers, bytes);
+  while (divides && n_servers > 1 &&
+         (double)bytes[fullest] * n_servers > 1.3 * (double)all_bytes) {
+    Dealt *table = find_table(all, n, fullest, n_servers);
+    if (!table) break;
+    table->is_divided = true;
+    fullest = deal_rest(all, n, n_servers, bytes);
+  }
+  for (int i = 0; i < n; i++) {
+    intptr_t part = all[i].is_divided ? ++deal.n_parts : all[i].server + 1;
+    map_put(deal.of_param, all[i].path, (void *)part);
+  }
+  return deal;
 }

@@ -8,11 +8,15 @@
  *     output param "w" %9                             %2 = sub %w, %1
  *                                                     output param "w" %2
  *
- * A server has the parameters that plan_deal_parameters gives it, with their
+ * A server has the parameters that servers_deal gives it, with their
  * optimizer state, and what follows from these and from sums of gradients over
  * the workers.  The sums are inputs of its graph: the runtime adds up what
  * workers send (runtime/rank/servers.c).  Workers have the rest.  Their
  * parameters are inputs that the runtime fills.
+ *
+ * Each server has rows of a table that is divided (server_tables.c).  Workers
+ * send its gradient with the rows outermost, and the runtime gives each server
+ * its own.
  *
  * Where workers do not wait for each other, what a worker sends is an update of
  * its own.  It estimates the gradient of the batch by the share of the worker:
@@ -22,15 +26,16 @@
  * requires: a graph behind `merging`, before `bucket`     keeps: values
  * cost: O(servers * nodes)
  */
-#include "passes/stages/stages.h"
+#include "passes/stages/servers.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 /* A sum of gradients on its way to a server. */
 typedef struct Push {
-  int server;
+  int server; /* -1: all, to each its rows */
   Value term; /* that a worker sends */
+  Name rows;  /* the dim of these rows, or NULL */
   Name path;
 } Push;
 
@@ -38,11 +43,12 @@ typedef struct Split {
   PassContext *ctx;
   const Graph *joint;
   const PlanServers *servers;
-  const Map *of_param; /* path -> server, plus 1 */
+  ServerDeal deal;
   bool is_async;
   VEC(Push) pushes;
   bool *needs;  /* by node: the server at hand has it */
   int *push_of; /* by node, of a sum: its push, plus 1 */
+  Name *rows;   /* by node: see server_row_dims */
 } Split;
 
 static const Node *node_at(const Split *s, int id) {
@@ -54,30 +60,37 @@ static bool is_sum(const Node *node) {
   return reduce && strcmp(reduce, "sum") == 0 && node->n_inputs == 1;
 }
 
-/* Returns the server of "w" or of "adam.m/w", plus 1; 0: of none. */
-static int server_of(const Split *s, Role role, Name path) {
+/* Returns the part (ServerDeal) of "w" or of "adam.m/w", plus 1; 0: of none. */
+static int part_of(const Split *s, Role role, Name path) {
   const char *slash = strchr(path, '/');
   Names *names = s->ctx->module->names;
-  if (role == ROLE_param) return (int)(intptr_t)map_get(s->of_param, path);
+  if (role == ROLE_param) return (int)(intptr_t)map_get(s->deal.of_param, path);
   while (role == ROLE_optimizer_state && slash) {
     intptr_t found =
-        (intptr_t)map_get(s->of_param, name_intern(names, slash + 1));
+        (intptr_t)map_get(s->deal.of_param, name_intern(names, slash + 1));
     if (found) return (int)found;
     slash = strchr(slash + 1, '/');
   }
   return 0;
 }
 
-/* Returns the server of an output, plus 1; 0: workers have it. */
-static int server_of_output(const Split *s, const GraphOutput *output) {
+/* Returns the part of an output, plus 1; 0: workers have it. */
+static int part_of_output(const Split *s, const GraphOutput *output) {
   if (output->role == ROLE_norm) return atoi(output->path + 5) + 1;
-  return server_of(s, output->role, output->path);
+  return part_of(s, output->role, output->path);
+}
+
+/* Returns whether a server has this part, or rows of it. */
+static bool has_part(const Split *s, int server, int part) {
+  return part == server + 1 || part > s->servers->n;
 }
 
 /* ---- what a server needs ---- */
 
 static void add_push(Split *s, int server, int id) {
   Value term = node_at(s, id)->inputs[0];
+  Name rows = s->rows[id];
+  if (rows) server = -1;
   for (int i = 0; i < s->pushes.n; i++) {
     const Push *push = &s->pushes.data[i];
     if (push->server != server || !value_equal(push->term, term)) continue;
@@ -86,7 +99,7 @@ static void add_push(Split *s, int server, int id) {
   }
   Name path = name_format(s->ctx->module->names, "%s:%d",
                           graph_path(s->joint, id), s->pushes.n);
-  vec_push(s->ctx->scratch, &s->pushes, (Push){server, term, path});
+  vec_push(s->ctx->scratch, &s->pushes, (Push){server, term, rows, path});
   s->push_of[id] = s->pushes.n;
 }
 
@@ -100,7 +113,7 @@ static Name find_reader(const Split *s, int server, int id) {
   for (int i = 0; i < s->joint->outputs.n; i++) {
     const GraphOutput *output = &s->joint->outputs.data[i];
     if (output->role == ROLE_param && follows[output->value.node] &&
-        server_of_output(s, output) == server + 1)
+        has_part(s, server, part_of_output(s, output)))
       return output->path;
   }
   return graph_path(s->joint, id);
@@ -112,10 +125,28 @@ static bool has_input(Split *s, int server, int id) {
       &s->joint->inputs.data[node_int(node_at(s, id), ATTR_index, 0)];
   bool is_scalar = input->role == ROLE_step || input->role == ROLE_epoch ||
                    input->role == ROLE_seed;
-  if (is_scalar || server_of(s, input->role, input->path) == server + 1)
+  if (is_scalar || has_part(s, server, part_of(s, input->role, input->path)))
     return true;
   diag(s->ctx->module->diags, DIAG_server_gradient, s->servers->span,
        find_reader(s, server, id), input->path);
+  return false;
+}
+
+static bool add_pushes(Split *s, int server) {
+  for (int id = s->joint->nodes.n - 1; id >= 0; id--)
+    if (s->needs[id] && is_sum(node_at(s, id))) add_push(s, server, id);
+  return true;
+}
+
+static bool find_rows(Split *s) {
+  int mixed;
+  s->rows = server_row_dims(s->ctx->scratch, s->joint, s->needs, &s->deal,
+                            s->servers->n, &mixed);
+  if (mixed < 0) return true;
+  diag(s->ctx->module->diags, DIAG_not_supported, s->servers->span,
+       name_format(s->ctx->module->names,
+                   "'%s' where servers divide a table of this gradient",
+                   graph_path(s->joint, mixed)));
   return false;
 }
 
@@ -126,21 +157,18 @@ static bool find_needs(Split *s, int server) {
   s->push_of = ARENA_ARRAY(s->ctx->scratch, int, n);
   for (int i = 0; i < s->joint->outputs.n; i++) {
     const GraphOutput *output = &s->joint->outputs.data[i];
-    if (server_of_output(s, output) == server + 1)
+    if (has_part(s, server, part_of_output(s, output)))
       s->needs[output->value.node] = true;
   }
   for (int id = n - 1; id >= 0 && is_good; id--) {
     const Node *node = node_at(s, id);
     if (!s->needs[id]) continue;
-    if (is_sum(node)) {
-      add_push(s, server, id);
-      continue;
-    }
+    if (is_sum(node)) continue;
     if (node->op == OP_input) is_good = has_input(s, server, id);
     for (int i = 0; i < node->n_inputs; i++)
       s->needs[node->inputs[i].node] = true;
   }
-  return is_good;
+  return is_good && find_rows(s) && add_pushes(s, server);
 }
 
 /* ---- graphs ---- */
@@ -162,12 +190,30 @@ static Value copy_of(const Copies *copies, Value old) {
   return copies->now[old.node][old.result];
 }
 
-static void copy_node(const Split *s, Copies *copies, int id) {
+/* Copies a node of which a server has rows. */
+static Value copy_rows(const Split *s, Graph *to, int id, const Value *inputs) {
+  const Node *node = node_at(s, id);
+  const Type *type = server_rows_type(s->ctx->module->arena, node->types[0],
+                                      s->rows[id], s->servers->n);
+  if (node->op != OP_input)
+    return graph_copy_node_as(to, s->joint, id, inputs, &type);
+  GraphInput input = s->joint->inputs.data[node_int(node, ATTR_index, 0)];
+  to->span = node->span;
+  to->phase = node->phase;
+  to->path = graph_path(s->joint, id);
+  input.value = graph_input(to, input.role, input.path, type);
+  to->inputs.data[to->inputs.n - 1] = input;
+  return input.value;
+}
+
+static void copy_node(const Split *s, Copies *copies, int id, bool has_rows) {
   const Node *node = node_at(s, id);
   Value *inputs = ARENA_ARRAY(s->ctx->scratch, Value, node->n_inputs);
   for (int i = 0; i < node->n_inputs; i++)
     inputs[i] = copy_of(copies, node->inputs[i]);
-  Value first = graph_copy_node(copies->to, s->joint, id, inputs, false);
+  Value first = has_rows
+                    ? copy_rows(s, copies->to, id, inputs)
+                    : graph_copy_node(copies->to, s->joint, id, inputs, false);
   copies->now[id] = ARENA_ARRAY(s->ctx->scratch, Value, node->n_results);
   for (int r = 0; r < node->n_results; r++)
     copies->now[id][r] = (Value){first.node, r};
@@ -193,7 +239,13 @@ static Value append_sum(const Split *s, Graph *to, int id, Value *of_push) {
   to->path = graph_path(s->joint, id);
   const Type *type =
       type_logical(s->ctx->module->arena, graph_type(s->joint, push->term));
+  if (push->rows) {
+    type = server_rows_first(s->ctx->module->arena, type, push->rows);
+    type = server_rows_type(s->ctx->module->arena, type, push->rows,
+                            s->servers->n);
+  }
   Value value = graph_input(to, ROLE_push, push->path, type);
+  value = graph_transpose_to(to, value, graph_type(s->joint, push->term));
   return of_push[number] = scale_share(s, to, value);
 }
 
@@ -206,12 +258,12 @@ static Graph *build_server(const Split *s, int server) {
       copies.now[id] = ARENA_NEW(s->ctx->scratch, Value);
       *copies.now[id] = append_sum(s, copies.to, id, of_push);
     } else if (s->needs[id]) {
-      copy_node(s, &copies, id);
+      copy_node(s, &copies, id, s->rows[id] != NULL);
     }
   }
   for (int i = 0; i < s->joint->outputs.n; i++) {
     const GraphOutput *output = &s->joint->outputs.data[i];
-    if (server_of_output(s, output) == server + 1)
+    if (has_part(s, server, part_of_output(s, output)))
       graph_output(copies.to, output->role, output->path,
                    copy_of(&copies, output->value));
   }
@@ -230,7 +282,7 @@ static bool *find_worker_needs(const Split *s) {
   bool *needs = ARENA_ARRAY(s->ctx->scratch, bool, s->joint->nodes.n);
   for (int i = 0; i < s->joint->outputs.n; i++) {
     const GraphOutput *output = &s->joint->outputs.data[i];
-    if (server_of_output(s, output) == 0) needs[output->value.node] = true;
+    if (part_of_output(s, output) == 0) needs[output->value.node] = true;
   }
   for (int i = 0; i < s->pushes.n; i++)
     needs[s->pushes.data[i].term.node] = true;
@@ -240,22 +292,32 @@ static bool *find_worker_needs(const Split *s) {
   return needs;
 }
 
+/* Returns what workers send, rows outermost. */
+static Value term_of(const Split *s, const Copies *copies, const Push *push) {
+  Value term = copy_of(copies, push->term);
+  const Type *type = graph_type(copies->to, term);
+  if (!push->rows) return term;
+  return graph_transpose_to(
+      copies->to, term,
+      server_rows_first(s->ctx->module->arena, type, push->rows));
+}
+
 static Graph *build_worker(const Split *s) {
   Copies copies = begin_copies(s);
   const bool *needs = find_worker_needs(s);
   copies.to->mesh = s->joint->mesh;
   for (int id = 0; id < s->joint->nodes.n; id++)
-    if (needs[id]) copy_node(s, &copies, id);
+    if (needs[id]) copy_node(s, &copies, id, false);
   for (int i = 0; i < s->joint->outputs.n; i++) {
     const GraphOutput *output = &s->joint->outputs.data[i];
-    if (server_of_output(s, output) > 0) continue;
+    if (part_of_output(s, output) > 0) continue;
     graph_output(copies.to, output->role, output->path,
                  output->role == ROLE_loss ? own_loss(s, &copies, output->value)
                                            : copy_of(&copies, output->value));
   }
   for (int i = 0; i < s->pushes.n; i++)
     graph_output(copies.to, ROLE_push, s->pushes.data[i].path,
-                 copy_of(&copies, s->pushes.data[i].term));
+                 term_of(s, &copies, &s->pushes.data[i]));
   return copies.to;
 }
 
@@ -292,7 +354,7 @@ ServerCut servers_cut(PassContext *ctx, const Graph *joint) {
              .joint = joint,
              .servers = servers,
              .is_async = servers->staleness != 0,
-             .of_param = plan_deal_parameters(ctx->scratch, joint, servers->n)};
+             .deal = servers_deal(ctx, joint)};
   for (int server = 0; server < servers->n; server++) {
     if (!find_needs(&s, server)) return cut;
     vec_push(ctx->module->arena, &cut.servers, build_server(&s, server));

@@ -39,6 +39,11 @@ typedef struct StageCut {
  * of the plan, which live in the module.  What cannot be cut is reported. */
 StageCut stages_cut(PassContext *ctx, const Graph *joint);
 
+/* ---- server_tables.c ---- */
+
+/* Deals the parameters that a graph trains to the servers of the plan. */
+ServerDeal servers_deal(const PassContext *ctx, const Graph *graph);
+
 /* ---- servers.c ---- */
 
 /* Training graphs of the workers and of each server. */

@@ -19,7 +19,8 @@
  * addition of its squares to the norm.  Scalars have no stage, so that each
  * stage computes them.  Where stages update their parameters early
  * (early_update.c), each has a norm and an `ok` of its own.  So has each
- * server, for the parameters that it has; a server does not know the loss.
+ * server, for the parameters that it has in full, and each table that servers
+ * divide (plan_deal_parameters); a server does not know the loss.
  *
  * requires: grad outputs in the order and type of their parameters
  * keeps: forward and gradient ids     breaks: grad outputs, which are dropped
@@ -29,6 +30,7 @@
 
 #include "passes/rewrite.h"
 #include "passes/spmd/constrain.h"
+#include "passes/stages/stages.h"
 #include "passes/train/early_update.h"
 #include "passes/train/low_rank.h"
 
@@ -44,8 +46,8 @@ typedef struct Update {
   const TrainSettings *settings;
   Graph *graph;
   bool is_early;      /* each stage decides alone */
-  int n_parts;        /* stages that do, or servers, or 1 */
-  const Map *servers; /* of parameters, by path; NULL: there are none */
+  int n_parts;        /* stages that do, or those of servers, or 1 */
+  const Map *servers; /* part of a parameter, by path; NULL: there are none */
   int part;           /* with servers: that of the parameter at hand */
   Value *ok;          /* bool [], by part */
   Value factor;       /* f32 [], VALUE_NONE: no clipping */
@@ -608,8 +610,9 @@ Graph *pass_optimizer(PassContext *ctx, const Graph *from) {
   update.n_parts = update.is_early ? pass_stage_plan(ctx)->stages.n : 1;
   const PlanServers *servers = plan_servers(ctx->plan);
   if (servers) {
-    update.n_parts = servers->n;
-    update.servers = plan_deal_parameters(ctx->scratch, from, servers->n);
+    ServerDeal deal = servers_deal(ctx, from);
+    update.n_parts = deal.n_parts;
+    update.servers = deal.of_param;
   }
   return build_update(&update, from);
 }

@@ -3,7 +3,7 @@
  * and what its answers had in them, and reads such a log again.
  *
  *     # server 0 of 2, 4 workers, staleness 1
- *     # parameter wte
+ *     # parameter wte rows 10
  *     push 2 1              the gradients of worker 2 at clock 1 were taken
  *     reply 2 1 0 0 1 0     the answer: the last clock of each worker in it
  *
@@ -32,6 +32,15 @@ static Status open_one(const char *path, const char *mode, FILE **out) {
   return *out ? STATUS_OK : status_errno(errno, "cannot open '%s'", path);
 }
 
+/* Where servers divide a table the line has the first row of this one. */
+static void note_parameter(const ServerLog *log, const DnnTensor *own,
+                           const DnnTensor *all, int number) {
+  fprintf(log->out, "# parameter %s", own->path);
+  if (own->bytes < all->bytes)
+    fprintf(log->out, " rows %lld", (long long)(number * own->size[0]));
+  fprintf(log->out, "\n");
+}
+
 Status server_log_open(Run *run, int number, ServerLog **out) {
   const RunOptions *options = &run->options;
   const DnnProgram *program = run->program;
@@ -52,7 +61,8 @@ Status server_log_open(Run *run, int number, ServerLog **out) {
   for (int i = 0; i < program->n_tensors; i++)
     if (program->tensors[i].role == DNN_PARAM &&
         program->tensors[i].offset >= 0)
-      fprintf(log->out, "# parameter %s\n", program->tensors[i].path);
+      note_parameter(log, &program->tensors[i],
+                     &bundle_program(run->bundle, 0)->tensors[i], number);
   return STATUS_OK;
 }
 

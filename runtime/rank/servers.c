@@ -15,7 +15,8 @@
  * the slowest worker is always answered.  A server ends a round after the last
  * clock of all workers.  So some rank can always go on, and all come to an end.
  * This file checks the tables: both ends of a link have the same
- * tensors, and each gradient and each parameter one server.
+ * tensors, and each gradient and each parameter has one server, or rows of it
+ * each server.
  */
 #include "runtime/rank/servers.h"
 
@@ -46,19 +47,48 @@ static bool is_served(const DnnTensor *tensor) {
   return tensor->role == DNN_PARAM && tensor->offset >= 0;
 }
 
+/* The bytes of a tensor of workers that a server has. */
+typedef struct Share {
+  int64_t at, bytes;
+} Share;
+
+/* A tensor of fewer bytes has rows of that of the workers, and the last server
+ * may have fewer of them, and padding. */
+static Share share_of(int server, const DnnTensor *all, const DnnTensor *own) {
+  if (own->bytes == all->bytes) return (Share){0, all->bytes};
+  int64_t at = server * own->bytes, left = all->bytes - at;
+  return (Share){at, own->bytes < left ? own->bytes : left};
+}
+
 /* ---- checks ---- */
+
+/* Returns whether one server has it in full, or each has rows of it.  `own` has
+ * a tensor or NULL for each. */
+static bool is_covered(const DnnTensor *all, const DnnTensor *const *own,
+                       int n_servers) {
+  int n_full = 0, n_parts = 0;
+  int64_t bytes = 0;
+  for (int s = 0; s < n_servers; s++) {
+    if (!own[s]) continue;
+    Share share = share_of(s, all, own[s]);
+    n_full += own[s]->bytes == all->bytes;
+    n_parts += own[s]->bytes < all->bytes;
+    if (own[s]->dtype != all->dtype || share.bytes <= 0) return false;
+    bytes += share.bytes;
+  }
+  return bytes == all->bytes &&
+         (n_full == 1 ? n_parts == 0 : n_parts == n_servers);
+}
 
 static Status check_gradient(const Run *run, const DnnTensor *sent) {
   const DnnProgram *program = run->program;
-  int n = 0;
-  for (int s = 0; s < program->n_servers; s++) {
-    const DnnTensor *taken =
+  Arena *arena = run->arena;
+  const DnnTensor **own =
+      ARENA_ARRAY(arena, const DnnTensor *, program->n_servers);
+  for (int s = 0; s < program->n_servers; s++)
+    own[s] =
         find_gradient(training_of(run, program->first_server + s), sent->path);
-    n += taken != NULL;
-    if (taken && (taken->bytes != sent->bytes || taken->dtype != sent->dtype))
-      n = -1;
-  }
-  return n == 1
+  return is_covered(sent, own, program->n_servers)
              ? STATUS_OK
              : status_make(STATUS_invalid,
                            "the gradient '%s' has not one server", sent->path);
@@ -67,14 +97,18 @@ static Status check_gradient(const Run *run, const DnnTensor *sent) {
 static Status check_parameter(const Run *run, int index) {
   const DnnProgram *program = run->program;
   const DnnTensor *copy = &program_of(run, 0)->tensors[index];
+  const DnnTensor **own =
+      ARENA_ARRAY(run->arena, const DnnTensor *, program->n_servers);
   int n = 0;
   for (int s = 0; s < program->n_servers; s++) {
     const DnnTensor *of =
         &program_of(run, program->first_server + s)->tensors[index];
     if (!is_served(of)) continue;
-    n += of->bytes == copy->bytes && copy->offset >= 0 ? 1 : 2;
+    own[s] = of;
+    n++;
   }
-  return n <= 1
+  return n == 0 || (copy->offset >= 0 &&
+                    is_covered(copy, own, program->n_servers))
              ? STATUS_OK
              : status_make(STATUS_invalid,
                            "the parameter '%s' has not one server", copy->path);
@@ -84,22 +118,19 @@ static Status check_parameter(const Run *run, int index) {
 static Status check_pattern(const Run *run) {
   const DnnEntryPoint *worker = training_of(run, 0);
   const DnnProgram *program = run->program;
-  int n_sent = 0, n_taken = 0;
   for (int i = 0; i < worker->n_tensors; i++)
-    if (worker->tensors[i].role == DNN_GRADIENT) {
+    if (worker->tensors[i].role == DNN_GRADIENT)
       TRY(check_gradient(run, &worker->tensors[i]));
-      n_sent++;
-    }
   for (int s = 0; s < program->n_servers; s++) {
     const DnnEntryPoint *server = training_of(run, program->first_server + s);
     for (int i = 0; i < server->n_tensors; i++)
-      n_taken += server->tensors[i].role == DNN_GRADIENT;
+      if (server->tensors[i].role == DNN_GRADIENT &&
+          !find_gradient(worker, server->tensors[i].path))
+        return status_make(STATUS_invalid,
+                           "no worker sends the gradient '%s' that a server "
+                           "takes",
+                           server->tensors[i].path);
   }
-  if (n_sent != n_taken)
-    return status_make(STATUS_invalid,
-                       "workers send %d gradients, but servers "
-                       "take %d",
-                       n_sent, n_taken);
   for (int i = 0; i < program->n_tensors; i++) TRY(check_parameter(run, i));
   return STATUS_OK;
 }
@@ -140,7 +171,7 @@ static void add_part(CommPart *parts, int64_t *counts, int i, void *at,
   counts[i] = bytes;
 }
 
-static void *address_of(const Run *run, const DnnTensor *tensor) {
+static unsigned char *address_of(const Run *run, const DnnTensor *tensor) {
   return run->device->address(run->device, tensor->offset);
 }
 
@@ -148,20 +179,22 @@ static void *address_of(const Run *run, const DnnTensor *tensor) {
 static void fill_worker_link(Run *run, ServerLink *link) {
   const DnnEntryPoint *server = training_of(run, link->peer);
   const DnnProgram *program = program_of(run, link->peer);
-  int n = 1;
+  int number = link->peer - run->program->first_server, n = 1;
   for (int i = 0; i < server->n_tensors; i++) {
     if (server->tensors[i].role != DNN_GRADIENT) continue;
     const DnnTensor *own = find_gradient(run->train, server->tensors[i].path);
-    add_part(link->out_parts, link->out_counts, n++, address_of(run, own),
-             own->bytes);
+    Share share = share_of(number, own, &server->tensors[i]);
+    add_part(link->out_parts, link->out_counts, n++,
+             address_of(run, own) + share.at, share.bytes);
   }
   link->out.n_parts = n;
   n = 1;
   for (int i = 0; i < program->n_tensors; i++) {
     if (!is_served(&program->tensors[i])) continue;
     const DnnTensor *own = &run->program->tensors[i];
-    add_part(link->in_parts, link->in_counts, n++, address_of(run, own),
-             own->bytes);
+    Share share = share_of(number, own, &program->tensors[i]);
+    add_part(link->in_parts, link->in_counts, n++,
+             address_of(run, own) + share.at, share.bytes);
   }
   link->in.n_parts = n;
 }
@@ -169,14 +202,17 @@ static void fill_worker_link(Run *run, ServerLink *link) {
 /* A server has buffers for each worker. */
 static void fill_server_link(Run *run, Servers *servers, int worker) {
   ServerLink *link = &servers->links[worker];
+  int number = run->comm->rank - run->program->first_server;
   int64_t bytes = 0;
   for (int i = 0; i < servers->n_gradients; i++)
     bytes += servers->gradients[i]->bytes;
   unsigned char *at = servers->received[worker] =
       ARENA_ARRAY(run->arena, unsigned char, bytes);
   for (int i = 0; i < servers->n_gradients; i++) {
+    const DnnTensor *sent =
+        find_gradient(training_of(run, 0), servers->gradients[i]->path);
     add_part(link->in_parts, link->in_counts, i + 1, at,
-             servers->gradients[i]->bytes);
+             share_of(number, sent, servers->gradients[i]).bytes);
     at += servers->gradients[i]->bytes;
   }
   link->in.n_parts = servers->n_gradients + 1;
@@ -189,7 +225,8 @@ static void fill_server_link(Run *run, Servers *servers, int worker) {
   for (int i = 0; i < run->program->n_tensors; i++) {
     const DnnTensor *tensor = &run->program->tensors[i];
     if (!is_served(tensor)) continue;
-    add_part(link->out_parts, link->out_counts, n++, at, tensor->bytes);
+    add_part(link->out_parts, link->out_counts, n++, at,
+             share_of(number, &program_of(run, 0)->tensors[i], tensor).bytes);
     at += tensor->bytes;
   }
   link->out.n_parts = n;
@@ -291,13 +328,14 @@ void servers_wait_received(Run *run, ServerLink *link) {
 
 /* ---- the first parameters ---- */
 
+/* `bytes` has room for what the server has, padding included. */
 static void copy_parameter(Run *run, const DnnTensor *tensor, int server,
-                           unsigned char *bytes) {
+                           Share share, unsigned char *bytes) {
   Device *device = run->device;
   if (run->comm->rank == 0)
-    run_must(run, device->read(device, tensor->offset, bytes, tensor->bytes));
-  run_must(run,
-           run->comm->transfer(run->comm, bytes, tensor->bytes, 0, server));
+    run_must(run, device->read(device, tensor->offset + share.at, bytes,
+                               share.bytes));
+  run_must(run, run->comm->transfer(run->comm, bytes, share.bytes, 0, server));
   if (run->comm->rank == server)
     run_must(run, device->write(device, tensor->offset, bytes, tensor->bytes));
 }
@@ -313,6 +351,7 @@ void servers_fill(Run *run) {
       if (is_served(&of->tensors[i]))
         copy_parameter(
             run, &program->tensors[i], server,
+            share_of(s, &program_of(run, 0)->tensors[i], &of->tensors[i]),
             ARENA_ARRAY(scratch, unsigned char, of->tensors[i].bytes));
   }
   arena_destroy(scratch);

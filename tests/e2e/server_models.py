@@ -15,18 +15,45 @@ from versions import compare, f32, read_tensors
 
 
 class Server:
-    def __init__(self, path, first):
-        lines = [line.split() for line in open(path)]
-        self.names = [line[2] for line in lines if line[:2] == ["#", "parameter"]]
+    """Has parameters, of divided tables the elements of its rows: `of` has them by name."""
+
+    def __init__(self, lines, of, first):
+        self.of = of
         self.events = [line for line in lines if line[0] != "#"]
-        self.weights = {n: first[n] for n in self.names}
-        self.moments = {n: [0.0] * len(first[n]) for n in self.names}
+        self.weights = {n: first[n][of[n]] for n in of}
+        self.moments = {n: [0.0] * len(self.weights[n]) for n in of}
         self.replies = {}
 
     def update(self, grads):
-        for n in self.names:
-            self.moments[n] = [f32(0.5 * m + g) for m, g in zip(self.moments[n], grads[n])]
+        for n, rows in self.of.items():
+            self.moments[n] = [f32(0.5 * m + g) for m, g in zip(self.moments[n], grads[n][rows])]
             self.weights[n] = [f32(w - models.RATE * m) for w, m in zip(self.weights[n], self.moments[n])]
+
+    def fill(self, weights, own):
+        for n in own:
+            weights[n] = weights[n][: self.of[n].start] + own[n] + weights[n][self.of[n].stop :]
+
+
+def open_servers(logs, shapes, first):
+    """Each parameter is on one server, or its rows are on all of them, evenly."""
+    lines = [[line.split() for line in open(path)] for path in sorted(glob.glob(logs + "/server-*.log"))]
+    begins = {}
+    for s, of_server in enumerate(lines):
+        for line in of_server:
+            if line[:2] == ["#", "parameter"]:
+                row = int(line[4]) if line[3:4] == ["rows"] else 0
+                begins.setdefault(line[2], []).append((row * len(first[line[2]]) // shapes[line[2]][0], s))
+    compare("parameters", sorted(begins), sorted(first))
+    parts = [{} for _ in lines]
+    for name, of_name in begins.items():
+        ends = [begin for begin, _ in of_name[1:]] + [len(first[name])]
+        compare("servers of " + name, len(of_name) in (1, len(lines)) and of_name[0][0] == 0, True)
+        for (begin, s), end in zip(of_name, ends):
+            parts[s][name] = slice(begin, end)
+    held = [sum(rows.stop - rows.start for rows in part.values()) for part in parts]
+    largest = max(len(first[name]) for name, of_name in begins.items() if len(of_name) == 1)
+    compare("even servers", max(held) <= max(1.3 * sum(held) / len(held), largest), True)
+    return [Server(of_server, part, first) for of_server, part in zip(lines, parts)]
 
 
 class Replay:
@@ -34,8 +61,7 @@ class Replay:
         self.model, self.program, self.n_workers, self.is_newest = model, program, n_workers, is_newest
         self.shapes = models.shapes_of(checkpoint)
         self.first = read_tensors("first.ckpt")
-        self.servers = [Server(path, self.first) for path in sorted(glob.glob(logs + "/server-*.log"))]
-        compare("parameters", sorted(n for s in self.servers for n in s.names), sorted(self.first))
+        self.servers = open_servers(logs, self.shapes, self.first)
         self.batches = models.minibatches(model, steps)
         for name, (dtype, shape, limit) in models.MODELS[model].items():
             models.MODELS[model][name] = (dtype, (shape[0] // n_workers,) + shape[1:], limit)
@@ -47,9 +73,9 @@ class Replay:
             return self.made.get(key)
         weights = dict(self.first)
         for s in self.servers:
-            weights.update(s.replies.get((worker, clock - 1), {}))
+            s.fill(weights, s.replies.get((worker, clock - 1), {}))
             if self.is_newest:
-                weights.update(s.weights)
+                s.fill(weights, s.weights)
         share = {}
         for name, values in self.batches[clock - 1].items():
             n = len(values) // self.n_workers
@@ -89,9 +115,10 @@ def check(model, program, checkpoint, log, logs, n_workers, steps, words):
         models.compare_values(model, "loss at clock %d" % (t + 1), [loss], [replay.made[0, t + 1][0]])
     made = read_tensors(checkpoint)
     for server in replay.servers:
-        for name in server.names:
-            models.compare_values(model, name, made[name], server.weights[name])
-            models.compare_values(model, "momentum of " + name, made[models.moment_of(made, name)], server.moments[name])
+        for name, rows in server.of.items():
+            momentum = made[models.moment_of(made, name)][rows]
+            models.compare_values(model, name, made[name][rows], server.weights[name])
+            models.compare_values(model, "momentum of " + name, momentum, server.moments[name])
     print("equal")
 
 

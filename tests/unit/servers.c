@@ -29,7 +29,8 @@ static Graph *graph_of(Module *module, const int64_t *sizes, int n) {
 static Map *deal(Module *module, const int64_t *sizes, int n, int n_servers,
                  int64_t *out_held) {
   Map *servers = plan_deal_parameters(module->arena, graph_of(module, sizes, n),
-                                      n_servers);
+                                      n_servers, true)
+                     .of_param;
   for (int s = 0; s < n_servers; s++) out_held[s] = 0;
   cr_assert_eq(map_size(servers), n);
   for (int i = 0; i < n; i++) {
@@ -48,6 +49,31 @@ Test(servers, take_the_largest_parameters_first) {
   cr_expect_eq(held[0], 36);
   cr_expect_eq(held[1], 36);
   cr_expect_eq(held[2], 48);
+}
+
+/* The largest table is on all servers, and then the rest is even. */
+Test(servers, divide_large_tables) {
+  Module *module = module_create();
+  const int64_t sizes[] = {800, 90, 80, 70};
+  Graph *graph = graph_of(module, sizes, 4);
+  Type *table = type_create(module->arena, DT_f32, 2);
+  Name path = name_intern(module->names, "table");
+  table->dims[0].name = name_intern(module->names, "V");
+  table->dims[0].size = 101;
+  table->dims[1].name = name_intern(module->names, "C");
+  table->dims[1].size = 30;
+  graph_output(graph, ROLE_param, path,
+               graph_input(graph, ROLE_param, path, table));
+  ServerDeal whole = plan_deal_parameters(module->arena, graph, 3, false);
+  cr_expect_eq(whole.n_parts, 3);
+  cr_expect_leq((intptr_t)map_get(whole.of_param, path), 3);
+  ServerDeal deal = plan_deal_parameters(module->arena, graph, 3, true);
+  cr_expect_eq(deal.n_parts, 4);
+  cr_expect_eq((intptr_t)map_get(deal.of_param, path), 4);
+  Name first = name_intern(module->names, "p0");
+  for (int i = 1; i < 4; i++)
+    cr_expect_neq(map_get(deal.of_param, name_format(module->names, "p%d", i)),
+                  map_get(deal.of_param, first));
 }
 
 /* Without its smallest parameter the fullest server is no fuller than the mean:
