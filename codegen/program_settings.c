@@ -104,16 +104,25 @@ static void add_limits(ProgramPrinter *printer, const DataField *field,
   text_add(out, "  {.use = 0}};\n");
 }
 
-static void add_classes(ProgramPrinter *printer, const DataField *field,
-                        int block, int index) {
-  Text *out = printer->out;
-  text_printf(out, "static const char *const classes_%d_%d[] = {", block,
+/* The table to which a member of kind WORDS of a field points. */
+static void add_words(Text *out, const char *name, const char *const *words,
+                      int n, int block, int index) {
+  text_printf(out, "static const char *const %s_%d_%d[] = {", name, block,
               index);
-  for (int i = 0; i < field->n_classes; i++) {
-    program_add_string(out, field->classes[i]);
+  for (int i = 0; i < n; i++) {
+    program_add_string(out, words[i]);
     text_add(out, ", ");
   }
   text_add(out, "0};\n");
+}
+
+static void add_lists(ProgramPrinter *printer, const DataField *field,
+                      int block, int index) {
+  Text *out = printer->out;
+  add_words(out, "classes", field->classes, field->n_classes, block, index);
+  add_words(out, "files", field->files, field->n_files, block, index);
+  add_words(out, "eval_files", field->eval_files, field->n_eval_files, block,
+            index);
 }
 
 static void add_field(ProgramPrinter *printer, const DataField *from, int block,
@@ -139,7 +148,7 @@ void program_add_data(ProgramPrinter *printer) {
   for (int i = 0; i < model->n_data; i++) {
     for (int k = 0; k < model->data[i].n_fields; k++) {
       add_limits(printer, &model->data[i].fields[k], i, k);
-      add_classes(printer, &model->data[i].fields[k], i, k);
+      add_lists(printer, &model->data[i].fields[k], i, k);
     }
     text_printf(out, "static const DnnField fields_%d[] = {\n", i);
     for (int k = 0; k < model->data[i].n_fields; k++)

@@ -66,10 +66,12 @@ static bool all_are_there(Arena *arena, const DnnProgram *program,
   for (int i = 0; i < program->n_data; i++)
     for (int k = 0; k < program->data[i].n_fields; k++) {
       const DnnField *field = &program->data[i].fields[k];
-      const char *files[] = {field->file, field->eval_file,
-                             field->classes_file};
-      for (int f = 0; f < ARRAY_LENGTH(files); f++)
-        all = all && (!files[f] || input_exists(arena, files[f], search));
+      all = all &&
+            input_all_exist(arena, field->files, field->n_files, search) &&
+            input_all_exist(arena, field->eval_files, field->n_eval_files,
+                            search) &&
+            input_all_exist(arena, &field->classes_file,
+                            field->classes_file != NULL, search);
     }
   return all;
 }

@@ -22,7 +22,7 @@
 
 #include "runtime/program_settings.h"
 
-#define DNN_ABI           20
+#define DNN_ABI           21
 #define DNN_MAX_DIGITS    4
 #define DNN_CHECK_NUMBERS 5 /* in a row of DnnInstr.checks */
 /* A place from here on is a byte of the arena in host memory. */

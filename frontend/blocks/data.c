@@ -97,6 +97,12 @@ static int data_find_source(const char *name) {
   return -1;
 }
 
+static bool check_path(Elab *e, const BuiltinCall *call, int i,
+                       const char *path) {
+  return override_is_source(e->tree, call->x->span.source) ||
+         source_tree_check_path(e->tree, path, call->exprs[i]->span);
+}
+
 static bool data_take_file(Elab *e, const BuiltinCall *call, int i,
                            const char **out) {
   ExprValue val = call->args[i];
@@ -106,11 +112,32 @@ static bool data_take_file(Elab *e, const BuiltinCall *call, int i,
     return false;
   }
   *out = val.string;
-  return override_is_source(e->tree, call->x->span.source) ||
-         source_tree_check_path(e->tree, val.string, call->exprs[i]->span);
+  return check_path(e, call, i, val.string);
 }
 
-enum { CSV_header = 2, CSV_eval = 3, CSV_classes = 4 };
+/* One name or a list of names, each of which may be a pattern. */
+static bool data_take_files(Elab *e, BuiltinCall *call, int i, int32_t *out_n,
+                            const char *const **out) {
+  ExprValue val = call->args[i];
+  if (val.kind == EXPR_VALUE_none) return true;
+  bool is_list = val.kind == EXPR_VALUE_list;
+  const ExprValue *items = is_list ? val.list->items : &val;
+  int n = is_list ? val.list->n : 1;
+  const char **names = ARENA_ARRAY(e->arena, const char *, n + 1);
+  bool is_good = n > 0, is_inside = true;
+  for (int k = 0; k < n; k++) {
+    is_good = is_good && items[k].kind == EXPR_VALUE_string;
+    if (!is_good) break;
+    names[k] = items[k].string;
+    is_inside = is_inside && check_path(e, call, i, names[k]);
+  }
+  if (!is_good) arg_wrong(call, i, "the name of a file or a list of names");
+  *out_n = n;
+  *out = names;
+  return is_good && is_inside;
+}
+
+enum { CSV_header = 2, CSV_classes = 4, TOKENS_dtype = 2 };
 
 /* Names of columns stand in the last line of the header. */
 static bool csv_take_names(Elab *e, BuiltinCall *call, ExprValue first,
@@ -197,6 +224,23 @@ static bool data_take_synthetic(BuiltinCall *call, DataField *out) {
   return true;
 }
 
+static int find_param(const Builtin *signature, const char *name) {
+  for (int i = 0; i < signature->n_params; i++)
+    if (strcmp(signature->params[i].name, name) == 0) return i;
+  UNREACHABLE();
+}
+
+/* Tokens end to end, without a header. */
+static bool tokens_take_number(BuiltinCall *call, DataField *out) {
+  static const char *const words[] = {"u8", "u16", "u32", "i32", "i64"};
+  ExprValue val = call->args[TOKENS_dtype];
+  if (val.kind == EXPR_VALUE_none) return true;
+  for (int i = 0; i < ARRAY_LENGTH(words) && val.kind == EXPR_VALUE_string; i++)
+    if (strcmp(words[i], val.string) == 0) return out->number = words[i], true;
+  arg_wrong(call, TOKENS_dtype, "\"u8\", \"u16\", \"u32\", \"i32\" or \"i64\"");
+  return false;
+}
+
 static bool data_take_source(Elab *e, const Item *block, const Expr *x,
                              DataField *out) {
   const Expr *callee = x->kind == EXPR_call ? x->a : x;
@@ -223,6 +267,9 @@ static bool data_take_source(Elab *e, const Item *block, const Expr *x,
   switch (out->source) {
   case SOURCE_next: return data_take_next(e, block, &call, out);
   case SOURCE_synthetic_ints: return data_take_synthetic(&call, out);
+  case SOURCE_tokens:
+    if (!tokens_take_number(&call, out)) return false;
+    break;
   case SOURCE_csv:
     if (!csv_take_columns(e, &call, out) || !csv_take_classes(e, &call, out))
       return false;
@@ -236,9 +283,9 @@ static bool data_take_source(Elab *e, const Item *block, const Expr *x,
     break;
   default: break;
   }
-  int eval = out->source == SOURCE_csv ? CSV_eval : signature.n_params - 1;
-  return data_take_file(e, &call, 0, &out->file) &&
-         data_take_file(e, &call, eval, &out->eval_file);
+  int eval = find_param(&signature, "eval");
+  return data_take_files(e, &call, 0, &out->n_files, &out->files) &&
+         data_take_files(e, &call, eval, &out->n_eval_files, &out->eval_files);
 }
 
 /* ---- arithmetic: element = raw * scale + shift ---- */
@@ -403,9 +450,9 @@ static void data_check_eval_files(Elab *e, const Item *item,
   const DataField *with = NULL, *without = NULL;
   for (int i = 0; i < block->n_fields; i++) {
     const DataField *field = &block->fields[i];
-    if (field->eval_file)
+    if (field->n_eval_files)
       with = field;
-    else if (field->file)
+    else if (field->n_files)
       without = field;
   }
   if (with && without) {
@@ -467,7 +514,7 @@ static bool data_is_used(const Elab *e, const Item *block) {
 
 static bool data_is_evaluated(const DataBlock *block) {
   for (int i = 0; i < block->n_fields; i++)
-    if (block->fields[i].eval_file) return true;
+    if (block->fields[i].n_eval_files) return true;
   return block->eval > 0;
 }
 

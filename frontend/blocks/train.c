@@ -296,7 +296,7 @@ static void check_eval_every(Elab *e, const Model *model, const Item *block) {
   for (int i = 0; i < model->n_data; i++) {
     if (model->data[i].eval > 0) return;
     for (int j = 0; j < model->data[i].n_fields; j++)
-      if (model->data[i].fields[j].eval_file) return;
+      if (model->data[i].fields[j].n_eval_files) return;
   }
   SettingRef ref = setting_find(e, block, "train", "eval_every");
   Diag *d = diag(e->diags, DIAG_no_evaluation, ref.span);

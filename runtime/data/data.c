@@ -87,8 +87,10 @@ static const DnnField *root_field(const DnnData *data, const DnnField *field) {
   return field;
 }
 
+/* Names the first of several files: all are like it. */
 static Status check_records(const DnnField *field, const Reader *reader,
                             int64_t items, const char *name) {
+  if (reader->n_parts) name = reader->parts[0].file.path;
   if (reader->record_items && reader->record_items != items)
     return status_make(
         STATUS_invalid, "'%s' has records of %lld values, but '%s' takes %lld",
@@ -125,19 +127,19 @@ static Status open_part(Arena *arena, Data *data, const Block *block,
   for (int i = 0; i < source->n_fields; i++) {
     const DnnField *field = &source->fields[i];
     if (field->source == SOURCE_next) continue;
-    const char *name =
-        is_eval && field->eval_file ? field->eval_file : field->file;
+    bool reads_eval = is_eval && field->n_eval_files;
+    const char *const *names = reads_eval ? field->eval_files : field->files;
+    int n_names = reads_eval ? field->n_eval_files : field->n_files;
     Reader *opened = ARENA_NEW(arena, Reader);
     int64_t items = items_of(field);
     InputSearch search = data->search;
     search.follows_links = search.follows_links || field->is_given;
-    TRY(reader_open(arena, field, name, &search, items, source->is_stream,
-                    opened));
     data->opened[data->n_opened++] = opened;
-    if (opened->file.packed) data->resident_bytes += opened->file.n;
-    if (opened->numbers)
-      data->resident_bytes += opened->n * (int64_t)sizeof(double);
-    if (!source->is_stream) TRY(check_records(field, opened, items, name));
+    TRY(reader_open(arena, field, names, n_names, &search, items,
+                    source->is_stream, opened));
+    data->resident_bytes += reader_resident_bytes(opened);
+    if (!source->is_stream)
+      TRY(check_records(field, opened, items, n_names ? names[0] : NULL));
     int64_t units = source->is_stream ? opened->n : opened->n / items;
     if (!source->is_stream && first && units != out->n)
       return other_length(first, out->n, field, units);
@@ -151,7 +153,7 @@ static Status open_part(Arena *arena, Data *data, const Block *block,
 
 static bool has_eval_file(const DnnData *data) {
   for (int i = 0; i < data->n_fields; i++)
-    if (data->fields[i].eval_file) return true;
+    if (data->fields[i].n_eval_files) return true;
   return false;
 }
 
@@ -263,13 +265,9 @@ void data_close(Data *data) {
   threads_close(&data->threads);
 }
 
-/* Reading nothing at the end needs all that comes before. */
 Status data_check_packed(const Data *data) {
-  for (int i = 0; i < data->n_opened; i++) {
-    const Reader *reader = data->opened[i];
-    if (reader->file.packed && reader->format.bytes)
-      TRY(input_read(&reader->file, reader->file.n, NULL, 0));
-  }
+  for (int i = 0; i < data->n_opened; i++)
+    TRY(reader_check_packed(data->opened[i]));
   return STATUS_OK;
 }
 
@@ -523,6 +521,9 @@ static Status wrong_value(const Data *data, const Block *block,
                           const Reader *reader, const DnnField *field,
                           int64_t begin, int64_t j, int64_t items) {
   char text[READER_PLACE];
+  int64_t at = begin + j; /* of several files the place in one of them */
+  reader = reader_part(reader, &at);
+  begin = at - j;
   FixedText where = fixed_text(text, sizeof text);
   fixed_printf(&where, "'%s', ",
                reader->file.path ? reader->file.path : field->path);

@@ -75,6 +75,17 @@ Status data_fill_records(Data *data, Device *device, const DnnEntryPoint *entry,
                          int64_t first, int64_t n);
 int64_t data_resident_bytes(const Data *data);
 
+/* ---- patterns.c: names and patterns ---- */
+
+/* Replaces each name that is a pattern by the files that fit it, in the order
+ * of their bytes.  Fails where none does. */
+Status input_expand(Arena *arena, const char *const *names, int n,
+                    const InputSearch *search, const char *const **out,
+                    int *out_n);
+/* Returns whether there is a file for each name, some for each pattern. */
+bool input_all_exist(Arena *arena, const char *const *names, int n,
+                     const InputSearch *search);
+
 /* ---- files.c: inputs ---- */
 
 typedef struct Packed Packed;
@@ -82,10 +93,11 @@ typedef struct Packed Packed;
 /* Bytes of a file: on disk, or of a compressed one. */
 typedef struct InputFile {
   const char *path;
-  int fd;             /* -1 means compressed */
-  int64_t n;          /* bytes; of a compressed one what it announces */
-  Packed *packed;     /* NULL means not compressed */
-  const int *signals; /* signals as in InputSearch */
+  int fd;                  /* -1 means compressed, or closed between reads */
+  uint64_t device, number; /* of the file that was opened */
+  int64_t n;               /* bytes; of a compressed one what it announces */
+  Packed *packed;          /* NULL means not compressed */
+  const int *signals;      /* signals as in InputSearch */
 } InputFile;
 
 /* Returns how many bytes a file has, by its first `n`. */
@@ -109,6 +121,9 @@ Status input_read(const InputFile *file, int64_t at, void *to, int64_t n);
  * at most `n`; 0 at the end. */
 Status input_next(const InputFile *file, int64_t at, void *to, int64_t n,
                   int64_t *out_n);
+/* Closes a plain file until it is read: there may be more files than a process
+ * may have open. */
+void input_release(InputFile *file);
 void input_close(InputFile *file);
 
 #endif

@@ -287,8 +287,12 @@ Status input_open(Arena *arena, const char *name, const InputSearch *search,
   size_t length = strlen(path);
   if (length > 3 && strcmp(path + length - 3, ".gz") == 0)
     return open_packed(arena, path, fd, info.st_size, search, limit, out);
-  *out = (InputFile){
-      .path = path, .fd = fd, .n = info.st_size, .signals = search->signals};
+  *out = (InputFile){.path = path,
+                     .fd = fd,
+                     .device = (uint64_t)info.st_dev,
+                     .number = (uint64_t)info.st_ino,
+                     .n = info.st_size,
+                     .signals = search->signals};
   return STATUS_OK;
 }
 
@@ -307,12 +311,10 @@ static Status read_packed(const InputFile *file, int64_t at, void *to,
   return got > 0 ? holds_more(file->path, file->n) : STATUS_OK;
 }
 
-Status input_read(const InputFile *file, int64_t at, void *to, int64_t n) {
-  if (at < 0 || n < 0 || at > file->n || n > file->n - at)
-    return status_make(STATUS_invalid, "'%s' is too short", file->path);
-  if (file->packed) return read_packed(file, at, to, n);
+static Status read_plain(const InputFile *file, int fd, int64_t at, void *to,
+                         int64_t n) {
   while (n > 0) {
-    ssize_t got = pread(file->fd, to, (size_t)n, at);
+    ssize_t got = pread(fd, to, (size_t)n, at);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return status_errno(errno, "cannot read '%s'", file->path);
     if (got == 0)
@@ -322,6 +324,31 @@ Status input_read(const InputFile *file, int64_t at, void *to, int64_t n) {
     n -= got;
   }
   return STATUS_OK;
+}
+
+/* Another file under this name was not checked. */
+static Status read_released(const InputFile *file, int64_t at, void *to,
+                            int64_t n) {
+  int fd;
+  struct stat info;
+  TRY(try_open(file->path, &fd));
+  bool is_same = fstat(fd, &info) == 0 &&
+                 (uint64_t)info.st_dev == file->device &&
+                 (uint64_t)info.st_ino == file->number;
+  Status status =
+      is_same ? read_plain(file, fd, at, to, n)
+              : status_make(STATUS_io, "'%s' was replaced while it was read",
+                            file->path);
+  close(fd);
+  return status;
+}
+
+Status input_read(const InputFile *file, int64_t at, void *to, int64_t n) {
+  if (at < 0 || n < 0 || at > file->n || n > file->n - at)
+    return status_make(STATUS_invalid, "'%s' is too short", file->path);
+  if (file->packed) return read_packed(file, at, to, n);
+  if (file->fd < 0) return read_released(file, at, to, n);
+  return read_plain(file, file->fd, at, to, n);
 }
 
 Status input_next(const InputFile *file, int64_t at, void *to, int64_t n,
@@ -337,6 +364,11 @@ Status input_next(const InputFile *file, int64_t at, void *to, int64_t n,
   TRY(input_read(file, at, to, n));
   *out_n = n;
   return STATUS_OK;
+}
+
+void input_release(InputFile *file) {
+  if (file->fd >= 0) close(file->fd);
+  file->fd = -1;
 }
 
 void input_close(InputFile *file) {

@@ -116,16 +116,30 @@ static Status add_file(Arena *arena, const DnnProgram *program,
   return STATUS_OK;
 }
 
+static Status add_files(Arena *arena, const DnnProgram *program,
+                        const char *folder, const char *const *names, int n,
+                        Texts *out) {
+  InputSearch search = {.folder = folder, .model_dir = program->model_dir};
+  const char *const *files;
+  int n_files;
+  TRY(input_expand(arena, names, n, &search, &files, &n_files));
+  for (int i = 0; i < n_files; i++)
+    TRY(add_file(arena, program, folder, files[i], out));
+  return STATUS_OK;
+}
+
 Status data_fingerprint(Arena *arena, const DnnProgram *program,
                         const char *folder, StoredText **out, int *out_n) {
   Texts texts = {0};
   for (int i = 0; i < program->n_data; i++)
     for (int j = 0; j < program->data[i].n_fields; j++) {
       const DnnField *field = &program->data[i].fields[j];
-      const char *const files[] = {field->file, field->eval_file,
-                                   field->classes_file};
-      for (int k = 0; k < ARRAY_LENGTH(files); k++)
-        if (files[k]) TRY(add_file(arena, program, folder, files[k], &texts));
+      TRY(add_files(arena, program, folder, field->files, field->n_files,
+                    &texts));
+      TRY(add_files(arena, program, folder, field->eval_files,
+                    field->n_eval_files, &texts));
+      if (field->classes_file)
+        TRY(add_file(arena, program, folder, field->classes_file, &texts));
     }
   if (texts.n > 0)
     qsort(texts.data, (size_t)texts.n, sizeof *texts.data, by_key);

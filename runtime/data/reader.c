@@ -11,7 +11,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TOKEN_HEADER = 1024, TOKEN_MAGIC = 20240520, MAX_IDX_RANK = 8 };
+enum { TOKEN_HEADER = 1024, MAX_IDX_RANK = 8, MOST_OPEN = 64 };
+
+/* Headers of token files, as llm.c writes them, and what follows. */
+static const struct {
+  uint32_t magic, version;
+  NumberFormat format;
+} token_headers[] = {
+    {20240520, 1, {'u', 2, false}}, /* GPT-2 */
+    {20240801, 7, {'u', 4, false}}, /* Llama 3 */
+};
 
 static uint32_t big_endian(const unsigned char *bytes) {
   return (uint32_t)bytes[0] << 24 | (uint32_t)bytes[1] << 16 |
@@ -79,7 +88,15 @@ static int64_t idx_limit(const unsigned char *bytes, int64_t n) {
   return values < 0 ? n : header + values * format.bytes;
 }
 
-static Status open_idx(Reader *reader) {
+/* The sizes after the first, for a comparison of files and a message. */
+static const char *shape_text(Arena *arena, int rank, const int64_t *size) {
+  Text text = text_create(arena);
+  for (int i = 1; i < rank; i++)
+    text_printf(&text, "%s%lld", i > 1 ? ", " : "", (long long)size[i]);
+  return arena_printf(arena, "[%s]", text_string(&text));
+}
+
+static Status open_idx(Arena *arena, Reader *reader) {
   unsigned char bytes[4 + 4 * MAX_IDX_RANK] = {0};
   int64_t n = reader->file.n < (int64_t)sizeof bytes ? reader->file.n
                                                      : (int64_t)sizeof bytes;
@@ -90,26 +107,65 @@ static Status open_idx(Reader *reader) {
     return status_make(STATUS_invalid, "'%s' is not an IDX file",
                        reader->file.path);
   reader->n = values;
+  int64_t size[MAX_IDX_RANK];
+  for (int i = 0; i < bytes[3]; i++) size[i] = big_endian(bytes + 4 + 4 * i);
+  reader->shape = shape_text(arena, bytes[3], size);
   return check_announced(&reader->file, idx_limit(bytes, n));
 }
 
 /* ---- tokens ---- */
 
-static int64_t tokens_limit(const unsigned char *bytes, int64_t n) {
-  bool is_right = n >= 12 && little_endian(bytes) == TOKEN_MAGIC;
-  return is_right ? TOKEN_HEADER + 2 * (int64_t)little_endian(bytes + 8) : n;
+/* The row of token_headers that begins the file, or -1. */
+static int token_header_of(const unsigned char *bytes, int64_t n) {
+  for (int i = 0; i < ARRAY_LENGTH(token_headers) && n >= 12; i++)
+    if (little_endian(bytes) == token_headers[i].magic &&
+        little_endian(bytes + 4) == token_headers[i].version)
+      return i;
+  return -1;
 }
 
-static Status open_tokens(Reader *reader) {
+static int64_t tokens_limit(const unsigned char *bytes, int64_t n) {
+  int row = token_header_of(bytes, n);
+  if (row < 0) return n;
+  return TOKEN_HEADER +
+         token_headers[row].format.bytes * (int64_t)little_endian(bytes + 8);
+}
+
+/* Numbers end to end; the compiler has checked the word. */
+static Status open_bare_tokens(const DnnField *field, Reader *reader) {
   unsigned char header[12];
-  TRY(input_read(&reader->file, 0, header, sizeof header));
-  if (little_endian(header) != TOKEN_MAGIC || little_endian(header + 4) != 1)
+  int64_t n = reader->file.n < 12 ? reader->file.n : 12;
+  TRY(input_read(&reader->file, 0, header, n));
+  if (token_header_of(header, n) >= 0)
+    return status_make(STATUS_invalid,
+                       "'%s' has a header that names its dtype; leave out "
+                       "dtype = \"%s\"",
+                       reader->file.path, field->number);
+  int64_t bits = strtol(field->number + 1, NULL, 10);
+  reader->format = (NumberFormat){field->number[0], (uint8_t)(bits / 8), false};
+  reader->n = reader->file.n / reader->format.bytes;
+  if (reader->file.n % reader->format.bytes == 0) return STATUS_OK;
+  return status_make(
+      STATUS_invalid, "'%s' has %lld bytes, which are no tokens of %lld bits",
+      reader->file.path, (long long)reader->file.n, (long long)bits);
+}
+
+static Status open_tokens(const DnnField *field, Reader *reader) {
+  if (field->number) return open_bare_tokens(field, reader);
+  unsigned char header[12];
+  int64_t n = reader->file.n < 12 ? reader->file.n : 12;
+  TRY(input_read(&reader->file, 0, header, n));
+  int row = token_header_of(header, n);
+  if (row < 0)
     return status_make(STATUS_invalid,
                        "'%s' is not a token file (its first numbers must be "
-                       "%d and 1)",
-                       reader->file.path, TOKEN_MAGIC);
+                       "%u and %u, or %u and %u for 32 bits); dtype = \"u16\" "
+                       "reads tokens without a header",
+                       reader->file.path, token_headers[0].magic,
+                       token_headers[0].version, token_headers[1].magic,
+                       token_headers[1].version);
   reader->header_bytes = TOKEN_HEADER;
-  reader->format = (NumberFormat){'u', 2, false};
+  reader->format = token_headers[row].format;
   reader->n = little_endian(header + 8);
   return check_announced(&reader->file, tokens_limit(header, sizeof header));
 }
@@ -129,14 +185,15 @@ static Status check_unpacked(const DnnField *field, const char *name) {
 }
 
 /* The first of `rank` axes counts records. */
-static Status take_array(const DnnField *field, int rank, const int64_t *size,
-                         Reader *reader) {
+static Status take_array(Arena *arena, const DnnField *field, int rank,
+                         const int64_t *size, Reader *reader) {
   if (rank == 0)
     return status_make(STATUS_invalid,
                        "'%s' holds a single number; '%s' needs an array whose "
                        "first axis counts records",
                        reader->file.path, field->path);
   reader->record_items = 1;
+  reader->shape = shape_text(arena, rank, size);
   bool is_right = true;
   for (int i = 1; i < rank; i++)
     is_right =
@@ -170,7 +227,7 @@ static Status open_npy(Arena *arena, const DnnField *field, Reader *reader) {
                        file->path);
   reader->format = header.format;
   reader->header_bytes = header.data_begin;
-  return take_array(field, header.rank, header.size, reader);
+  return take_array(arena, field, header.rank, header.size, reader);
 }
 
 /* The letter of npy's name, `w` for bf16; none for f8, which is not read. */
@@ -234,7 +291,7 @@ static Status open_safetensors(Arena *arena, const DnnField *field,
         STATUS_invalid, "tensor '%s' of '%s' is %s, which is not read as data",
         field->tensor, reader->file.path, dtype_label(found->dtype));
   reader->header_bytes = begin + found->begin;
-  return take_array(field, found->rank, found->size, reader);
+  return take_array(arena, field, found->rank, found->size, reader);
 }
 
 /* ---- all ---- */
@@ -250,21 +307,16 @@ static void open_synthetic(const DnnField *field, int64_t items,
 static InputLimit *limit_of(const DnnField *field) {
   switch ((SourceKind)field->source) {
   case SOURCE_idx: return idx_limit;
-  case SOURCE_tokens: return tokens_limit;
+  case SOURCE_tokens: return field->number ? NULL : tokens_limit;
   case SOURCE_csv: return input_streams;
   default: return NULL;
   }
 }
 
-Status reader_open(Arena *arena, const DnnField *field, const char *name,
-                   const InputSearch *search, int64_t items, bool is_stream,
-                   Reader *out) {
+static Status open_file(Arena *arena, const DnnField *field, const char *name,
+                        const InputSearch *search, bool is_stream,
+                        Reader *out) {
   *out = (Reader){.kind = field->source, .file.fd = -1};
-  if (field->source == SOURCE_synthetic_ints ||
-      field->source == SOURCE_synthetic_floats) {
-    open_synthetic(field, items, out);
-    return STATUS_OK;
-  }
   TRY(check_unpacked(field, name));
   TRY(input_open(arena, name, search, limit_of(field), &out->file));
   switch ((SourceKind)field->source) {
@@ -272,14 +324,137 @@ Status reader_open(Arena *arena, const DnnField *field, const char *name,
     out->format = (NumberFormat){'u', 1, false};
     out->n = out->file.n;
     return STATUS_OK;
-  case SOURCE_tokens: return open_tokens(out);
-  case SOURCE_idx: return open_idx(out);
+  case SOURCE_tokens: return open_tokens(field, out);
+  case SOURCE_idx: return open_idx(arena, out);
   case SOURCE_csv: return csv_open(arena, field, search, is_stream, out);
   case SOURCE_npy: return open_npy(arena, field, out);
   case SOURCE_safetensors: return open_safetensors(arena, field, out);
   default: UNREACHABLE();
   }
 }
+
+/* ---- several files ---- */
+
+/* "f32[3, 32]" of the records of a file. */
+static const char *describe_records(Arena *arena, const Reader *reader) {
+  const NumberFormat *format = &reader->format;
+  const char *shape = reader->shape ? reader->shape : "";
+  if (!format->bytes)
+    return arena_printf(arena, "%lld values", (long long)reader->record_items);
+  if (format->kind == 'b') return arena_printf(arena, "bool%s", shape);
+  return arena_printf(arena, "%s%d%s",
+                      format->kind == 'w'   ? "bf"
+                      : format->kind == 'f' ? "f"
+                      : format->kind == 'i' ? "i"
+                                            : "u",
+                      8 * format->bytes, shape);
+}
+
+/* A part is like the first in what it holds. */
+static Status check_part(Arena *arena, const Reader *first,
+                         const Reader *part) {
+  const char *a = first->shape ? first->shape : "";
+  const char *b = part->shape ? part->shape : "";
+  if (first->format.kind == part->format.kind &&
+      first->format.bytes == part->format.bytes &&
+      first->record_items == part->record_items && strcmp(a, b) == 0)
+    return STATUS_OK;
+  return status_make(STATUS_invalid,
+                     "'%s' holds %s, but '%s' holds %s: the files of a source "
+                     "have one dtype and one shape",
+                     part->file.path, describe_records(arena, part),
+                     first->file.path, describe_records(arena, first));
+}
+
+static Status open_parts(Arena *arena, const DnnField *field,
+                         const char *const *files, int n,
+                         const InputSearch *search, bool is_stream,
+                         Reader *out) {
+  *out = (Reader){.kind = field->source, .file.fd = -1};
+  out->parts = ARENA_ARRAY(arena, Reader, n);
+  out->begins = ARENA_ARRAY(arena, int64_t, n + 1);
+  for (int i = 0; i < n; i++) {
+    Reader *part = &out->parts[i];
+    Status status = open_file(arena, field, files[i], search, is_stream, part);
+    out->n_parts++;
+    TRY(status);
+    TRY(check_part(arena, &out->parts[0], part));
+    if (n > MOST_OPEN) input_release(&part->file);
+    out->begins[i + 1] = out->begins[i] + part->n;
+  }
+  out->n = out->begins[n];
+  out->record_items = out->parts[0].record_items;
+  return STATUS_OK;
+}
+
+Status reader_open(Arena *arena, const DnnField *field,
+                   const char *const *names, int n, const InputSearch *search,
+                   int64_t items, bool is_stream, Reader *out) {
+  *out = (Reader){.kind = field->source, .file.fd = -1};
+  if (field->source == SOURCE_synthetic_ints ||
+      field->source == SOURCE_synthetic_floats) {
+    open_synthetic(field, items, out);
+    return STATUS_OK;
+  }
+  const char *const *files;
+  int n_files;
+  TRY(input_expand(arena, names, n, search, &files, &n_files));
+  ASSERT(n_files > 0);
+  if (n_files == 1)
+    return open_file(arena, field, files[0], search, is_stream, out);
+  return open_parts(arena, field, files, n_files, search, is_stream, out);
+}
+
+static int part_index(const Reader *reader, int64_t at) {
+  int low = 0, high = reader->n_parts - 1;
+  while (low < high) {
+    int middle = (low + high + 1) / 2;
+    if (reader->begins[middle] <= at)
+      low = middle;
+    else
+      high = middle - 1;
+  }
+  return low;
+}
+
+const Reader *reader_part(const Reader *reader, int64_t *at) {
+  if (!reader->n_parts) return reader;
+  int i = part_index(reader, *at);
+  *at -= reader->begins[i];
+  return &reader->parts[i];
+}
+
+int64_t reader_resident_bytes(const Reader *reader) {
+  int64_t bytes = reader->file.packed ? reader->file.n : 0;
+  if (reader->numbers) bytes += reader->n * (int64_t)sizeof(double);
+  for (int i = 0; i < reader->n_parts; i++)
+    bytes += reader_resident_bytes(&reader->parts[i]);
+  return bytes;
+}
+
+/* Reading nothing at the end needs all that comes before. */
+Status reader_check_packed(const Reader *reader) {
+  for (int i = 0; i < reader->n_parts; i++)
+    TRY(reader_check_packed(&reader->parts[i]));
+  if (!reader->file.packed || !reader->format.bytes) return STATUS_OK;
+  return input_read(&reader->file, reader->file.n, NULL, 0);
+}
+
+static Status read_parts(const Reader *reader, int64_t first, int64_t n,
+                         void *raw, double *out) {
+  for (int i = part_index(reader, first); n > 0; i++) {
+    int64_t more = reader->begins[i + 1] - first;
+    if (more > n) more = n;
+    TRY(reader_read(&reader->parts[i], first - reader->begins[i], more, raw,
+                    out));
+    first += more;
+    n -= more;
+    out += more;
+  }
+  return STATUS_OK;
+}
+
+/* ---- reading ---- */
 
 static void synthesize(const Reader *reader, int64_t first, int64_t n,
                        double *out) {
@@ -310,7 +485,7 @@ static void synthesize_part(void *arg, int index, int n_threads) {
 
 Status reader_read_with(const Threads *threads, const Reader *reader,
                         int64_t first, int64_t n, void *raw, double *out) {
-  bool is_made = !reader->numbers && !reader->format.bytes;
+  bool is_made = !reader->numbers && !reader->format.bytes && !reader->n_parts;
   if (!is_made || n < 2 * SYNTHETIC_OF_A_THREAD)
     return reader_read(reader, first, n, raw, out);
   ASSERT(first >= 0 && first + n <= reader->n);
@@ -322,6 +497,7 @@ Status reader_read_with(const Threads *threads, const Reader *reader,
 Status reader_read(const Reader *reader, int64_t first, int64_t n, void *raw,
                    double *out) {
   ASSERT(first >= 0 && n >= 0 && first + n <= reader->n);
+  if (reader->n_parts) return read_parts(reader, first, n, raw, out);
   if (reader->numbers) {
     memcpy(out, reader->numbers + first, sizeof(double) * (size_t)n);
     return STATUS_OK;
@@ -338,6 +514,7 @@ Status reader_read(const Reader *reader, int64_t first, int64_t n, void *raw,
 }
 
 void reader_close(Reader *reader) {
+  for (int i = 0; i < reader->n_parts; i++) reader_close(&reader->parts[i]);
   input_close(&reader->file);
   free(reader->numbers);
   reader->numbers = NULL;

@@ -8,7 +8,9 @@
 #include "runtime/cpu/cpu.h"
 #include "runtime/data/npy.h"
 
-typedef struct Reader {
+typedef struct Reader Reader;
+
+struct Reader {
   uint8_t kind; /* SourceKind */
   InputFile file;
   int64_t header_bytes; /* bytes before the first value */
@@ -20,14 +22,27 @@ typedef struct Reader {
   int64_t n; /* values */
   /* Values of a record; 0 means that the file does not say. */
   int64_t record_items;
-} Reader;
+  const char *shape; /* "[3, 32, 32]" of a record, or NULL */
+  /* Several files, one after the other: part i has the values from begins[i]
+   * on, begins[n_parts] is `n`.  No parts: the reader is of one file. */
+  Reader *parts;
+  int64_t *begins;
+  int n_parts;
+};
 
-/* Opens a reader.  `is_stream` means that a sample may begin at any
- * value.  `name` is the file, or NULL for synthetic values.  `items` is how
- * many values the field wants of a record. */
-Status reader_open(Arena *arena, const DnnField *field, const char *name,
-                   const InputSearch *search, int64_t items, bool is_stream,
-                   Reader *out);
+/* Opens a reader of the files that the `n` names stand for, which may be
+ * patterns; of none for synthetic values.  `is_stream` means that a sample may
+ * begin at any value.  `items` is how many values the field wants of a
+ * record.  What was opened is closed by reader_close after a failure too. */
+Status reader_open(Arena *arena, const DnnField *field,
+                   const char *const *names, int n, const InputSearch *search,
+                   int64_t items, bool is_stream, Reader *out);
+/* Returns the part that has value `at`, which is moved to its first value. */
+const Reader *reader_part(const Reader *reader, int64_t *at);
+/* Returns the bytes that stay in memory. */
+int64_t reader_resident_bytes(const Reader *reader);
+/* Unpacks what is unpacked as it is read. */
+Status reader_check_packed(const Reader *reader);
 /* Reads values [first, first + n); `raw` is room for 8 n bytes. */
 Status reader_read(const Reader *reader, int64_t first, int64_t n, void *raw,
                    double *out);

@@ -112,6 +112,12 @@ static bool ends_with(const char *text, const char *ending) {
   return n > m && !memcmp(text + n - m, ending, m);
 }
 
+static void set_file(Arena *arena, DnnField *field, const char *file) {
+  field->files = arena_copy(arena, &file, sizeof file);
+  field->n_files = 1;
+  field->n_eval_files = 0;
+}
+
 /* FILE.safetensors or FILE.safetensors:TENSOR; without one the tensor has the
  * name of the input. */
 static bool take_tensor(Arena *arena, DnnField *field, const char *file) {
@@ -122,7 +128,7 @@ static bool take_tensor(Arena *arena, DnnField *field, const char *file) {
   const char *end = at + strlen(ending);
   if (*end && *end != ':') return false;
   field->source = SOURCE_safetensors;
-  field->file = arena_printf(arena, "%.*s", (int)(end - file), file);
+  set_file(arena, field, arena_printf(arena, "%.*s", (int)(end - file), file));
   field->tensor = *end ? end + 1 : last_word(field->path);
   return true;
 }
@@ -132,8 +138,7 @@ static void take_file(Arena *arena, DnnField *field, const char *file) {
   int64_t items = 1;
   for (int i = 1; i < field->rank; i++) items *= field->size[i];
   bool was_csv = field->source == SOURCE_csv;
-  field->file = file;
-  field->eval_file = NULL;
+  set_file(arena, field, file);
   field->is_given = true;
   if (take_tensor(arena, field, file)) return;
   field->source = ends_with(file, ".csv")   ? SOURCE_csv
@@ -187,7 +192,7 @@ static void take_block(const Preparing *p, const DnnData *from, DnnData *out) {
     const char *file = tensor ? file_for(p, tensor) : NULL;
     if (file) take_file(p->arena, field, file);
     is_given = is_given || file;
-    keeps_some = keeps_some || field->eval_file;
+    keeps_some = keeps_some || field->n_eval_files;
   }
   for (int i = 0; i < out->n_fields; i++)
     if (fields[i].source == SOURCE_next)

@@ -273,3 +273,32 @@ ms=$((($(date +%s%N) - begin) / 1000000))
 [ $code = 143 ] || { cat err; fail "exit $code at a signal"; }
 [ $ms -lt 1000 ] || fail "$ms ms after a signal"
 grep -q "^error: stopped by a signal while reading 'rows.csv.gz'$" err || { cat err; fail "no word of the signal"; }
+
+# Files that fit a pattern are one stream; the data of a checkpoint has each.
+cat >m.dnn <<'MODEL'
+dim B = 2, T = 3
+net f(x: i32[B, T], y: i32[B, T]) -> [] {
+  param w: [] = ones
+  return w * sum(x[B = 1, T = 0] * 1000 + y[B = 1, T = 2])
+}
+data d {
+  x: i32[B, T] = csv("rows-*.csv", 0)
+  y: i32[B, T] = next(x)
+  order = sequential
+}
+train {
+  loss      = f(d.x, d.y)
+  optimizer = sgd(lr = 0)
+  epochs    = 2
+}
+MODEL
+seq 0 1 >rows-1.csv
+seq 2 12 >rows-2.csv
+"$dnnc" run m.dnn --json >out 2>err || { cat err; fail "a stream of two files"; }
+got=$(sed -n 's/.*"step":\([0-9]*\),"loss":\([0-9]*\),.*/\1 \2/p' out | tr '\n' ',')
+[ "$got" = "1 6009,2 9012,3 6009,4 9012," ] || fail "lanes over files: $got"
+echo 13 >>rows-2.csv
+"$dnnc" run m.dnn --resume --steps 6 >out 2>&1 && fail "other data was taken"
+grep -q "data file 'rows-2.csv' is not what the checkpoint was trained on" out || { cat out; fail "which file"; }
+rm rows-?.csv
+refused "no file fits 'rows-\*.csv'"

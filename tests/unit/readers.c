@@ -55,7 +55,8 @@ static Status open_as(const Files *files, SourceKind source, const char *name,
                      .tensor = "x",
                      .dtype = DNN_f32,
                      .scale = 1};
-  return reader_open(files->arena, &field, name, &search, items, false, out);
+  return reader_open(files->arena, &field, &name, 1, &search, items, false,
+                     out);
 }
 
 static void check_values(const Reader *reader, const double *wanted, int n) {
@@ -393,7 +394,8 @@ static Status open_text(const Files *files, DnnField field, const char *text,
   field.rank = 2;
   field.size[1] = field.last_column - field.first_column + 1;
   put(files, "x.csv", text, strlen(text));
-  return reader_open(files->arena, &field, "x.csv", &search, field.size[1],
+  const char *name = "x.csv";
+  return reader_open(files->arena, &field, &name, 1, &search, field.size[1],
                      false, out);
 }
 
@@ -540,8 +542,8 @@ Test(readers, signals) {
   for (int is_saving = 0; is_saving < 2; is_saving++) {
     Reader reader;
     signals = is_saving ? 0 : ends[0];
-    Status status =
-        reader_open(files.arena, &field, "x.csv", &search, 1, false, &reader);
+    Status status = reader_open(files.arena, &field, (const char *[]){"x.csv"},
+                                1, &search, 1, false, &reader);
     cr_expect_eq(status.code, is_saving ? STATUS_ok : STATUS_stopped);
     reader_close(&reader);
   }
