@@ -17,6 +17,7 @@ typedef struct PathNamer {
   Names *names;
   Map *stage_of; /* path of an operator -> stage + 1 */
   Map *tried;    /* text -> stage + 1, or 0: it means several */
+  Map *written;  /* texts that a stage has */
   Map *covered;  /* paths that a text of their stage means, and these texts */
 } PathNamer;
 
@@ -134,6 +135,7 @@ const char **stage_paths(Arena *arena, const PlanPaths *paths,
                  .names = names_create(arena),
                  .stage_of = map_create(arena),
                  .tried = map_create(arena),
+                 .written = map_create(arena),
                  .covered = map_create(arena)};
   const char **out = ARENA_ARRAY(arena, const char *, n_stages);
   if (!note_stages(&m, chain, ends, n_stages)) return NULL;
@@ -145,8 +147,11 @@ const char **stage_paths(Arena *arena, const PlanPaths *paths,
           map_has(m.covered, path))
         continue;
       const char *text = text_of(&m, path, s);
-      if (text) vec_push(arena, &texts, text); /* it means this path, too */
-      if (text) map_put(m.covered, name_intern(m.names, text), m.covered);
+      Name name = text ? name_intern(m.names, text) : NULL;
+      /* A path inside of a loop has the text of the loop. */
+      if (text && !map_has(m.written, name)) vec_push(arena, &texts, text);
+      if (text) map_put(m.written, name, m.written);
+      if (text) map_put(m.covered, name, m.covered);
     }
     if (texts.n == 0) return NULL;
     Text line = text_create(arena);

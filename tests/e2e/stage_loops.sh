@@ -50,6 +50,22 @@ printf 'mesh { pipe = 2; data = 1; tensor = 2 } plan { }\n' >pins.plan
 ! plan --search stages --plan pins.plan 2>message >none && grep -q '^pins.plan:1:1: error: not supported yet: .* of several axes' message ||
   { cat message; fail "several axes"; }
 
+# ---- a stage on ranks of its own names each loop once ----
+cat >unlike.cluster <<'EOF'
+device core { base = cpu; memory = 1GiB }
+device late { base = core; flops_f32 = 2G }
+cluster unlike {
+  group first { device = core
+    level machine { count = 2; link = 10GB/s } }
+  group last { device = late
+    level machine { count = 1; link = 10GB/s } }
+  level network { link = 100MB/s }
+}
+EOF
+"$dnnc" plan $model --cluster unlike.cluster --effort 60 --quiet --search stages -o own.plan || fail "plan on unlike ranks"
+awk '/^  stage / { sub(/ on [0-9.]+.*/, ""); sub(/^  stage [0-9]+: /, ""); n = split($0, names, ", "); lines++
+    for (i = 1; i <= n; i++) if (seen[names[i]]++) bad = 1 } END { exit bad || !lines }' own.plan || { cat own.plan; fail "a name twice"; }
+
 # ---- the floor is the bound ----
 grep -q '^  restrictions = "floor_alone"' staged.plan && [ "$(awk '/^  (bound|floor) /{ print $3 }' staged.plan | uniq | wc -l)" = 1 ] ||
   { cat staged.plan; fail "the bound is not the floor"; }
