@@ -4,7 +4,8 @@
                                      [--most N] [--state FILE] [--seed S] [--json]
 
 A change moves one cut by one piece, takes another schedule, twice or half the micro-batches, another level of ZeRO, all
-blocks computed again or none, another order of the axes of the mesh, or moves a factor of two from one axis to another.
+blocks computed again or none, another order of the axes of the mesh, or moves a factor of two from one axis to another; it
+leaves out a line about shards, or puts one axis of it on another dim or on none; twice or half a bucket or prefetch.
 Where two lines must change together, as the cuts with the number of stages, the change is none of these.  `dnnc simulate`
 prices each; N of them (300) by seed where there are more.  It prints those that fit and are faster by more than 1 %, and
 the best of the others.
@@ -176,6 +177,47 @@ def mesh_changes(text):
                 yield f"mesh {other[i][0]} {other[i][1]}, {other[k][0]} {other[k][1]}", with_axes(text, other)
 
 
+def shards_of(spec):
+    """Returns "N over (a, b), C over c" as {"N": ["a", "b"], "C": ["c"]}."""
+    found = re.findall(r"(\w+) over (\([^)]*\)|\w+)", spec)
+    return {dim: [axis for axis in re.findall(r"\w+", axes) if axis != "none"] for dim, axes in found}
+
+
+def shards_text(shards):
+    words = []
+    for dim, axes in shards.items():
+        if axes:
+            words.append(f"{dim} over {axes[0]}" if len(axes) == 1 else f"{dim} over ({', '.join(axes)})")
+    return ", ".join(words)
+
+
+def shard_changes(text):
+    """Leaves out each line about shards, or puts an axis of it elsewhere: on each dim of any line, or on none."""
+    lines = re.findall(r"^  (?:shard|replicate) [^\n]*\n", text, re.M)
+    specs = [re.sub(r"\s*#.*", "", line.strip()) for line in lines]
+    specs = [re.sub(r"^replicate (.*)", r"\1: none", spec).removeprefix("shard ") for spec in specs]
+    dims = list(dict.fromkeys(dim for spec in specs for dim in shards_of(spec)))
+    for line, spec in zip(lines, specs):
+        yield f"without {line.strip()}", text.replace(line, "", 1)
+        about, _, own = spec.rpartition(": ")
+        for axis, _ in axes_of(text):
+            rest = {dim: [a for a in axes if a != axis] for dim, axes in shards_of(own).items()}
+            for dim in [None] + dims:
+                other = {**rest, dim: rest.get(dim, []) + [axis]} if dim else rest
+                words = shards_text(other)
+                if not words and not about:
+                    continue  # a line about names has a name
+                new = f"  shard {about}: {words or 'none'}\n" if about else f"  shard {words}\n"
+                yield f"{new.strip()} for {spec}", text.replace(line, new, 1)
+
+
+def size_changes(text):
+    for name in ("bucket", "prefetch"):
+        found = re.match(r"(\d+)(\w+)$", setting(text, name) or "")
+        for value in (2 * int(found.group(1)), int(found.group(1)) // 2) if found else ():
+            yield f"{name} {value}{found.group(2)}", changed(text, name, f"{value}{found.group(2)}")
+
+
 def neighbours(text, nodes, borders):
     text = re.sub(r"^certificate \{.*?^\}\n?", "", text, flags=re.M | re.S)
     out = {}
@@ -185,6 +227,8 @@ def neighbours(text, nodes, borders):
         setting_changes(text),
         remat_changes(text, nodes),
         mesh_changes(text),
+        shard_changes(text),
+        size_changes(text),
     ):
         for what, other in changes:
             if other != text and other not in out.values():
