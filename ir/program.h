@@ -302,15 +302,6 @@ int program_classes(Arena *arena, const ProgramStage *stages, int n_stages,
 bool program_timeline(Arena *arena, const ProgramParts *parts,
                       EntryPoint *out_entries);
 
-/* ---- program_periods.c ---- */
-
-/* Does the same where the schedule has versions of parameters: `stages` have
- * their segments and `edges` are filled in.  The entry points are those of all
- * ranks of stages, ascending. */
-bool program_periods(Arena *arena, const ProgramParts *parts,
-                     ProgramStage *stages, ProgramEdges *edges,
-                     EntryPoint *out_entries);
-
 /* ---- program.c ---- */
 
 /* Returns the edges of a program as those of its calls and messages, for the
@@ -381,6 +372,9 @@ const EntryPoint *rank_program_find(const RankProgram *program,
  *     }
  */
 void entry_point_print(Text *out, const EntryPoint *entry);
+/* Appends a call without its registers: "call forward of 0", "send 1 to +2". */
+void program_call_print(Text *out, const EntryPoint *entry,
+                        const ProgramCall *call);
 
 /* ---- program_check.c ---- */
 

@@ -235,21 +235,6 @@ bool period_lists(Periods *p) {
 
 enum { PERIODS_PROVED = 3 }; /* two between filling and draining, at least */
 
-static void unroll_token(Periods *p, Pipeline *all, int rank, Token token) {
-  int replica = p->ranks[rank].replica;
-  bool is_there =
-      token.microbatch >= 0 && token.microbatch < all->n_microbatches;
-  Tokens *list = &all->lists[rank];
-  if (!token_info(token.kind)->is_of_step) {
-    if (is_there) vec_push(p->arena, list, token);
-    return;
-  }
-  int first = token.microbatch - replica;
-  if (token.kind == TOKEN_update && period_stride(p, token.stage) > 1 &&
-      first >= 0 && first < all->n_microbatches)
-    vec_push(p->arena, &p->sums, (PeriodSum){rank, list->n, first});
-}
-
 /* Where there are replicas the last group is not complete. */
 void period_unroll(Periods *p) {
   int n_periods = 2 * p->lead + PERIODS_PROVED;
@@ -267,6 +252,9 @@ void period_unroll(Periods *p) {
       for (int i = 0; i < p->lists[rank].n; i++) {
         Token token = p->lists[rank].data[i];
         token.microbatch += t * p->n_units;
-        unroll_token(p, all, rank, token);
+        bool is_there =
+            token.microbatch >= 0 && token.microbatch < all->n_microbatches;
+        if (is_there && !token_info(token.kind)->is_of_step)
+          vec_push(p->arena, &all->lists[rank], token);
       }
 }

@@ -37,9 +37,8 @@
  * divide, and each rank a list of its own.  Where micro-batches end inside of a
  * group, the gradients of replicas that have none are 0.
  *
- * The orders of lists are found in program_period_lists.c.  Unrolled from the
- * first call to the last, they are proved by rendezvous_check, frames and slots
- * included.
+ * The orders of lists are found in program_period_lists.c.  The timelines that
+ * are made of them are proved in program_period_proof.c.
  *
  * requires: stages on ranks of their own, no messages of the step
  * cost: O(stages * (calls + edges)) for each unrolled period
@@ -284,6 +283,22 @@ static EntryPoint make_entry(Periods *p, int rank) {
   return entry;
 }
 
+static void report(Periods *p, const EntryPoint *entries,
+                   const PeriodFault *fault) {
+  Diag *d = diag(p->in->diags, DIAG_stages_hang, p->in->span,
+                 entry_point_name(p->in->id),
+                 rendezvous_verdict_text(fault->verdict));
+  for (int i = 0; i < fault->n_places; i++) {
+    const PeriodFaultPlace *place = &fault->places[i];
+    Text text = text_create(p->arena);
+    if (place->call)
+      program_call_print(&text, &entries[place->rank], place->call);
+    diag_note(d, SPAN_NONE, "rank %d, micro-batch %lld: %s",
+              rank_of(p, place->rank), (long long)place->unit,
+              place->call ? text_string(&text) : "the end");
+  }
+}
+
 static void check_parts(Periods *p) {
   check_edges(p);
   for (int s = 0; s < p->in->n_stages && !p->is_refused; s++) {
@@ -303,6 +318,7 @@ bool program_periods(Arena *arena, const ProgramParts *parts,
   find_ranks(&p);
   find_units(&p);
   find_ahead(&p);
+  p.rules = (PeriodRules){parts->has_two, parts->is_vertical, p.m, stages};
   check_parts(&p);
   if (p.is_refused) return false;
   p.lists = ARENA_ARRAY(arena, Tokens, p.n_ranks);
@@ -310,8 +326,9 @@ bool program_periods(Arena *arena, const ProgramParts *parts,
   ASSERT(has_lists); /* the edges of a pipeline have no circle */
   period_unroll(&p);
   period_places(&p);
-  if (!period_prove(&p)) return false;
   for (int rank = 0; rank < p.n_ranks; rank++)
     out_entries[rank] = make_entry(&p, rank);
-  return true;
+  PeriodFault fault = period_prove(arena, out_entries, p.n_ranks, &p.rules);
+  if (fault.verdict != RENDEZVOUS_fine) report(&p, out_entries, &fault);
+  return fault.verdict == RENDEZVOUS_fine;
 }

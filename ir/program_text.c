@@ -66,24 +66,31 @@ static void print_registers(Text *out, const ProgramStage *stage,
                 call->registers[REGISTER_weight_frame]);
 }
 
-static void print_call(Text *out, const EntryPoint *entry,
-                       const ProgramCall *call) {
-  bool has_microbatch;
+void program_call_print(Text *out, const EntryPoint *entry,
+                        const ProgramCall *call) {
   if (call->kind == CALL_segment) {
     const ProgramSegment *segment = entry_point_segment(entry, call);
-    text_add(out, "  call ");
+    text_add(out, "call ");
     print_segment_name(out, segment->kind, segment->part);
     text_printf(out, " of %d", entry->stages.data[call->stage].number);
-    has_microbatch = segment_is_of_microbatch(segment);
-  } else {
-    static const char *const words[] = {
-        [CALL_send] = "send", [CALL_receive] = "receive", [CALL_pass] = "pass"};
-    text_printf(out, "  %s %d", words[call->kind], call->edge);
-    if (call->kind != CALL_pass)
-      text_printf(out, " %s %+d", call->kind == CALL_send ? "to" : "from",
-                  call->peer);
-    has_microbatch = !entry->edges.data[call->edge].is_of_step;
+    return;
   }
+  static const char *const words[] = {
+      [CALL_send] = "send", [CALL_receive] = "receive", [CALL_pass] = "pass"};
+  text_printf(out, "%s %d", words[call->kind], call->edge);
+  if (call->kind != CALL_pass)
+    text_printf(out, " %s %+d", call->kind == CALL_send ? "to" : "from",
+                call->peer);
+}
+
+static void print_call(Text *out, const EntryPoint *entry,
+                       const ProgramCall *call) {
+  bool has_microbatch =
+      call->kind == CALL_segment
+          ? segment_is_of_microbatch(entry_point_segment(entry, call))
+          : !entry->edges.data[call->edge].is_of_step;
+  text_add(out, "  ");
+  program_call_print(out, entry, call);
   if (has_microbatch)
     print_registers(out, &entry->stages.data[call->stage], call);
   text_add(out, "\n");

@@ -15,9 +15,8 @@
  * rendezvous_check proves that no rank of the result hangs, and that no frame
  * is used again too early.
  */
-#include "ir/program.h"
+#include "ir/program_periods.h"
 
-#include "ir/pipeline/rendezvous.h"
 #include "ir/place/mesh_place.h"
 
 typedef struct Timing {

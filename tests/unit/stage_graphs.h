@@ -20,6 +20,10 @@ typedef struct StageChain {
   bool
       is_sharded; /* the batch over the ranks of a stage, which add gradients */
   bool is_evaluation;
+  /* A schedule that keeps versions: stages update alone, each on so many ranks
+   * that run batches in turn. */
+  bool has_versions;
+  int n_replicas[MOST_STAGES];
   int first_rank[MOST_STAGES];
   Module *module;
   ProgramStage stages[MOST_STAGES];
@@ -103,6 +107,12 @@ static int write_backward(StageWriter *w, int dy, int x, int weight) {
                   sum);
 }
 
+static void write_update_alone(StageWriter *w, int gradient, int weight) {
+  int next =
+      add_node(w, " @update", "sub %%%d, %%%d : f32[C:4]", weight, gradient);
+  add_output(w, "param", numbered(w, "w", w->stage), next);
+}
+
 static void write_update(StageWriter *w, int gradient, int before, int total,
                          int share, int weight) {
   int s = w->stage, last = w->chain->n - 1;
@@ -143,9 +153,10 @@ static void write_stage(StageWriter *w) {
     skip = add_input(w, batch_type(chain), "receive", "skip");
   if (trains && s < last)
     dy = add_input(w, batch_type(chain), "receive", numbered(w, "g", s));
-  if (trains && s > 0)
+  bool has_norm = trains && !chain->has_versions;
+  if (has_norm && s > 0)
     before = add_input(w, "f32[]", "receive", numbered(w, "n", s - 1));
-  if (trains && s < last)
+  if (has_norm && s < last)
     total = add_input(w, "f32[]", "receive", numbered(w, "total", s));
   if (trains && chain->has_shared && s == 0)
     share = add_input(w, "f32[C:4]", "receive", "share");
@@ -155,7 +166,10 @@ static void write_stage(StageWriter *w) {
     return;
   }
   int gradient = write_backward(w, dy >= 0 ? dy : y, x, weight);
-  write_update(w, gradient, before, total, share, weight);
+  if (has_norm)
+    write_update(w, gradient, before, total, share, weight);
+  else
+    write_update_alone(w, gradient, weight);
 }
 
 /* Without micro-batches there is no axis `time`; what runs for the one of them
@@ -192,12 +206,12 @@ static void make_stage_graph(StageChain *chain, int stage) {
   bool has_time = chain->n_microbatches > 1;
   const char *body = text_string(&w.text);
   if (!has_time) body = without_time(arena, body);
-  const char *text =
-      arena_printf(arena, "graph g mesh(%s) {\n%s%s}\n",
-                   has_time ? arena_printf(arena, "data = 2, time = %d~",
-                                           chain->n_microbatches)
-                            : "data = 2",
-                   body, text_string(&w.outputs));
+  int n_ranks = chain->has_versions ? chain->n_replicas[stage] : 2;
+  const char *mesh = arena_printf(arena, "data = %d", n_ranks);
+  if (has_time)
+    mesh = arena_printf(arena, "%s, time = %d~", mesh, chain->n_microbatches);
+  const char *text = arena_printf(arena, "graph g mesh(%s) {\n%s%s}\n", mesh,
+                                  body, text_string(&w.outputs));
   Source *source = ARENA_NEW(arena, Source);
   *source = (Source){.path = "test", .text = text, .n = strlen(text)};
   Graph *graph = graph_parse(chain->module, source);
@@ -222,6 +236,7 @@ static void add_edges(StageChain *chain) {
   int last = chain->n - 1;
   StageWriter w = {.chain = chain};
   bool trains = !chain->is_evaluation;
+  bool has_norm = trains && !chain->has_versions;
   if (chain->has_shared) add_edge(chain, 0, last, "shared", 1, false);
   for (int s = 0; s < last; s++)
     add_edge(chain, s, s + 1, numbered(&w, "y", s), 0, false);
@@ -229,9 +244,9 @@ static void add_edges(StageChain *chain) {
   for (int s = last - 1; s >= 0 && trains; s--)
     add_edge(chain, s + 1, s, numbered(&w, "g", s), 0, false);
   if (chain->has_shared && trains) add_edge(chain, last, 0, "share", 2, true);
-  for (int s = 0; s < last && trains; s++)
+  for (int s = 0; s < last && has_norm; s++)
     add_edge(chain, s, s + 1, numbered(&w, "n", s), norm_level(chain, s), true);
-  for (int s = 0; s < last && trains; s++)
+  for (int s = 0; s < last && has_norm; s++)
     add_edge(chain, last, s, numbered(&w, "total", s), norm_level(chain, last),
              true);
 }
