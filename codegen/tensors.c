@@ -69,9 +69,10 @@ static void collect_of(ProgramPrinter *printer, Map **known,
     const ProgramStage *stage = stage_of(program, buffer);
     if (!known[buffer->role]) known[buffer->role] = map_create(arena);
     HeldTensor *held = map_get(known[buffer->role], buffer->path);
-    /* Workers hold parameters: what a server has is no replica that anybody
-     * asks for. */
-    if (held && program->is_server && buffer->role == ROLE_param) continue;
+    /* Workers hold parameters and states: what a server has is no replica that
+     * anybody asks for. */
+    bool is_copy = buffer->role == ROLE_param || buffer->role == ROLE_state;
+    if (held && program->is_server && is_copy) continue;
     if (held) {
       ASSERT(is_of_run(buffer->role) || first <= held->end);
       if (end > held->end) held->end = end;

@@ -43,7 +43,7 @@ static bool has_dim(const Graph *graph, Value value, Name dim) {
   return type_find(graph_type(graph, value), dim) >= 0;
 }
 
-/* What may be done with rows as with all of a table. */
+/* Returns whether rows of the result are made of the same rows alone. */
 static bool keeps_rows(const Node *node) {
   switch (node->op) {
   case OP_input:

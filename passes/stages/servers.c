@@ -20,8 +20,9 @@
  *
  * Where workers do not wait for each other, what a worker sends is an update of
  * its own.  It estimates the gradient of the batch by the share of the worker:
- * so it is multiplied by the number of workers, and so is the loss.  Nothing
- * else may join workers.
+ * so it is multiplied by the number of workers, and so is the loss
+ * (server_apart.c).  The factor of `clip`, an output of the joint graph of role
+ * `push`, is a scalar of the worker that it sends too; so are its states.
  *
  * requires: a graph behind `merging`, before `bucket`     keeps: values
  * cost: O(servers * nodes)
@@ -33,9 +34,10 @@
 
 /* A sum of gradients on its way to a server. */
 typedef struct Push {
-  int server; /* -1: all, to each its rows */
-  Value term; /* that a worker sends */
-  Name rows;  /* the dim of these rows, or NULL */
+  int server;              /* -1: all, to each its rows */
+  Value term;              /* that a worker sends */
+  Name rows;               /* the dim of these rows, or NULL */
+  const GraphInput *state; /* that it is the new value of, or NULL */
   Name path;
 } Push;
 
@@ -45,6 +47,7 @@ typedef struct Split {
   const PlanServers *servers;
   ServerDeal deal;
   bool is_async;
+  int factor; /* node of the factor of `clip`; -1: servers get none */
   VEC(Push) pushes;
   bool *needs;  /* by node: the server at hand has it */
   int *push_of; /* by node, of a sum: its push, plus 1 */
@@ -58,6 +61,11 @@ static const Node *node_at(const Split *s, int id) {
 static bool is_sum(const Node *node) {
   Name reduce = node->op == OP_all_reduce ? node_name(node, ATTR_reduce) : NULL;
   return reduce && strcmp(reduce, "sum") == 0 && node->n_inputs == 1;
+}
+
+/* Returns whether workers send what this node makes, or the terms of it. */
+static bool is_pushed(const Split *s, int id) {
+  return id == s->factor || is_sum(node_at(s, id));
 }
 
 /* Returns the part (ServerDeal) of "w" or of "adam.m/w", plus 1; 0: of none. */
@@ -85,10 +93,16 @@ static bool has_part(const Split *s, int server, int part) {
   return part == server + 1 || part > s->servers->n;
 }
 
+/* Returns whether workers send this state, for servers to average. */
+static bool is_sent_state(const Split *s, const GraphOutput *output) {
+  return s->is_async && output->role == ROLE_state &&
+         graph_find_input(s->joint, ROLE_state, output->path);
+}
+
 /* ---- what a server needs ---- */
 
 static void add_push(Split *s, int server, int id) {
-  Value term = node_at(s, id)->inputs[0];
+  Value term = id == s->factor ? (Value){id, 0} : node_at(s, id)->inputs[0];
   Name rows = s->rows[id];
   if (rows) server = -1;
   for (int i = 0; i < s->pushes.n; i++) {
@@ -99,7 +113,7 @@ static void add_push(Split *s, int server, int id) {
   }
   Name path = name_format(s->ctx->module->names, "%s:%d",
                           graph_path(s->joint, id), s->pushes.n);
-  vec_push(s->ctx->scratch, &s->pushes, (Push){server, term, rows, path});
+  vec_push(s->ctx->scratch, &s->pushes, (Push){server, term, rows, NULL, path});
   s->push_of[id] = s->pushes.n;
 }
 
@@ -134,7 +148,7 @@ static bool has_input(Split *s, int server, int id) {
 
 static bool add_pushes(Split *s, int server) {
   for (int id = s->joint->nodes.n - 1; id >= 0; id--)
-    if (s->needs[id] && is_sum(node_at(s, id))) add_push(s, server, id);
+    if (s->needs[id] && is_pushed(s, id)) add_push(s, server, id);
   return true;
 }
 
@@ -163,7 +177,7 @@ static bool find_needs(Split *s, int server) {
   for (int id = n - 1; id >= 0 && is_good; id--) {
     const Node *node = node_at(s, id);
     if (!s->needs[id]) continue;
-    if (is_sum(node)) continue;
+    if (is_pushed(s, id)) continue;
     if (node->op == OP_input) is_good = has_input(s, server, id);
     for (int i = 0; i < node->n_inputs; i++)
       s->needs[node->inputs[i].node] = true;
@@ -219,16 +233,6 @@ static void copy_node(const Split *s, Copies *copies, int id, bool has_rows) {
     copies->now[id][r] = (Value){first.node, r};
 }
 
-/* Returns the value of a share as an estimate of that of the batch. */
-static Value scale_share(const Split *s, Graph *to, Value value) {
-  const Type *type = graph_type(to, value);
-  int workers = mesh_ranks(&s->joint->mesh);
-  Value inputs[2] = {value, graph_const(to, type->dtype, workers)};
-  if (!s->is_async) return value;
-  if (type->rank > 0) return graph_op2(to, OP_mul, value, inputs[1]);
-  return graph_append_typed(to, OP_mul, inputs, 2, NULL, &type, 1, NULL);
-}
-
 /* Returns the input for the sum that a node makes; two may be of one push. */
 static Value append_sum(const Split *s, Graph *to, int id, Value *of_push) {
   int number = s->push_of[id] - 1;
@@ -246,7 +250,22 @@ static Value append_sum(const Split *s, Graph *to, int id, Value *of_push) {
   }
   Value value = graph_input(to, ROLE_push, push->path, type);
   value = graph_transpose_to(to, value, graph_type(s->joint, push->term));
-  return of_push[number] = scale_share(s, to, value);
+  if (s->is_async && id != s->factor)
+    value = server_estimate(to, value, mesh_ranks(&s->joint->mesh));
+  return of_push[number] = value;
+}
+
+/* Appends the states of a server, and what it gets for them. */
+static void average_states(const Split *s, Graph *to, int server) {
+  Arena *arena = s->ctx->module->arena;
+  for (int i = 0; i < s->pushes.n; i++) {
+    const Push *push = &s->pushes.data[i];
+    if (!push->state || push->server != server) continue;
+    const Type *type = type_logical(arena, graph_type(s->joint, push->term));
+    Value next = server_average(to, push->state, type, push->path,
+                                mesh_ranks(&s->joint->mesh));
+    graph_output(to, ROLE_state, push->state->path, next);
+  }
 }
 
 static Graph *build_server(const Split *s, int server) {
@@ -267,14 +286,8 @@ static Graph *build_server(const Split *s, int server) {
       graph_output(copies.to, output->role, output->path,
                    copy_of(&copies, output->value));
   }
+  average_states(s, copies.to, server);
   return copies.to;
-}
-
-/* The loss of a share, where workers do not wait for each other. */
-static Value own_loss(const Split *s, const Copies *copies, Value loss) {
-  const Node *node = node_at(s, loss.node);
-  if (!s->is_async || !is_sum(node)) return copy_of(copies, loss);
-  return scale_share(s, copies->to, copy_of(copies, node->inputs[0]));
 }
 
 /* Returns, by node, what workers run: they have no optimizer state. */
@@ -282,7 +295,8 @@ static bool *find_worker_needs(const Split *s) {
   bool *needs = ARENA_ARRAY(s->ctx->scratch, bool, s->joint->nodes.n);
   for (int i = 0; i < s->joint->outputs.n; i++) {
     const GraphOutput *output = &s->joint->outputs.data[i];
-    if (part_of_output(s, output) == 0) needs[output->value.node] = true;
+    if (part_of_output(s, output) == 0 && output->role != ROLE_push)
+      needs[output->value.node] = true;
   }
   for (int i = 0; i < s->pushes.n; i++)
     needs[s->pushes.data[i].term.node] = true;
@@ -306,14 +320,23 @@ static Graph *build_worker(const Split *s) {
   Copies copies = begin_copies(s);
   const bool *needs = find_worker_needs(s);
   copies.to->mesh = s->joint->mesh;
-  for (int id = 0; id < s->joint->nodes.n; id++)
-    if (needs[id]) copy_node(s, &copies, id, false);
+  for (int id = 0; id < s->joint->nodes.n; id++) {
+    const Node *node = node_at(s, id);
+    if (!needs[id]) continue;
+    if (s->is_async && server_has_own(node)) {
+      copies.now[id] = ARENA_NEW(s->ctx->scratch, Value);
+      *copies.now[id] = server_own(copies.to, s->joint, id,
+                                   copy_of(&copies, node->inputs[0]));
+    } else {
+      copy_node(s, &copies, id, false);
+    }
+  }
   for (int i = 0; i < s->joint->outputs.n; i++) {
     const GraphOutput *output = &s->joint->outputs.data[i];
     if (part_of_output(s, output) > 0) continue;
+    if (output->role == ROLE_push || is_sent_state(s, output)) continue;
     graph_output(copies.to, output->role, output->path,
-                 output->role == ROLE_loss ? own_loss(s, &copies, output->value)
-                                           : copy_of(&copies, output->value));
+                 copy_of(&copies, output->value));
   }
   for (int i = 0; i < s->pushes.n; i++)
     graph_output(copies.to, ROLE_push, s->pushes.data[i].path,
@@ -321,30 +344,37 @@ static Graph *build_worker(const Split *s) {
   return copies.to;
 }
 
-/* ---- checks ---- */
-
-/* Reports what joins workers that do not wait for each other. */
-static bool check_apart(const Split *s, const Graph *worker) {
-  bool *needs = ARENA_ARRAY(s->ctx->scratch, bool, worker->nodes.n);
-  Arena *arena = s->ctx->module->arena;
-  int64_t staleness = s->servers->staleness;
-  for (int i = 0; i < worker->outputs.n; i++)
-    needs[worker->outputs.data[i].value.node] = true;
-  for (int id = worker->nodes.n - 1; id >= 0; id--) {
-    const Node *node = worker->nodes.data[id];
-    if (!needs[id]) continue;
-    for (int i = 0; i < node->n_inputs; i++) needs[node->inputs[i].node] = true;
-    if (!op_has(node->op, OP_FLAG_group)) continue;
-    Diag *d =
-        diag(s->ctx->module->diags, DIAG_server_collective, node->span,
-             graph_path(worker, id),
-             staleness < 0 ? "none"
-                           : arena_printf(arena, "%lld", (long long)staleness));
-    diag_note(d, s->servers->span, "the servers are here");
-    diag_help(d, "with 'staleness = 0' workers may join");
-    return false;
+/* Deals the states that workers change to the servers, in turn. */
+static bool add_states(Split *s) {
+  int n = 0;
+  for (int i = 0; i < s->joint->outputs.n; i++) {
+    const GraphOutput *output = &s->joint->outputs.data[i];
+    if (!is_sent_state(s, output)) continue;
+    const Type *type = graph_type(s->joint, output->value);
+    Name path =
+        name_format(s->ctx->module->names, "%s:%d", output->path, s->pushes.n);
+    if (dtype_class(type->dtype) != CLASS_FLOAT) {
+      diag(s->ctx->module->diags, DIAG_not_supported, s->servers->span,
+           name_format(s->ctx->module->names,
+                       "the state '%s' beside servers that do not wait: it is "
+                       "no float",
+                       output->path));
+      return false;
+    }
+    vec_push(s->ctx->scratch, &s->pushes,
+             (Push){n++ % s->servers->n, output->value, NULL,
+                    graph_find_input(s->joint, ROLE_state, output->path),
+                    path});
   }
   return true;
+}
+
+/* Returns the node of the factor of `clip`; -1: there is none. */
+static int find_factor(const Graph *joint) {
+  for (int i = 0; i < joint->outputs.n; i++)
+    if (joint->outputs.data[i].role == ROLE_push)
+      return joint->outputs.data[i].value.node;
+  return -1;
 }
 
 ServerCut servers_cut(PassContext *ctx, const Graph *joint) {
@@ -354,12 +384,14 @@ ServerCut servers_cut(PassContext *ctx, const Graph *joint) {
              .joint = joint,
              .servers = servers,
              .is_async = servers->staleness != 0,
+             .factor = find_factor(joint),
              .deal = servers_deal(ctx, joint)};
+  if (!add_states(&s)) return cut;
   for (int server = 0; server < servers->n; server++) {
     if (!find_needs(&s, server)) return cut;
     vec_push(ctx->module->arena, &cut.servers, build_server(&s, server));
   }
   Graph *worker = build_worker(&s);
-  if (!s.is_async || check_apart(&s, worker)) cut.worker = worker;
+  if (!s.is_async || server_check_apart(ctx, worker)) cut.worker = worker;
   return cut;
 }

@@ -19,4 +19,18 @@ const Type *server_rows_type(Arena *arena, const Type *type, Name dim,
 /* Returns the type with this dim outermost. */
 const Type *server_rows_first(Arena *arena, const Type *type, Name dim);
 
+/* ---- server_apart.c ---- */
+
+/* Returns whether a worker knows a result of its own in place of this one. */
+bool server_has_own(const Node *node);
+/* Appends it for node `id`, from the term of the worker. */
+Value server_own(Graph *to, const Graph *joint, int id, Value term);
+/* Returns the gradient of a share as an estimate of that of the batch. */
+Value server_estimate(Graph *to, Value sum, int workers);
+/* Returns the next value of a state of a server. */
+Value server_average(Graph *to, const GraphInput *state, const Type *type,
+                     Name push, int workers);
+/* Reports what joins workers that do not wait for each other. */
+bool server_check_apart(const PassContext *ctx, const Graph *worker);
+
 #endif

@@ -293,7 +293,23 @@ static Value build_part(Update *update, const Graph *from, int part) {
   return norm;
 }
 
-/* Builds the values that the step depends on, and the norms, by part. */
+/* Returns the norm of all gradients, where several parts have norms. */
+static Value norm_of_all(Update *update, const Graph *from) {
+  Graph *graph = update->graph;
+  Value total = VALUE_NONE;
+  for (int i = 0; i < from->outputs.n; i++) {
+    if (from->outputs.data[i].role != ROLE_grad) continue;
+    Value sum = sum_of_squares(graph, update_gradient(update, i));
+    sum = cast_summand(graph, sum);
+    total = value_is(total) ? graph_op2(graph, OP_add, total, sum) : sum;
+  }
+  if (!value_is(total)) return graph_const(graph, DT_f32, 0);
+  return graph_cast(graph, graph_op1(graph, OP_sqrt, total), DT_f32);
+}
+
+/* Builds the values that the step depends on, and the norms, by part.  With
+ * servers the factor of `clip` is a value of the worker, which the output tells
+ * to servers_cut. */
 static Value *build_norms(Update *update, const Graph *from) {
   Graph *graph = update->graph;
   Value *norms = ARENA_ARRAY(update->ctx->scratch, Value, update->n_parts);
@@ -303,9 +319,13 @@ static Value *build_norms(Update *update, const Graph *from) {
   update->factor = VALUE_NONE;
   if (update->settings->clip > 0) {
     ExprScope scope = {.graph = graph, .dtype = DT_f32};
-    expr_bind(&scope, "norm", norms[0]);
+    expr_bind(&scope, "norm",
+              update->servers ? norm_of_all(update, from) : norms[0]);
     expr_bind_float(&scope, "clip", update->settings->clip);
     update->factor = expr_build(&scope, "MINIMUM(1, clip / (norm + 1e-6))");
+    if (update->servers)
+      graph_output(graph, ROLE_push, optimizer_path(update, "%s", "clip"),
+                   update->factor);
   }
   return norms;
 }
@@ -511,8 +531,9 @@ static void update_scale(Update *update) {
 
 /* Returns what needs more than a server has, or NULL. */
 static const char *why_no_servers(const Update *update) {
-  if (update->settings->clip > 0)
-    return "'clip' needs the norm of all gradients";
+  const Plan *plan = update->ctx->plan;
+  if (update->settings->clip > 0 && plan_servers(plan)->staleness == 0)
+    return "with 'staleness = 0' 'clip' needs the norm of all gradients";
   if (pass_precision_of(update->ctx)->loss_scale < 0)
     return "a dynamic loss scale changes where any gradient is not finite";
   return NULL;

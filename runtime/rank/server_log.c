@@ -35,7 +35,8 @@ static Status open_one(const char *path, const char *mode, FILE **out) {
 /* Where servers divide a table the line has the first row of this one. */
 static void note_parameter(const ServerLog *log, const DnnTensor *own,
                            const DnnTensor *all, int number) {
-  fprintf(log->out, "# parameter %s", own->path);
+  fprintf(log->out, "# %s %s", own->role == DNN_STATE ? "state" : "parameter",
+          own->path);
   if (own->bytes < all->bytes)
     fprintf(log->out, " rows %lld", (long long)(number * own->size[0]));
   fprintf(log->out, "\n");
@@ -59,8 +60,7 @@ Status server_log_open(Run *run, int number, ServerLog **out) {
   else
     fprintf(log->out, "%lld\n", (long long)program->staleness);
   for (int i = 0; i < program->n_tensors; i++)
-    if (program->tensors[i].role == DNN_PARAM &&
-        program->tensors[i].offset >= 0)
+    if (servers_give(&program->tensors[i]))
       note_parameter(log, &program->tensors[i],
                      &bundle_program(run->bundle, 0)->tensors[i], number);
   return STATUS_OK;

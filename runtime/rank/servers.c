@@ -43,10 +43,6 @@ static const DnnTensor *find_gradient(const DnnEntryPoint *entry,
   return NULL;
 }
 
-static bool is_served(const DnnTensor *tensor) {
-  return tensor->role == DNN_PARAM && tensor->offset >= 0;
-}
-
 /* The bytes of a tensor of workers that a server has. */
 typedef struct Share {
   int64_t at, bytes;
@@ -103,7 +99,7 @@ static Status check_parameter(const Run *run, int index) {
   for (int s = 0; s < program->n_servers; s++) {
     const DnnTensor *of =
         &program_of(run, program->first_server + s)->tensors[index];
-    if (!is_served(of)) continue;
+    if (!servers_give(of)) continue;
     own[s] = of;
     n++;
   }
@@ -190,7 +186,7 @@ static void fill_worker_link(Run *run, ServerLink *link) {
   link->out.n_parts = n;
   n = 1;
   for (int i = 0; i < program->n_tensors; i++) {
-    if (!is_served(&program->tensors[i])) continue;
+    if (!servers_give(&program->tensors[i])) continue;
     const DnnTensor *own = &run->program->tensors[i];
     Share share = share_of(number, own, &program->tensors[i]);
     add_part(link->in_parts, link->in_counts, n++,
@@ -219,12 +215,12 @@ static void fill_server_link(Run *run, Servers *servers, int worker) {
   int n = 1;
   bytes = 0;
   for (int i = 0; i < run->program->n_tensors; i++)
-    if (is_served(&run->program->tensors[i]))
+    if (servers_give(&run->program->tensors[i]))
       bytes += run->program->tensors[i].bytes;
   at = servers->replies[worker] = ARENA_ARRAY(run->arena, unsigned char, bytes);
   for (int i = 0; i < run->program->n_tensors; i++) {
     const DnnTensor *tensor = &run->program->tensors[i];
-    if (!is_served(tensor)) continue;
+    if (!servers_give(tensor)) continue;
     add_part(link->out_parts, link->out_counts, n++, at,
              share_of(number, &program_of(run, 0)->tensors[i], tensor).bytes);
     at += tensor->bytes;
@@ -348,7 +344,7 @@ void servers_fill(Run *run) {
     const DnnProgram *of = program_of(run, server);
     if (run->comm->rank != 0 && run->comm->rank != server) continue;
     for (int i = 0; i < of->n_tensors; i++)
-      if (is_served(&of->tensors[i]))
+      if (servers_give(&of->tensors[i]))
         copy_parameter(
             run, &program->tensors[i], server,
             share_of(s, &program_of(run, 0)->tensors[i], &of->tensors[i]),

@@ -48,6 +48,13 @@ struct Servers {
   ServerLog *log;
 };
 
+/* Returns whether a tensor of a server is one that workers get: a parameter, or
+ * a state where they do not wait for each other. */
+static inline bool servers_give(const DnnTensor *tensor) {
+  return (tensor->role == DNN_PARAM || tensor->role == DNN_STATE) &&
+         tensor->offset >= 0;
+}
+
 /* ---- servers.c ---- */
 
 void servers_send(Run *run, ServerLink *link, int64_t clock);

@@ -61,7 +61,7 @@ static void reply(Run *run, int worker, int64_t clock) {
   unsigned char *at = servers->replies[worker];
   for (int i = 0; i < run->program->n_tensors; i++) {
     const DnnTensor *tensor = &run->program->tensors[i];
-    if (tensor->role != DNN_PARAM || tensor->offset < 0) continue;
+    if (!servers_give(tensor)) continue;
     run_must(run,
              run->device->read(run->device, tensor->offset, at, tensor->bytes));
     at += tensor->bytes;

@@ -22,16 +22,23 @@ class Server:
         self.events = [line for line in lines if line[0] != "#"]
         self.weights = {n: first[n][of[n]] for n in of}
         self.moments = {n: [0.0] * len(self.weights[n]) for n in of}
+        self.states = {line[2]: first[line[2]] for line in lines if line[:2] == ["#", "state"]}
         self.replies = {}
 
-    def update(self, grads):
+    def update(self, grads, states, n_workers):
+        for n, old in self.states.items():
+            self.states[n] = [f32(a + (b - a) / n_workers) for a, b in zip(old, states[n])]
         for n, rows in self.of.items():
             self.moments[n] = [f32(0.5 * m + g) for m, g in zip(self.moments[n], grads[n][rows])]
             self.weights[n] = [f32(w - models.RATE * m) for w, m in zip(self.weights[n], self.moments[n])]
 
+    def values(self):
+        return {**self.weights, **self.states}
+
     def fill(self, weights, own):
         for n in own:
-            weights[n] = weights[n][: self.of[n].start] + own[n] + weights[n][self.of[n].stop :]
+            rows = self.of.get(n, slice(0, len(own[n])))
+            weights[n] = weights[n][: rows.start] + own[n] + weights[n][rows.stop :]
 
 
 def open_servers(logs, shapes, first):
@@ -43,7 +50,8 @@ def open_servers(logs, shapes, first):
             if line[:2] == ["#", "parameter"]:
                 row = int(line[4]) if line[3:4] == ["rows"] else 0
                 begins.setdefault(line[2], []).append((row * len(first[line[2]]) // shapes[line[2]][0], s))
-    compare("parameters", sorted(begins), sorted(first))
+    states = [line[2] for of_server in lines for line in of_server if line[:2] == ["#", "state"]]
+    compare("parameters and states", sorted([*begins, *states]), sorted(first))
     parts = [{} for _ in lines]
     for name, of_name in begins.items():
         ends = [begin for begin, _ in of_name[1:]] + [len(first[name])]
@@ -75,13 +83,23 @@ class Replay:
         for s in self.servers:
             s.fill(weights, s.replies.get((worker, clock - 1), {}))
             if self.is_newest:
-                s.fill(weights, s.weights)
+                s.fill(weights, s.values())
         share = {}
         for name, values in self.batches[clock - 1].items():
             n = len(values) // self.n_workers
             share[name] = values[worker * n : (worker + 1) * n]
-        self.made[key] = models.gradient(self.model, self.program, share, self.shapes, weights)
-        return self.made[key]
+        made = models.gradient(self.model, self.program, share, self.shapes, weights)
+        for name, values in made[2].items():
+            if name == "var":
+                made[2][name] = self.unbiased(weights[name], values, len(share["y"]))
+        self.made[key] = made
+        return made
+
+    def unbiased(self, old, new, n):
+        """A variance of n samples is moved as if all workers had them: n / (n - 1) is that of the batch."""
+        size = n * self.n_workers
+        factor = size / (size - 1) * (n - 1) / n
+        return [0.9 * a + (b - 0.9 * a) * factor for a, b in zip(old, new)]
 
     def step(self, server):
         kind, worker, clock = server.events[0][0], int(server.events[0][1]), int(server.events[0][2])
@@ -89,9 +107,9 @@ class Replay:
             made = self.gradient(worker, clock)
             if not made:
                 return False
-            server.update(made[1])
+            server.update(made[1], made[2], self.n_workers)
         else:
-            server.replies[worker, clock] = dict(server.weights)
+            server.replies[worker, clock] = server.values()
         server.events.pop(0)
         return True
 
@@ -115,6 +133,8 @@ def check(model, program, checkpoint, log, logs, n_workers, steps, words):
         models.compare_values(model, "loss at clock %d" % (t + 1), [loss], [replay.made[0, t + 1][0]])
     made = read_tensors(checkpoint)
     for server in replay.servers:
+        for name, values in server.states.items():
+            models.compare_values(model, name, made[name], values)
         for name, rows in server.of.items():
             momentum = made[models.moment_of(made, name)][rows]
             models.compare_values(model, name, made[name][rows], server.weights[name])

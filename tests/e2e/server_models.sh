@@ -1,7 +1,7 @@
 #!/bin/bash
 # LeNet and GPT with servers that answer without waiting, or with a staleness of 1, train to the weights of a reference
 # that replays the logs of the servers.  Its gradients come from a program of one rank whose batch is the share of a
-# worker.  LeNet has equal bits; GPT is close, as in versions_models.py.  A reference that reads other parameters differs.
+# worker.  So are statistics of batchnorm, `clip` and counts of `ignore`.  LeNet has equal bits; others are close, as in versions_models.py.  A reference that reads other parameters differs.
 . "$(dirname "$0")/lib.sh"
 has_mpi || skip "needs mpirun"
 export OMP_NUM_THREADS=1
@@ -35,7 +35,7 @@ train() { # model workers servers staleness
     { cut -c1-300 verdict; fail "$*"; }
   python3 "$root/tests/e2e/server_models.py" check "$1" program made.ckpt log logs "$2" $steps newest >differs &&
     fail "$*: newest parameters"
-  echo "$1, $2 workers, $3 servers, staleness $4: $([ "$1" = gpt ] && echo close || echo equal bits)"
+  echo "$1, $2 workers, $3 servers, staleness $4: $([ "$1" = lenet ] && echo equal bits || echo close)"
 }
 
 prepare lenet N 2
@@ -49,3 +49,37 @@ sed -i 's/V = 48/V = 2001/' gpt.dnn
 prepare gpt B 2
 train gpt 2 3 none
 [ "$(grep -c '# parameter .* rows' logs/server-2.log)" = 2 ] || fail "no divided tables"
+cat >norms.dnn <<'END'
+dim B = 8, P = 6, H = 5, K = 3
+net small(x: [B, P]) -> [B, K] {
+  param w: [P, H] = normal(0.5)
+  param v: [H, K] = normal(0.5)
+  param gamma: [H] = ones
+  param beta: [H] = zeros
+  state mean: [H] = zeros
+  state var: [H] = ones
+  h = batchnorm(dot(x, w, P), B, mean, var) * gamma + beta
+  return dot(relu(h), v, H)
+}
+data d {
+  x: [B, P] = npy("x.npy")
+  y: i32[B] = npy("y.npy")
+  order = sequential
+}
+train {
+  loss      = cross_entropy(small(d.x), d.y, K, ignore = 0)
+  optimizer = sgd(lr = 1.0 / 32, momentum = 0.5)
+  clip      = 0.25
+  epochs    = 1
+}
+END
+prepare norms B 2
+train norms 2 2 1
+grep -q '^# state var$' logs/server-1.log || fail "no state on server 1"
+# Without clip it differs.
+mv made.ckpt clipped
+sed -i '/ clip /d' norms.dnn
+prepare norms B 2
+python3 "$root/tests/e2e/server_models.py" check norms program clipped log logs 2 $steps >differs 2>&1 &&
+  fail "clip changes nothing"
+grep -q "clock\|momentum" differs || { cat differs; fail "what differs without clip"; }

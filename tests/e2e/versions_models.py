@@ -25,6 +25,7 @@ from versions import compare, f32, numbers, read_tensors
 MODELS = {
     "lenet": {"x": ("<f4", (8, 1, 20, 20), None), "y": ("<i4", (8,), 8)},
     "gpt": {"x": ("<i4", (8, 12), 48), "y": ("<i4", (8, 12), 48)},
+    "norms": {"x": ("<f4", (8, 6), None), "y": ("<i4", (8,), 3)},
 }
 RATE = 2.0**-5
 
@@ -79,13 +80,19 @@ def shapes_of(folder):
     return {k: v["shape"] for k, v in json.loads(data[8 : 8 + length]).items() if k != "__metadata__"}
 
 
+def states_of(tensors):
+    """Those that have no momentum, and are none."""
+    moments = {n for n in tensors if any(m != n and n.endswith("/" + m) for m in tensors)}
+    return [n for n in tensors if n not in moments and not any(m.endswith("/" + n) for m in moments)]
+
+
 def moment_of(tensors, name):
     (found,) = [p for p in tensors if p != name and p.endswith(name)]
     return found
 
 
 def gradient(model, program, batch, shapes, weights):
-    """Loss and gradients of a minibatch: the momenta after a first step."""
+    """Loss and gradients of a minibatch, the momenta after a first step, and the next states."""
     write_data(model, "one", [batch])
     write_tensors("mixed.safetensors", shapes, weights)
     subprocess.run(["rm", "-rf", "one.ckpt"], check=True)
@@ -97,11 +104,13 @@ def gradient(model, program, batch, shapes, weights):
         sys.exit(ran.stderr)
     lines = [json.loads(line) for line in ran.stdout.split("\n") if line.startswith("{")]
     tensors = read_tensors("one.ckpt")
-    return lines[0]["loss"], {name: tensors[moment_of(tensors, name)] for name in weights}
+    states = states_of(tensors)
+    grads = {name: tensors[moment_of(tensors, name)] for name in weights if name not in states}
+    return lines[0]["loss"], grads, {name: tensors[name] for name in states}
 
 
 def compare_values(model, what, made, wanted):
-    limit = max(1e-5 * max(map(abs, wanted)), 1e-9) if model == "gpt" else 0
+    limit = max(1e-5 * max(map(abs, wanted)), 1e-9) if model != "lenet" else 0
     far = [(a, b) for a, b in zip(made, wanted) if abs(a - b) > limit]
     compare(what, far[:1], [])
 
@@ -130,7 +139,7 @@ def check(model, program, checkpoint, log, parts, count, drains, words):
             ahead = 1 if has_two else (sum(replicas[of:]) - 1) // replicas[of]
             version = (k // replicas[of] - ahead) * (replicas[of] // r) + (shift if s == 0 else 0)
             mixed[name] = history[name][min(max(version, 0), len(history[name]) - 1)]
-        loss, grads = gradient(model, program, batch, shapes, mixed)
+        loss, grads, _ = gradient(model, program, batch, shapes, mixed)
         compare_values(model, "loss of minibatch %d" % (t + 1), [losses[t]], [loss])
         k += 1
         is_drained = t + 1 in drains or t + 1 == count
@@ -159,6 +168,7 @@ def make_first(checkpoint):
     r, shapes, all_of = random.Random(13), shapes_of(checkpoint), read_tensors(checkpoint)
     names = [n for n in shapes if any(m != n and m.endswith(n) for m in shapes)]
     made = {n: [r.randint(-512, 512) / 2048 for _ in all_of[n]] for n in names}
+    made.update({n: [r.randint(512, 1024) / 1024 for _ in all_of[n]] for n in states_of(all_of)})
     write_tensors("init.safetensors", shapes, made)
     os.makedirs("first.ckpt/step", exist_ok=True)
     write_tensors("first.ckpt/step/a.safetensors", shapes, made)
