@@ -48,6 +48,12 @@ static void add_settings(Text *out, const Model *model) {
   text_printf(out, "%s %d %lld %d %d\n", settings->optimizer.name,
               settings->optimizer.decay > 0, (long long)settings->batch,
               settings->clip > 0, settings->ema > 0);
+  for (int i = 0; model->train && i < model->train->inputs.n; i++) {
+    const GraphInput *input = &model->train->inputs.data[i];
+    if (input->group)
+      text_printf(out, "group %s %d\n", input->path,
+                  optimizer_of(&settings->optimizer, input)->decay > 0);
+  }
 }
 
 void driver_program_hash(const Model *model, const Pins *pins,

@@ -64,6 +64,8 @@ typedef struct Node {
   Name path; /* "block[3].attn.q"; "" if none */
 } Node;
 
+enum { MOST_GROUPS = 255 }; /* of the optimizer */
+
 typedef struct GraphInput {
   Role role;
   Name path; /* "block[3].attn.wq", "text.x", "adamw.m/wte" */
@@ -71,6 +73,7 @@ typedef struct GraphInput {
   bool is_frozen;
   bool is_on_host; /* it persists in host memory */
   bool has_decay;  /* param: a dot, conv or gather reads it (language.md 8) */
+  uint8_t group;   /* param: of the optimizer, counted from 1; 0: none */
   /* dims of a parameter, as bits by index, that the first dot or conv to read
    * it contracts, and those that it batches; contracts is 0 if it is no matrix
    */

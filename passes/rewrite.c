@@ -56,6 +56,7 @@ Value rewrite_input(Graph *to, const GraphInput *like, const Type *type) {
   input->is_frozen = like->is_frozen;
   input->is_on_host = like->is_on_host;
   input->has_decay = like->has_decay;
+  input->group = like->group;
   input->contracts = like->contracts;
   input->batches = like->batches;
   return value;

@@ -33,13 +33,6 @@ static void precision_read_dtype(Elab *e, const Item *block, const char *name,
     diag_choices(e->arena, d, text, names, n);
 }
 
-/* The text of a path, with its indices as they stand. */
-static const char *path_text(Elab *e, const Expr *x) {
-  if (x->kind == EXPR_string) return x->name;
-  return arena_printf(e->arena, "%.*s", (int)(x->span.end - x->span.begin),
-                      x->span.source->text + x->span.begin);
-}
-
 static bool is_path(const Expr *x) {
   while (x->kind == EXPR_field || x->kind == EXPR_bang || x->kind == EXPR_index)
     x = x->a;
@@ -60,7 +53,7 @@ static void precision_read_paths(Elab *e, const Item *block, Precision *out) {
       continue;
     }
     out->f32_spans[out->n_f32_paths] = item->span;
-    out->f32_paths[out->n_f32_paths++] = path_text(e, item);
+    out->f32_paths[out->n_f32_paths++] = setting_path_text(e, item);
   }
 }
 

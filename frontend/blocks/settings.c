@@ -56,6 +56,11 @@ void setting_unknown(SourceTree *tree, const Setting *setting,
     diag_choices(tree->module->arena, d, name, names, n);
 }
 
+bool setting_is_group(const Setting *setting, const char *kind) {
+  return setting->is_block && strcmp(kind, "train") == 0 &&
+         strcmp(setting->path.names[0], "group") == 0;
+}
+
 void setting_check_names(SourceTree *tree, const Item *block,
                          const char *kind) {
   Diags *diags = tree->module->diags;
@@ -63,6 +68,7 @@ void setting_check_names(SourceTree *tree, const Item *block,
     const Setting *setting = &block->settings[i];
     Name name = setting->path.names[0];
     Span span = setting->path.spans[0];
+    if (setting_is_group(setting, kind)) continue;
     for (int j = 0; j < i; j++)
       if (block->settings[j].path.names[0] == name) {
         Diag *d = diag(diags, DIAG_given_twice, span, name);
@@ -80,7 +86,9 @@ bool setting_is_missing(const SettingRef *ref, const Item *block,
                         const char *kind) {
   if (ref->is_given) return false;
   for (int i = 0; block && i < block->n_settings; i++)
-    if (!setting_is_known(kind, block->settings[i].path.names[0])) return false;
+    if (!setting_is_known(kind, block->settings[i].path.names[0]) &&
+        !setting_is_group(&block->settings[i], kind))
+      return false;
   return true;
 }
 
@@ -196,6 +204,12 @@ bool setting_string(Elab *e, const Item *block, const char *block_name,
   else
     setting_wrong(e, &ref, name, "a string", val);
   return val.kind == EXPR_VALUE_string;
+}
+
+const char *setting_path_text(Elab *e, const Expr *x) {
+  if (x->kind == EXPR_string) return x->name;
+  return arena_printf(e->arena, "%.*s", (int)(x->span.end - x->span.begin),
+                      x->span.source->text + x->span.begin);
 }
 
 Name setting_name(Elab *e, const Item *block, const char *block_name,

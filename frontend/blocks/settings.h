@@ -39,10 +39,14 @@ bool setting_string(Elab *e, const Item *block, const char *block_name,
 /* Returns a bare word.  Returns NULL where it is absent or wrong. */
 Name setting_name(Elab *e, const Item *block, const char *block_name,
                   const char *name, Span *out_span);
+/* Returns the text of a path, with its indices as they stand. */
+const char *setting_path_text(Elab *e, const Expr *x);
 /* Helps with an unknown setting of a data block. */
 const char *setting_field_help(Arena *arena, Name name);
 void setting_unknown(SourceTree *tree, const Setting *setting,
                      const char *kind);
+/* Returns whether this is a group of parameters in the train block. */
+bool setting_is_group(const Setting *setting, const char *kind);
 /* Reports unknown names and repeated ones. */
 void setting_check_names(SourceTree *tree, const Item *block, const char *kind);
 /* Returns whether the block lacks this required setting.  Returns false where a

@@ -222,6 +222,15 @@ static void take_decay_on(BuiltinCall *call, int i, OptimizerCall *out) {
   if (!out->decay_all) diag(call->e->diags, DIAG_decay_on, x->span);
 }
 
+/* In a group a factor is of the rate of the others. */
+static void take_rate(Elab *e, const Expr *x, OptimizerCall *out) {
+  if (x->kind == EXPR_factor && out->is_of_group) {
+    out->lr_factor = x->real;
+    return;
+  }
+  read_rate(e, x, &out->lr);
+}
+
 static void take_option(BuiltinCall *call, int i, OptimizerCall *out) {
   static const FormulaArgument decay = {.range = RANGE_number, .n_values = 1};
   const FormulaArgument *arguments =
@@ -229,13 +238,19 @@ static void take_option(BuiltinCall *call, int i, OptimizerCall *out) {
   Name name = call->builtin->params[i].name;
   int at = argument_find(arguments, name);
   if (strcmp(name, "lr") == 0)
-    read_rate(call->e, call->exprs[i], &out->lr);
+    take_rate(call->e, call->exprs[i], out);
   else if (strcmp(name, "decay") == 0)
     take_argument(call, i, &decay, &out->decay);
   else if (strcmp(name, "decay_on") == 0)
     take_decay_on(call, i, out);
   else
     take_argument(call, i, &arguments[at], out->values[at]);
+}
+
+static void check_nesterov(Elab *e, OptimizerCall *call) {
+  const double *nesterov = optimizer_value(call, "nesterov");
+  if (nesterov && *nesterov && *optimizer_value(call, "momentum") == 0)
+    diag(e->diags, DIAG_nesterov, call->span);
 }
 
 static int find_optimizer(Elab *e, const Expr *callee) {
@@ -262,9 +277,114 @@ static void read_optimizer(Elab *e, const Expr *x, OptimizerCall *out) {
   if (x->kind != EXPR_call) empty.args.n = 0;
   if (!builtin_match(e, &empty, &signature, &call)) return;
   for (int i = 0; i < signature.n_params; i++) take_option(&call, i, out);
-  const double *nesterov = optimizer_value(out, "nesterov");
-  if (nesterov && *nesterov && *optimizer_value(out, "momentum") == 0)
-    diag(e->diags, DIAG_nesterov, x->span);
+  check_nesterov(e, out);
+}
+
+/* ---- groups of parameters ---- */
+
+/* A group has the arguments of the optimizer, and all have a default. */
+static Builtin group_signature(Names *names, const char *optimizer) {
+  Builtin out =
+      optimizer_signature(names, optimizer_info(optimizer_find(optimizer)));
+  for (int i = 0; i < out.n_params; i++) {
+    out.params[i].init = "none";
+    out.params[i].init_n = strlen(out.params[i].init);
+  }
+  return out;
+}
+
+/* The settings of a group as the arguments of a call. */
+static bool group_arguments(Elab *e, const Setting *group, Expr *out) {
+  *out = (Expr){.kind = EXPR_call, .span = group->span};
+  out->args.items = ARENA_ARRAY(e->arena, Arg, group->n_settings);
+  for (int i = 0; i < group->n_settings; i++) {
+    const Setting *setting = &group->settings[i];
+    Span span = setting->path.spans[0];
+    if (setting->is_block || setting->type) {
+      diag(e->diags, DIAG_group_setting, span, setting->path.names[0]);
+      return false;
+    }
+    out->args.items[out->args.n++] =
+        (Arg){setting->path.names[0], setting->value, setting->span, span};
+  }
+  return true;
+}
+
+static void read_group(Elab *e, const Setting *group, OptimizerCall *out) {
+  BuiltinCall call;
+  Expr x;
+  Builtin signature = group_signature(e->names, out->name);
+  out->span = group->span;
+  out->is_of_group = true;
+  if (!group_arguments(e, group, &x) ||
+      !builtin_match(e, &x, &signature, &call))
+    return;
+  for (int i = 0; i < signature.n_params; i++)
+    if (call.exprs[i]) take_option(&call, i, out);
+  check_nesterov(e, out);
+}
+
+static void suggest_parameters(Elab *e, Diag *d, const Graph *graph,
+                               const char *wanted) {
+  VEC(const char *) names = {0};
+  for (int i = 0; i < graph->inputs.n; i++)
+    if (graph->inputs.data[i].role == ROLE_param &&
+        !graph->inputs.data[i].is_frozen)
+      vec_push(e->arena, &names, graph->inputs.data[i].path);
+  diag_suggest(d, wanted, names.data, names.n);
+}
+
+/* Puts the parameters of a path into group `number`; `of` has the place of the
+ * path that each parameter is in a group by. */
+static void take_members(Elab *e, Graph *graph, const Expr *path, int number,
+                         Span *of) {
+  const char *text = setting_path_text(e, path);
+  bool is_found = false;
+  for (int i = 0; i < graph->inputs.n; i++) {
+    GraphInput *input = &graph->inputs.data[i];
+    if (input->role != ROLE_param || input->is_frozen ||
+        !path_has(input->path, text))
+      continue;
+    is_found = true;
+    if (input->group && input->group != number) {
+      Diag *d = diag(e->diags, DIAG_group_overlap, path->span, input->path);
+      diag_note(d, of[i], "it is in a group by this path");
+      return;
+    }
+    input->group = (uint8_t)number;
+    of[i] = path->span;
+  }
+  if (is_found) return;
+  Diag *d = diag(e->diags, DIAG_group_no_match, path->span, text);
+  suggest_parameters(e, d, graph, text);
+}
+
+static void read_groups(Elab *e, Model *model, const Item *block) {
+  OptimizerCall *call = &model->settings.optimizer;
+  Graph *graph = model->train;
+  int n = 0;
+  for (int i = 0; i < block->n_settings; i++)
+    n += setting_is_group(&block->settings[i], "train");
+  if (n > MOST_GROUPS)
+    diag(e->diags, DIAG_most_groups, block->name_span, MOST_GROUPS, n);
+  if (n == 0 || n > MOST_GROUPS || !graph || !call->name) return;
+  OptimizerCall *groups = ARENA_ARRAY(e->arena, OptimizerCall, n);
+  Span *of = ARENA_ARRAY(e->arena, Span, graph->inputs.n);
+  for (int i = 0; i < block->n_settings; i++) {
+    const Setting *group = &block->settings[i];
+    if (!setting_is_group(group, "train")) continue;
+    int number = ++call->n_groups;
+    groups[number - 1] = *call;
+    groups[number - 1].n_groups = 0;
+    read_group(e, group, &groups[number - 1]);
+    if (group->paths.n == 0)
+      diag_help(
+          diag(e->diags, DIAG_group_paths, group->span),
+          "write 'group PATHS { ... }', as in 'group head, b { lr = 2x }'");
+    for (int p = 0; p < group->paths.n; p++)
+      take_members(e, graph, group->paths.data[p], number, of);
+  }
+  call->groups = groups;
 }
 
 /* ---- the block ---- */
@@ -316,6 +436,7 @@ void train_read(Elab *e, Model *model, const Item *block) {
   else if (setting_is_missing(&optimizer, block, "train"))
     diag(e->diags, DIAG_missing_setting, block->name_span, "train",
          "optimizer");
+  read_groups(e, model, block);
   read_length(e, s, block);
   setting_int(e, block, "train", "seed", 0, &seed);
   s->seed = (uint64_t)seed;

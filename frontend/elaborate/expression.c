@@ -67,6 +67,12 @@ static ExprValue not_a_value(Elab *e, const Expr *x, const char *what) {
   return POISON;
 }
 
+static ExprValue not_a_factor(Elab *e, const Expr *x) {
+  Diag *d = diag(e->diags, DIAG_bad_number, x->span, x->name);
+  diag_help(d, "a factor, such as 0.1x, is an 'lr' in a group of 'train'");
+  return POISON;
+}
+
 static ExprValue eval_kind(Elab *e, const Expr *x) {
   switch (x->kind) {
   case EXPR_name: return scope_lookup(e, x);
@@ -80,6 +86,7 @@ static ExprValue eval_kind(Elab *e, const Expr *x) {
   case EXPR_call: return eval_call(e, x);
   case EXPR_index: return eval_index(e, x);
   case EXPR_field: return scope_field(e, x);
+  case EXPR_factor: return not_a_factor(e, x);
   case EXPR_bang: return not_a_value(e, x, "a path with '!'");
   case EXPR_range: return not_a_value(e, x, "a range");
   }

@@ -50,6 +50,21 @@ Expr *expr_number(Parser *parser, ExprKind kind, Number number, Span span) {
                                     .span = span});
 }
 
+Setting setting_block(Parser *parser, PlacedName name, ExprVec paths,
+                      SettingVec settings) {
+  NameVec path = {0};
+  vec_push(parser->arena, &path, name);
+  if (paths.n == 1 && paths.data[0]->kind == EXPR_name) {
+    PlacedName label = {paths.data[0]->name, paths.data[0]->span};
+    vec_push(parser->arena, &path, label);
+  }
+  return (Setting){.path = name_list(parser, path),
+                   .paths = {paths.data, paths.n},
+                   .settings = settings.data,
+                   .n_settings = settings.n,
+                   .is_block = true};
+}
+
 Expr *expr_string(Parser *parser, Name name, Span span) {
   return expr_finish(parser,
                      (Expr){.kind = EXPR_string, .name = name, .span = span});

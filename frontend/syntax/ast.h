@@ -17,6 +17,7 @@ typedef enum ExprKind {
   EXPR_int,    /* integer */
   EXPR_float,  /* float; numbers with a unit too: in base units, name = as
                  written (`8GB/s`), else NULL */
+  EXPR_factor, /* real, name = as written (`0.1x`): of a learning rate */
   EXPR_string, /* name */
   EXPR_list,   /* items: (a, b) and [a, b]; also () and []; integer: '(' or
                   '[' as written */
@@ -187,6 +188,7 @@ struct Stmt {
 
 typedef struct Setting { /* a setting inside a block */
   NameList path;         /* name, or name [name] before a nested block */
+  ExprList paths;        /* what stands before a nested block */
   TypeExpr *type;        /* name: type = value */
   Expr *value;           /* NULL for a nested block */
   struct Setting *settings;

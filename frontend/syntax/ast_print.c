@@ -195,6 +195,7 @@ static void put_bare(Printer *p, const Expr *expr) {
     else
       text_add_real(p->out, expr->real);
     break;
+  case EXPR_factor: printer_put(p, expr->name); break;
   case EXPR_string: text_printf(p->out, "\"%s\"", expr->name); break;
   case EXPR_list: put_list(p, expr); break;
   case EXPR_unary:
@@ -361,8 +362,10 @@ static void put_settings(Printer *p, const Setting *settings, int n) {
     start_line(p);
     printer_put(p, setting->path.names[0]);
     if (setting->is_block) {
-      if (setting->path.n > 1)
-        text_printf(p->out, " %s", setting->path.names[1]);
+      for (int k = 0; k < setting->paths.n; k++) {
+        printer_put(p, k ? ", " : " ");
+        put_expr(p, setting->paths.data[k], LEVEL_postfix);
+      }
       printer_open_block(p);
       put_settings(p, setting->settings, setting->n_settings);
       close_block(p);

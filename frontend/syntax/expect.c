@@ -22,8 +22,8 @@ typedef struct Expected {
   int n;
 } Expected;
 
-static const int expression_start[] = {T_NAME, T_INT, T_FLOAT, T_STRING,
-                                       '(',    '[',   '-',     T_NOT};
+static const int expression_start[] = {
+    T_NAME, T_INT, T_FLOAT, T_FACTOR, T_STRING, '(', '[', '-', T_NOT};
 static const int statement_start[] = {T_PARAM, T_STATE, T_RETURN, T_REPEAT,
                                       T_IF,    '@',     T_END};
 static const int item_start[] = {T_IMPORT, T_DIM,  T_CONST, T_LAYER, T_NET,
@@ -52,7 +52,8 @@ static const char *token_spelling(int kind) {
   case T_NAME: return "a name";
   case T_STRING: return "a string";
   case T_INT:
-  case T_FLOAT: return "a number";
+  case T_FLOAT:
+  case T_FACTOR: return "a number";
   case T_ARROW: return "'->'";
   case T_RANGE: return "'..'";
   case T_ELLIPSIS: return "'...'";
@@ -123,9 +124,11 @@ static const char *token_written(Parser *parser, Token token) {
   if (is_reserved_word(token.kind))
     return arena_printf(parser->arena, "%.*s", n, text);
   if (token.kind == T_STRING) return "string";
-  const char *what = token.kind == T_NAME                           ? "name "
-                     : token.kind == T_INT || token.kind == T_FLOAT ? "number "
-                                                                    : "";
+  bool is_number =
+      token.kind == T_INT || token.kind == T_FLOAT || token.kind == T_FACTOR;
+  const char *what = token.kind == T_NAME ? "name "
+                     : is_number          ? "number "
+                                          : "";
   return arena_printf(parser->arena, "%s'%.*s'", what, n < 60 ? n : 60, text);
 }
 

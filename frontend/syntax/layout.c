@@ -31,6 +31,7 @@ static bool ends_statement(int kind) {
   case T_NAME:
   case T_INT:
   case T_FLOAT:
+  case T_FACTOR:
   case T_STRING:
   case ')':
   case ']':

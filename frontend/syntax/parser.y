@@ -86,7 +86,7 @@ static void syntax_error(const Span *span, Parser *parser,
 %token NEWLINE
 %token START_FILE START_EXPR END
 %token <name> NAME STRING
-%token <number> INT FLOAT
+%token <number> INT FLOAT FACTOR
 %token ARROW "->" EQ "==" NE "!=" LE "<=" GE ">=" FLOORDIV "//" RANGE ".."
 %token ELLIPSIS "..."
 /* Reserved words, in one run: is_reserved_word. */
@@ -99,8 +99,8 @@ static void syntax_error(const Span *span, Parser *parser,
 %type <names> names axes
 %type <generics> generics
 %type <expr> expr or_expr and_expr not_expr sum product unary postfix primary
-%type <expr> comparison value init on
-%type <exprs> exprs exprs_opt
+%type <expr> comparison value init on path
+%type <exprs> exprs exprs_opt paths
 %type <arg> arg
 %type <args> args args_opt
 %type <sub> sub
@@ -382,13 +382,24 @@ setting:
       PUSH(one, $1);
       $$ = (Setting){.path = name_list(parser, one), .type = $3, .value = $5,
                      .span = span_join(@1, @5)}; }
-| placed label '{' settings '}'
-    { NameVec path = {0};
-      PUSH(path, $1);
-      if ($2.name) PUSH(path, $2);
-      $$ = (Setting){.path = name_list(parser, path), .settings = $4.data,
-                     .n_settings = $4.n, .is_block = true,
-                     .span = span_join(@1, @2)}; }
+| placed '{' settings '}'
+    { $$ = setting_block(parser, $1, (ExprVec){0}, $3);
+      $$.span = @1; }
+| placed paths '{' settings '}'
+    { $$ = setting_block(parser, $1, $2, $4);
+      $$.span = span_join(@1, @2); }
+;
+
+paths:
+  path { $$ = (ExprVec){0}; PUSH($$, $1); }
+| paths ',' path { $$ = $1; PUSH($$, $3); }
+;
+
+path:
+  NAME { $$ = expr_name(parser, $1, @1); }
+| STRING { $$ = expr_string(parser, $1, @1); }
+| path '.' placed { $$ = expr_member(parser, EXPR_field, $1, $3); }
+| path '[' subs ']' { $$ = expr_index(parser, $1, $3, @$); }
 ;
 
 /* ---- pins ---- */
@@ -546,6 +557,7 @@ primary:
   NAME { $$ = expr_name(parser, $1, @1); }
 | INT { $$ = expr_number(parser, EXPR_int, $1, @1); }
 | FLOAT { $$ = expr_number(parser, EXPR_float, $1, @1); }
+| FACTOR { $$ = expr_number(parser, EXPR_factor, $1, @1); }
 | STRING { $$ = expr_string(parser, $1, @1); }
 | '(' exprs_opt ')' { $$ = expr_bracket(parser, '(', $2, @$); }
 | '[' exprs_opt ']' { $$ = expr_bracket(parser, '[', $2, @$); }
@@ -587,7 +599,8 @@ static int syntax_lex(YYSTYPE *value, Span *span, Parser *parser) {
   const Token *token = &parser->token;
   *span = token->span;
   if (kind == T_NAME || kind == T_STRING) value->name = token->name;
-  if (kind == T_INT || kind == T_FLOAT) value->number = token->number;
+  if (kind == T_INT || kind == T_FLOAT || kind == T_FACTOR)
+    value->number = token->number;
   return kind;
 }
 

@@ -158,6 +158,9 @@ Expr *expr_range(Parser *parser, Span op_span, Expr *a, Expr *b);
 Expr *expr_call(Parser *parser, Expr *a, ArgVec args, Span span);
 Expr *expr_index(Parser *parser, Expr *a, SubVec subs, Span span);
 Expr *expr_member(Parser *parser, ExprKind kind, Expr *a, PlacedName name);
+/* Returns a nested block of settings; one name before it is its label too. */
+Setting setting_block(Parser *parser, PlacedName name, ExprVec paths,
+                      SettingVec settings);
 TypeExpr *type_expr(Parser *parser, Name dtype, TypeDimVec dims, Span span);
 Stmt *stmt_new(Parser *parser, Stmt stmt);
 /* Hangs `else_body` or, if `branch`, that branch after the chain's last `if`,

@@ -122,10 +122,19 @@ typedef struct OptimizerCall {
   Rate lr;
   /* Values in the order of the row's arguments. */
   double values[MOST_ARGUMENTS][2];
+  double lr_factor; /* of `lr`; 1 but in a group */
+  bool is_of_group;
   double decay;
   bool decay_all;
+  /* Calls for the parameters of each group: this one but for what it says. */
+  const struct OptimizerCall *groups;
+  int n_groups;
   Span span;
 } OptimizerCall;
+
+/* Returns the call for a parameter: that of its group, or this one. */
+const OptimizerCall *optimizer_of(const OptimizerCall *call,
+                                  const GraphInput *param);
 
 /* Returns a call with the defaults of the row; without a row only the name. */
 OptimizerCall optimizer_call(Name name);

@@ -65,12 +65,18 @@ int optimizer_find(const char *name) {
 }
 
 OptimizerCall optimizer_call(Name name) {
-  OptimizerCall call = {.name = name};
+  OptimizerCall call = {.name = name, .lr_factor = 1};
   int row = optimizer_find(name);
   for (int i = 0; row >= 0 && i < MOST_ARGUMENTS; i++)
     memcpy(call.values[i], optimizers[row].arguments[i].values,
            sizeof call.values[i]);
   return call;
+}
+
+const OptimizerCall *optimizer_of(const OptimizerCall *call,
+                                  const GraphInput *param) {
+  ASSERT(param->group <= call->n_groups);
+  return param->group ? &call->groups[param->group - 1] : call;
 }
 
 double *optimizer_value(OptimizerCall *call, const char *argument) {
@@ -117,6 +123,7 @@ const OptimizerFormula *optimizer_formula(const OptimizerCall *call,
 }
 
 bool optimizer_keeps_state(const OptimizerCall *call, const GraphInput *param) {
+  call = optimizer_of(call, param);
   bool is_excluded = !param->has_decay && !call->decay_all;
   const OptimizerFormula *formula =
       optimizer_formula(call, param->contracts != 0, is_excluded);

@@ -76,7 +76,7 @@ static bool is_same_input(const Blocks *b, const Node *x, const Node *y) {
   const GraphInput *in_y = &b->graph->inputs.data[node_int(y, ATTR_index, 0)];
   return in_x->role == in_y->role && in_x->init.kind == in_y->init.kind &&
          in_x->init.a == in_y->init.a && in_x->is_frozen == in_y->is_frozen &&
-         in_x->has_decay == in_y->has_decay &&
+         in_x->has_decay == in_y->has_decay && in_x->group == in_y->group &&
          in_x->contracts == in_y->contracts && in_x->batches == in_y->batches &&
          is_same_path(b->name, in_x->path, in_y->path);
 }

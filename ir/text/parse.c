@@ -11,6 +11,7 @@
  *     body   = "{" { node | "output" role STRING value } "}"
  *     node   = values "=" op [ values ] [ attrs ] ":" types
  *              [ role STRING [ init "(" REAL ")" ] [ "frozen" ] [ "decay" ]
+ *              [ "group" "(" INT ")" ]
  *                [ "host" ] [ "matrix" names ] [ "batch" names ] ]
  *              [ "@" phase ] [ "stage" INT ] [ STRING ] [ body ]
  *     type   = dtype "[" [ dim { "," dim } ] [ ";" reduce "@" axes ] "]"
@@ -273,6 +274,14 @@ static uint16_t parse_dim_set(Tokens *p, const char *word, const Type *type) {
   return set;
 }
 
+static uint8_t parse_group(Tokens *p) {
+  if (!tokens_accept_word(p, "group")) return 0;
+  tokens_expect_char(p, '(');
+  int64_t group = tokens_int(p, 1, MOST_GROUPS);
+  tokens_expect_char(p, ')');
+  return (uint8_t)group;
+}
+
 /* The words after the type of an input; its index is its place in order. */
 static void parse_input(Tokens *p, Body *body, const Attrs *attrs,
                         const Type *type) {
@@ -290,6 +299,7 @@ static void parse_input(Tokens *p, Body *body, const Attrs *attrs,
   input->init = parse_init(p);
   input->is_frozen = tokens_accept_word(p, "frozen");
   input->has_decay = tokens_accept_word(p, "decay");
+  input->group = parse_group(p);
   input->is_on_host = tokens_accept_word(p, "host");
   input->contracts = parse_dim_set(p, "matrix", type);
   input->batches = parse_dim_set(p, "batch", type);

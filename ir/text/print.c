@@ -83,6 +83,7 @@ static void print_input(Text *out, const GraphInput *input, const Type *type) {
   }
   if (input->is_frozen) text_add(out, " frozen");
   if (input->has_decay) text_add(out, " decay");
+  if (input->group) text_printf(out, " group(%d)", input->group);
   if (input->is_on_host) text_add(out, " host");
   print_dims(out, "matrix", type, input->contracts);
   print_dims(out, "batch", type, input->batches);

@@ -34,9 +34,10 @@
 #include "passes/train/early_update.h"
 #include "passes/train/low_rank.h"
 
-enum { MOST_RECIPES = 4, MOST_STATES = 4 };
+enum { MOST_STATES = 4 };
 
 typedef struct Recipe {
+  const OptimizerCall *call;
   const OptimizerFormula *formula;
   ExprScope scope; /* f32: what its parameters share */
 } Recipe;
@@ -45,23 +46,24 @@ typedef struct Update {
   PassContext *ctx;
   const TrainSettings *settings;
   Graph *graph;
-  bool is_early;      /* each stage decides alone */
-  int n_parts;        /* stages that do, or those of servers, or 1 */
-  const Map *servers; /* part of a parameter, by path; NULL: there are none */
-  int part;           /* with servers: that of the parameter at hand */
-  Value *ok;          /* bool [], by part */
-  Value factor;       /* f32 [], VALUE_NONE: no clipping */
-  Value t, rate;      /* f64 [] */
-  Value *gradients;   /* by output of the graph; norm_of_part sets them */
-  LowRank *low_rank;  /* of these, and so are they */
-  int n_recipes;
-  Recipe recipes[MOST_RECIPES]; /* in use */
-  Value scale, unscale;         /* f32 []; VALUE_NONE: fixed, and none */
+  bool is_early;         /* each stage decides alone */
+  int n_parts;           /* stages that do, or those of servers, or 1 */
+  const Map *servers;    /* part of a parameter, by path; NULL: there are none */
+  int part;              /* with servers: that of the parameter at hand */
+  Value *ok;             /* bool [], by part */
+  Value factor;          /* f32 [], VALUE_NONE: no clipping */
+  Value step;            /* f64 [] */
+  Value t, rate;         /* f64 []; t counts the steps that are made */
+  Value *gradients;      /* by output of the graph; norm_of_part sets them */
+  LowRank *low_rank;     /* of these, and so are they */
+  VEC(Recipe *) recipes; /* in use */
+  Value scale, unscale;  /* f32 []; VALUE_NONE: fixed, and none */
 } Update;
 
 /* One parameter under update. */
 typedef struct Weight {
   const GraphInput *param;
+  const OptimizerCall *call;
   const Type *type;
   bool matrix, excluded; /* as optimizers.def has them */
   ExprScope scope;
@@ -113,12 +115,15 @@ static Value rate_at(Update *update, const Rate *rate, Value t) {
   return expr_build(&scope, schedule->formula);
 }
 
-static Value learning_rate(Update *update, Value t) {
-  const Rate *rate = &update->settings->optimizer.lr;
+static Value learning_rate(Update *update, const OptimizerCall *call, Value t) {
+  const Rate *rate = &call->lr;
+  Graph *graph = update->graph;
   Value value = rate_at(update, rate, t);
-  return rate->times ? graph_op2(update->graph, OP_mul, value,
-                                 rate_at(update, rate->times, t))
-                     : value;
+  if (rate->times)
+    value = graph_op2(graph, OP_mul, value, rate_at(update, rate->times, t));
+  if (call->lr_factor == 1) return value;
+  return graph_op2(graph, OP_mul, value,
+                   graph_const(graph, DT_f64, call->lr_factor));
 }
 
 /* The arguments of the call, under the names that formulas read. */
@@ -133,11 +138,14 @@ static void bind_arguments(ExprScope *scope, const OptimizerCall *call) {
 /* Evaluates the recipe's scalars in f64 and binds them for the updates:
  * constants as constants, floats rounded to f32, bools unchanged. */
 static void build_scalars(Update *update, Recipe *recipe) {
-  const OptimizerCall *call = &update->settings->optimizer;
+  const OptimizerCall *call = recipe->call;
   Graph *graph = update->graph;
   ExprScope scope = {.graph = graph, .dtype = DT_f64};
+  bool is_group = call != &update->settings->optimizer;
   expr_bind(&scope, "t", update->t);
-  expr_bind(&scope, "lr", update->rate);
+  expr_bind(&scope, "lr",
+            is_group ? learning_rate(update, call, update->step)
+                     : update->rate);
   bind_arguments(&scope, call);
   expr_bind_float(&scope, "ema", update->settings->ema);
   expr_build(&scope, "first = t == 1");
@@ -159,12 +167,15 @@ static void build_scalars(Update *update, Recipe *recipe) {
 }
 
 static const Recipe *recipe_for(Update *update, const Weight *weight) {
-  const OptimizerFormula *formula = optimizer_formula(
-      &update->settings->optimizer, weight->matrix, weight->excluded);
-  for (int i = 0; i < update->n_recipes; i++)
-    if (update->recipes[i].formula == formula) return &update->recipes[i];
-  ASSERT(update->n_recipes < MOST_RECIPES);
-  Recipe *recipe = &update->recipes[update->n_recipes++];
+  const OptimizerFormula *formula =
+      optimizer_formula(weight->call, weight->matrix, weight->excluded);
+  for (int i = 0; i < update->recipes.n; i++) {
+    const Recipe *known = update->recipes.data[i];
+    if (known->formula == formula && known->call == weight->call) return known;
+  }
+  Recipe *recipe = ARENA_NEW(update->ctx->scratch, Recipe);
+  vec_push(update->ctx->scratch, &update->recipes, recipe);
+  recipe->call = weight->call;
   recipe->formula = formula;
   uint16_t stage = update->graph->stage;
   update->graph->path = optimizer_path(update, "%s", "optimizer");
@@ -438,8 +449,9 @@ static void replace_low_rank(Update *update, const LowRank *low) {
 static void update_parameter(Update *update, const GraphInput *param,
                              int output) {
   Graph *graph = update->graph;
-  const OptimizerCall *call = &update->settings->optimizer;
+  const OptimizerCall *call = optimizer_of(&update->settings->optimizer, param);
   Weight weight = {.param = param,
+                   .call = call,
                    .type = graph_type(graph, param->value),
                    .matrix = param->contracts != 0,
                    .excluded = !param->has_decay && !call->decay_all};
@@ -602,8 +614,11 @@ static Graph *build_update(Update *update, const Graph *from) {
       ARENA_ARRAY(update->ctx->scratch, LowRank, from->outputs.n);
   find_scale(update);
   Value *norms = build_norms(update, from);
-  update->t = graph_cast(graph, scalar_input(graph, ROLE_step, DT_i32), DT_f64);
-  update->rate = learning_rate(update, update->t);
+  update->step =
+      graph_cast(graph, scalar_input(graph, ROLE_step, DT_i32), DT_f64);
+  update->t = update->step;
+  update->rate =
+      learning_rate(update, &update->settings->optimizer, update->step);
   update_scale(update);
   copy_outputs(update, from);
   output_norms(update, norms);

@@ -2,7 +2,8 @@
 # Fifty steps of emitted f32 programs with every optimizer and schedule agree
 # with the records of tests/reference/record_optimizers.py; optimizers that read
 # complete tensors also on two ranks.  With every one of them two ranks hold
-# equal bits.
+# equal bits.  So do programs with groups of parameters, also under plans that
+# shard the update or cut the model into stages.
 . "$(dirname "$0")/lib.sh"
 folder="$root/tests/reference"
 reference="$work/reference"
@@ -12,19 +13,25 @@ ${CC:-cc} -std=gnu11 -O1 -D_GNU_SOURCE -I"$root" -o "$reference" \
 "$reference" write "$folder/optimizers.safetensors" first.ckpt start/ ||
   fail "no checkpoint made"
 
+model=optimizers
 check() { # case, its settings, arguments of run
   local name=$1
   shift
   rm -rf out.ckpt
-  "$dnnc" run "$folder/optimizers.dnn" --load first.ckpt --json save=out.ckpt \
+  "$dnnc" run "$folder/$model.dnn" --load first.ckpt --json save=out.ckpt \
     "$@" >out.json 2>out.err || { cat out.err; fail "$name"; }
-  echo "$name: $("$reference" compare "$folder/optimizers.safetensors" \
+  echo "$name: $("$reference" compare "$folder/$model.safetensors" \
     out.ckpt/step-00000050 "$name/")" || fail "$name: $(cat out.err)"
 }
 
 while read -r name settings; do
   check "$name" $settings
 done <"$folder/optimizers.txt"
+for model in groups sgd_groups; do
+  while read -r name settings; do
+    check "$name" $settings
+  done <"$folder/$model.txt"
+done
 
 # A matrix of which a row and a column have no gradient, as the weights of an
 # expert with one token have.
@@ -68,3 +75,15 @@ while read -r name settings; do
   esac
   replicas "$name"
 done <"$folder/optimizers.txt"
+# Groups of parameters under plans.
+two='mesh { data = 2 } plan { shard B over data'
+plans=("$two; zero = 1 }" "$two; zero = 3 }" "$two; microbatches = 2; zero = 2 }"
+  'mesh { pipe = 2 } plan { microbatches = 2; cut after h[0] }'
+  'mesh { pipe = 2 } plan { schedule = 1f1b; microbatches = 4; cut after h[1] }')
+for i in "${!plans[@]}"; do
+  echo "${plans[$i]}" | sed 's/} plan/}\nplan/' >$i.plan
+  for model in groups sgd_groups; do
+    read -r name settings <"$folder/$model.txt"
+    check "$name" $settings --quick --plan $i.plan
+  done
+done

@@ -1,12 +1,13 @@
-"""Records fifty steps of every optimizer and schedule on optimizers.dnn.
+"""Records fifty steps of every optimizer and schedule on optimizers.dnn, and
+of groups of parameters on groups.dnn and sgd_groups.dnn.
 
     python3 record_optimizers.py     (needs torch 2.5, numpy and safetensors)
 
-Each line of optimizers.txt names a case and settings of `train`.  A case that
-optimizers.safetensors has already keeps its record.  The steps
+Each line of a text file beside a model names a case and settings of `train`.  A case that
+MODEL.safetensors has already keeps its record.  The steps
 are those of torch.optim where it has the optimizer, else of the papers'
-formulas, written out here; all in f64.  Writes optimizers.csv, the data, and
-optimizers.safetensors: start/PATH, CASE/PATH after the last step and
+formulas, written out here; all in f64.  Writes MODEL.csv, the data, and
+MODEL.safetensors: start/PATH, CASE/PATH after the last step and
 CASE/ema/PATH.
 """
 import math
@@ -54,7 +55,7 @@ def parse(text):
     name, rest = re.fullmatch(r"(\w+)\((.*)\)", text).groups()
     names = {"true": True, "all": "all"}
     call = eval(f"(lambda *a, **k: (a, k))({rest})", {
-        **names, **{s: (lambda s: lambda *a, **k: (s, a, k))(s)
+        **{"false": False}, **names, **{s: (lambda s: lambda *a, **k: (s, a, k))(s)
                     for s in ("cosine", "linear_decay", "inverse_sqrt",
                               "steps", "cosine_restarts", "wsd")}})
     return name, call[1]
@@ -173,15 +174,38 @@ def outputs_of(name):
     return shape[0] if name in OUTPUTS_FIRST else shape[-1]
 
 
+def read_groups(base):
+    """The arguments of each parameter that a group of the model has."""
+    own = {}
+    for paths, lines in re.findall(r"\bgroup (.*) \{(.*)\}",
+                                   open(base + ".dnn").read()):
+        lines = lines.replace("; ", ", ").strip()
+        product = re.search(r"lr = (\w+\(.*?\)) \* ([0-9.]+)", lines)
+        factor = re.search(r"lr = ([0-9.]+)x", lines) or product
+        lines = re.sub(r"lr = [0-9.]+x(, )?", "", lines)
+        if product:
+            lines = lines.replace(product[0], "lr = " + product[1])
+        args = parse(f"group({lines})")[1]
+        if factor:
+            args["factor"] = float(factor[2 if product else 1])
+        own |= {path: args for path in paths.split(", ")}
+    return own
+
+
 CLASSES = {k.lower(): v for k, v in vars(torch.optim).items()
            if isinstance(v, type)}
 
 
-def make(name, params, args):
-    decay, everywhere = args.get("decay", 0), args.get("decay_on") == "all"
-    groups = [{"params": [v], "weight_decay": decay if k in DECAYS or everywhere
-               else 0, "decays": k in DECAYS or everywhere,
-               "outputs": outputs_of(k)} for k, v in params.items()]
+def group_of(path, param, args):
+    decays = path in DECAYS or args.get("decay_on") == "all"
+    return {"params": [param], "outputs": outputs_of(path), "decays": decays,
+            "weight_decay": args.get("decay", 0) if decays else 0, "args": args,
+            **{k: args[k] for k in ("betas", "eps", "momentum", "nesterov")
+               if k in args}}
+
+
+def make(name, params, args, own):
+    groups = [group_of(k, v, args | own.get(k, {})) for k, v in params.items()]
     betas = {"betas": args.get("betas", (0.9, 0.99) if name == "lion"
                                else (0.9, 0.999))}
     eps = {"eps": args.get("eps", 1e-8)}
@@ -204,13 +228,13 @@ def make(name, params, args):
 
 # ---- the cases ----
 
-def run(start, data, settings):
+def run(start, data, settings, own):
     name, args = parse(settings["optimizer"])
     clip, ema = float(settings.get("clip", 0)), float(settings.get("ema", 0))
     params = {k: v.reshape(SHAPES[k][1]).clone().requires_grad_()
               for k, v in start.items()}
     average = {k: v.detach().clone() for k, v in params.items()}
-    optimizer = make(name, params, args)
+    optimizer = make(name, params, args, own)
     for t in range(1, STEPS + 1):
         optimizer.zero_grad()
         loss = loss_of(params, *data)
@@ -218,7 +242,8 @@ def run(start, data, settings):
         if clip:
             torch.nn.utils.clip_grad_norm_(list(params.values()), clip)
         for group in optimizer.param_groups:
-            group["lr"] = rate(args["lr"], t)
+            group["lr"] = (rate(group["args"]["lr"], t)
+                           * group["args"].get("factor", 1))
         optimizer.step()
         for k, v in params.items():
             average[k] = ema * average[k] + (1 - ema) * v.detach()
@@ -231,6 +256,26 @@ def run(start, data, settings):
     return out
 
 
+def record(base, start, x, i, y):
+    with open(base + ".csv", "w") as file:
+        for row in zip(x, i, y):
+            file.write(",".join(str(v) for v in [*row[0].flatten(), *row[1:]])
+                       + "\n")
+    data = (torch.tensor(x / 8), torch.tensor(i), torch.tensor(y))
+    out = {"start/" + k: v for k, v in start.items()}
+    if os.path.exists(base + ".safetensors"):
+        out |= load_file(base + ".safetensors")
+    for line in open(base + ".txt"):
+        case, *settings = line.split()
+        if f"{case}/b" in out:
+            continue
+        settings = dict(s.split("=", 1) for s in settings)
+        got = run({k: torch.tensor(v) for k, v in start.items()}, data,
+                  settings, read_groups(base))
+        out |= {f"{case}/{k}": v for k, v in got.items()}
+    write_safetensors(base + ".safetensors", out)
+
+
 def main():
     random = np.random.default_rng(11)
     start = {k: random.normal(0, 0.5, s[0]).astype("f4").astype("f8")
@@ -238,23 +283,8 @@ def main():
     x = random.integers(-12, 13, (8, 2, 4, 4))
     i = random.integers(0, 4, 8)  # the last row of emb is never read
     y = random.integers(0, 3, 8)
-    with open("optimizers.csv", "w") as file:
-        for row in zip(x, i, y):
-            file.write(",".join(str(v) for v in [*row[0].flatten(), *row[1:]])
-                       + "\n")
-    data = (torch.tensor(x / 8), torch.tensor(i), torch.tensor(y))
-    out = {"start/" + k: v for k, v in start.items()}
-    if os.path.exists("optimizers.safetensors"):
-        out |= load_file("optimizers.safetensors")
-    for line in open("optimizers.txt"):
-        case, *settings = line.split()
-        if f"{case}/b" in out:
-            continue
-        settings = dict(s.split("=", 1) for s in settings)
-        got = run({k: torch.tensor(v) for k, v in start.items()}, data,
-                  settings)
-        out |= {f"{case}/{k}": v for k, v in got.items()}
-    write_safetensors("optimizers.safetensors", out)
+    for base in ("optimizers", "groups", "sgd_groups"):
+        record(base, start, x, i, y)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,13 @@
 // links: frontend passes runtime ir support
 /*
  * recorded_steps.c -- compares fifty steps of every optimizer and schedule on
- * the interpreter in f64 with tests/reference/optimizers.safetensors, which
- * record_optimizers.py made with torch.optim and the papers' formulas.
+ * the interpreter in f64 with the records of tests/reference that
+ * record_optimizers.py made with torch.optim and the papers' formulas; so are
+ * groups of parameters.
  *
- * The cases are the lines of optimizers.txt.  A row of optimizers.def that no
- * parameter of any case uses fails, and so does one of schedules.def.  The
- * emitted programs are compared with the same records by
+ * The cases are the lines of a text file beside each model.  A row of
+ * optimizers.def that no parameter of any case uses fails, and so does one of
+ * schedules.def.  The emitted programs are compared with the same records by
  * tests/e2e/optimizers.sh.
  */
 #include "tests/unit/recorded_case.h"
@@ -15,8 +16,8 @@ enum { STEPS = 50, MOST_OVERRIDES = 8 };
 
 TestSuite(recorded, .fini = modules_destroy);
 
-/* A line "NAME SETTING=VALUE ..." of optimizers.txt. */
-static Case open_line(Module *module, char *line) {
+/* A line "NAME SETTING=VALUE ..." of the text file of a model. */
+static Case open_line(Module *module, const char *model, char *line) {
   Override overrides[MOST_OVERRIDES];
   int n = 0;
   char *rest = NULL;
@@ -27,7 +28,7 @@ static Case open_line(Module *module, char *line) {
     cr_assert_lt(n, MOST_OVERRIDES);
     overrides[n] = (Override){word, value};
   }
-  return case_open(module, name, "optimizers", overrides, n);
+  return case_open(module, name, model, overrides, n);
 }
 
 static const double *recorded(const Case *c, const char *prefix,
@@ -70,14 +71,15 @@ static bool is_formula_used[64], is_rate_used[N_RATES];
 
 static void note_rows(const Case *c) {
   const Graph *graph = c->model->train;
-  const OptimizerCall *call = &c->model->settings.optimizer;
+  const OptimizerCall *of_all = &c->model->settings.optimizer;
   int n;
   const OptimizerFormula *formulas = optimizer_formulas(&n);
   cr_assert_leq(n, ARRAY_LENGTH(is_formula_used));
-  is_rate_used[call->lr.kind] = true;
+  is_rate_used[of_all->lr.kind] = true;
   for (int i = 0; i < graph->inputs.n; i++) {
     const GraphInput *input = &graph->inputs.data[i];
     if (input->role != ROLE_param) continue;
+    const OptimizerCall *call = optimizer_of(of_all, input);
     const OptimizerFormula *formula = optimizer_formula(
         call, input->contracts != 0, !input->has_decay && !call->decay_all);
     cr_assert(formula, "%s", c->name);
@@ -96,21 +98,32 @@ static void check_rows_used(void) {
               schedule_info((RateKind)i)->name);
 }
 
-Test(recorded, fifty_steps_of_every_row) {
+static void compare_model(const char *model) {
   Module *module = module_create();
   const char *text;
   size_t n;
   Status status =
-      file_read(module->arena, TEST_ROOT "/tests/reference/optimizers.txt",
+      file_read(module->arena,
+                arena_printf(module->arena, "%s/tests/reference/%s.txt",
+                             TEST_ROOT, model),
                 1 << 16, &text, &n);
   cr_assert(status.code == STATUS_ok, "%s", status.message);
   char *copy = arena_strdup(module->arena, text), *rest = NULL;
   for (char *line = strtok_r(copy, "\n", &rest); line != NULL;
        line = strtok_r(NULL, "\n", &rest)) {
-    Case c = open_line(module_create(), line);
+    Case c = open_line(module_create(), model, line);
     note_rows(&c);
     compare(&c, 0);
     compare(&c, 2);
   }
+}
+
+Test(recorded, fifty_steps_of_every_row) {
+  compare_model("optimizers");
   check_rows_used();
+}
+
+Test(recorded, fifty_steps_of_groups) {
+  compare_model("groups");
+  compare_model("sgd_groups");
 }

@@ -53,8 +53,13 @@ static const char *init_text(Arena *arena, const Type *type, Init init) {
   return text_string(&out);
 }
 
+static double decay_of(const Model *model, const GraphInput *input) {
+  return optimizer_of(&model->settings.optimizer, input)->decay;
+}
+
 static bool has_decay(const Model *model, const GraphInput *input) {
-  bool all = model->has_train && model->settings.optimizer.decay_all;
+  bool all = model->has_train &&
+             optimizer_of(&model->settings.optimizer, input)->decay_all;
   return input->role == ROLE_param && !input->is_frozen &&
          (input->has_decay || all);
 }
@@ -64,9 +69,8 @@ static const char *decay_text(Arena *arena, const Model *model,
   if (input->role == ROLE_state) return "state";
   if (input->is_frozen) return "frozen";
   if (!has_decay(model, input)) return "no";
-  return model->has_train
-             ? arena_printf(arena, "%.6g", model->settings.optimizer.decay)
-             : "yes";
+  return model->has_train ? arena_printf(arena, "%.6g", decay_of(model, input))
+                          : "yes";
 }
 
 static const char *shape_text(Arena *arena, const Type *type) {
@@ -151,8 +155,7 @@ static void add_tensor_json(Text *out, Arena *arena, const Model *model,
               has_decay(model, input) ? "true" : "false");
   if (model->has_train)
     text_printf(out, ",\"decay\":%.6g",
-                has_decay(model, input) ? model->settings.optimizer.decay
-                                        : 0.0);
+                has_decay(model, input) ? decay_of(model, input) : 0.0);
   text_printf(out, ",\"frozen\":%s}", input->is_frozen ? "true" : "false");
 }
 
