@@ -412,14 +412,29 @@ static void check_ratio(Elab *e, const Item *block, const char *name,
        expr_value_describe(e, expr_value_float(value)));
 }
 
-static void check_eval_every(Elab *e, const Model *model, const Item *block) {
+static bool has_evaluation(const Model *model) {
   for (int i = 0; i < model->n_data; i++) {
-    if (model->data[i].eval > 0) return;
+    if (model->data[i].eval > 0) return true;
     for (int j = 0; j < model->data[i].n_fields; j++)
-      if (model->data[i].fields[j].n_eval_files) return;
+      if (model->data[i].fields[j].n_eval_files) return true;
   }
-  SettingRef ref = setting_find(e, block, "train", "eval_every");
-  Diag *d = diag(e->diags, DIAG_no_evaluation, ref.span);
+  return false;
+}
+
+static void check_evaluation(Elab *e, const Model *model, const Item *block) {
+  const TrainSettings *s = &model->settings;
+  if (diags_errors(e->diags) > 0) return;
+  if (s->patience > 0 && s->eval_every == 0)
+    diag(e->diags, DIAG_missing_setting,
+         setting_find(e, block, "train", "patience").span, "patience",
+         "eval_every");
+  if (has_evaluation(model)) return;
+  const char *needs = s->save_best ? "save_best" : s->patience ? "patience" : 0;
+  const char *name = needs ? needs : "eval_every";
+  SettingRef ref = setting_find(e, block, "train", name);
+  if (!needs && s->eval_every == 0) return;
+  Diag *d = needs ? diag(e->diags, DIAG_not_validated, ref.span, name)
+                  : diag(e->diags, DIAG_no_evaluation, ref.span);
   diag_help(d, "'eval = 0.1' in a data block reserves its last tenth for it");
 }
 
@@ -444,8 +459,9 @@ void train_read(Elab *e, Model *model, const Item *block) {
   setting_float(e, block, "train", "ema", 0, &s->ema);
   check_ratio(e, block, "ema", s->ema);
   setting_int(e, block, "train", "eval_every", 0, &s->eval_every);
-  if (s->eval_every > 0 && diags_errors(e->diags) == 0)
-    check_eval_every(e, model, block);
+  setting_bool(e, block, "train", "save_best", &s->save_best);
+  setting_int(e, block, "train", "patience", 0, &s->patience);
+  check_evaluation(e, model, block);
   setting_int(e, block, "train", "eval_batches", 0, &s->eval_batches);
   setting_int(e, block, "train", "save_every", 0, &s->save_every);
   setting_int(e, block, "train", "keep", 1, &s->keep);

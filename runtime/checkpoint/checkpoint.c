@@ -4,13 +4,16 @@
  *
  *     NAME.ckpt/lock                       held while a run may write
  *     NAME.ckpt/latest                     one line: step-00001000
+ *     NAME.ckpt/best                       likewise, with save_best
+ *     NAME.ckpt/validation.csv             losses of the evaluations until now
  *     NAME.ckpt/step-00001000/             model.safetensors.index.json and
  *                                          model-00001-of-00001.safetensors
  *
  * A checkpoint is written into a temporary folder, every file and the folder
  * are synced, then the folder is renamed into place.  `latest` is replaced
- * after that, and old checkpoints are removed last.  The checkpoint that
- * `latest` names is complete after a failure at any point.
+ * after that, and old checkpoints are removed last, but not the one that `best`
+ * names.  The checkpoint that `latest` names is complete after a failure at any
+ * point.
  *
  * Rank 0 writes.  The bytes of sharded tensors come from the ranks that own the
  * shards, a block at a time (params/logical.c), so files hold logical tensors
@@ -36,6 +39,8 @@ struct Saver {
   const char *folder;
   int folder_fd, lock_fd;
   int64_t keep;
+  int64_t best; /* the step that `best` names; -1: none */
+  bool is_new;  /* `best` and the losses in the folder are of another run */
   const DnnTensor **tensors; /* in the order of the files */
   TensorFiles *files;
   StoredText *metadata; /* the same in each save */
@@ -163,7 +168,9 @@ Status saver_open(Arena *arena, const DnnProgram *program, const char *folder,
                    .folder = folder,
                    .folder_fd = -1,
                    .lock_fd = -1,
-                   .keep = program->settings.keep};
+                   .keep = program->settings.keep,
+                   .best = checkpoint_read_pointer(arena, folder, "best"),
+                   .is_new = true};
   *out = saver;
   choose_tensors(arena, saver, file_bytes);
   saver_set_data(arena, saver, NULL, 0);
@@ -245,17 +252,24 @@ static Status put_in_place(Saver *saver, const char *from, const char *to) {
   return status_errno(errno, "cannot rename '%s'", from);
 }
 
-static Status point_latest(Saver *saver, const char *name) {
-  char line[STEP_NAME + 2];
-  int n = snprintf(line, sizeof line, "%s\n", name);
-  unlinkat(saver->folder_fd, ".latest", 0);
-  int fd = file_create_at(saver->folder_fd, ".latest");
-  if (fd < 0) return status_errno(errno, "cannot create 'latest'");
-  TRY(file_sync_and_close(fd, file_write_at(fd, line, n, 0)));
-  if (renameat(saver->folder_fd, ".latest", saver->folder_fd, "latest") != 0)
-    return status_errno(errno, "cannot replace 'latest'");
+Status saver_write(Saver *saver, const char *name, const char *text,
+                   int64_t n) {
+  char beside[STEP_NAME];
+  snprintf(beside, sizeof beside, ".%s", name);
+  unlinkat(saver->folder_fd, beside, 0);
+  int fd = file_create_at(saver->folder_fd, beside);
+  if (fd < 0) return status_errno(errno, "cannot create '%s'", name);
+  TRY(file_sync_and_close(fd, file_write_at(fd, text, n, 0)));
+  if (renameat(saver->folder_fd, beside, saver->folder_fd, name) != 0)
+    return status_errno(errno, "cannot replace '%s'", name);
   if (fsync(saver->folder_fd) != 0) return status_errno(errno, "cannot sync");
   return STATUS_OK;
+}
+
+static Status point(Saver *saver, const char *name, const char *step) {
+  char line[STEP_NAME + 2];
+  int n = snprintf(line, sizeof line, "%s\n", step);
+  return saver_write(saver, name, line, n);
 }
 
 /* How many checkpoints are newer than `name` and not newer than `step`. */
@@ -277,7 +291,7 @@ static int64_t count_newer(const Saver *saver, int64_t than, int64_t step) {
 /* Steps beyond this one come from another run and are left alone. */
 static void remove_old(Saver *saver, const char *name, int64_t step) {
   int64_t other;
-  if (is_step_name(name, &other) && other < step &&
+  if (is_step_name(name, &other) && other < step && other != saver->best &&
       count_newer(saver, other, step) >= saver->keep)
     remove_folder(saver->folder_fd, name);
 }
@@ -289,7 +303,7 @@ static Status save_step(Saver *saver, LogicalReader *states,
   TRY(write_folder(saver, states, temporary, step, seed));
   TRY(put_in_place(saver, temporary, name));
   if (fsync(saver->folder_fd) != 0) return status_errno(errno, "cannot sync");
-  return point_latest(saver, name);
+  return point(saver, "latest", name);
 }
 
 Status saver_save(Saver *saver, LogicalReader *states, int64_t step,
@@ -297,6 +311,7 @@ Status saver_save(Saver *saver, LogicalReader *states, int64_t step,
   char temporary[64];
   snprintf(temporary, sizeof temporary, "%s%lld-%d", unfinished,
            (long long)step, (int)getpid());
+  if (saver->is_new) saver_forget_best(saver);
   remove_folder(saver->folder_fd, temporary);
   Status status = save_step(saver, states, temporary, step, seed);
   if (status.code != STATUS_ok) {
@@ -310,5 +325,37 @@ Status saver_save(Saver *saver, LogicalReader *states, int64_t step,
                        (long long)step, saver->folder, status.message);
   }
   if (saver->keep > 0) each_entry(saver, remove_old, step);
+  return STATUS_OK;
+}
+
+/* ---- the best one ---- */
+
+void saver_continue(Saver *saver) {
+  saver->is_new = false;
+}
+
+void saver_forget_best(Saver *saver) {
+  unlinkat(saver->folder_fd, "best", 0);
+  unlinkat(saver->folder_fd, "validation.csv", 0);
+  saver->is_new = false;
+  saver->best = -1;
+}
+
+bool saver_has(const Saver *saver, int64_t step) {
+  char name[STEP_NAME];
+  snprintf(name, sizeof name, "step-%08lld", (long long)step);
+  return faccessat(saver->folder_fd, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+Status saver_point_best(Saver *saver, int64_t step) {
+  char name[STEP_NAME];
+  int64_t newest = step > saver->best ? step : saver->best;
+  snprintf(name, sizeof name, "step-%08lld", (long long)step);
+  Status status = point(saver, "best", name);
+  if (status.code != STATUS_ok)
+    return status_make(status.code, "cannot name the best save in '%s': %s",
+                       saver->folder, status.message);
+  saver->best = step;
+  if (saver->keep > 0) each_entry(saver, remove_old, newest);
   return STATUS_OK;
 }

@@ -129,6 +129,10 @@ typedef struct Checkpoint {
  * headers sound, every tensor is in the file that the index says. */
 Status checkpoint_open(Arena *arena, const char *path, Checkpoint *out);
 /* Opens a checkpoint, and of a folder of checkpoints the newest. */
+/* Returns the step that a file of a folder names, such as `latest`.  Returns -1
+ * if it is missing, or after a message if it cannot be read. */
+int64_t checkpoint_read_pointer(Arena *arena, const char *folder,
+                                const char *name);
 Status checkpoint_open_newest(Arena *arena, const char *path, Checkpoint *out);
 void checkpoint_close(Checkpoint *checkpoint);
 /* Returns the tensor of this name.  Returns NULL if there is none. */
@@ -280,6 +284,16 @@ bool tensor_is_saved(const DnnTensor *tensor);
  * are read. */
 Status saver_save(Saver *saver, LogicalReader *states, int64_t step,
                   uint64_t seed);
+/* Replaces a small file of the folder: it is complete or unchanged. */
+Status saver_write(Saver *saver, const char *name, const char *text, int64_t n);
+/* The run continues the one that wrote `best` and the losses; without this call
+ * the first save or evaluation forgets both. */
+void saver_continue(Saver *saver);
+void saver_forget_best(Saver *saver);
+/* Returns whether the folder has a checkpoint of this step. */
+bool saver_has(const Saver *saver, int64_t step);
+/* Lets `best` name the checkpoint of a step, which no later save removes. */
+Status saver_point_best(Saver *saver, int64_t step);
 void saver_close(Saver *saver);
 /* Removes the checkpoint that process `pid` was killed in: for its launcher. */
 void saver_clear_after(const char *folder, int pid);

@@ -50,10 +50,9 @@ static Status read_steps(Arena *arena, const char *folder, Steps *out) {
   return STATUS_OK;
 }
 
-/* The number in `latest`; -1 if it is missing, or after a message if it cannot
- * be read. */
-static int64_t read_latest(Arena *arena, const char *folder) {
-  const char *path = arena_printf(arena, "%s/latest", folder);
+int64_t checkpoint_read_pointer(Arena *arena, const char *folder,
+                                const char *file) {
+  const char *path = arena_printf(arena, "%s/%s", folder, file);
   const char *why = NULL;
   char name[64] = "";
   int64_t step = -1;
@@ -74,8 +73,8 @@ static int64_t read_latest(Arena *arena, const char *folder) {
   }
   if (fd >= 0) close(fd);
   if (why)
-    message_print("warning: '%s' is not used: %s; the newest counts\n", path,
-                  why);
+    message_print("warning: '%s' is not used: %s%s\n", path, why,
+                  strcmp(file, "latest") == 0 ? "; the newest counts" : "");
   return step;
 }
 
@@ -98,7 +97,7 @@ static bool has_step(const Steps *steps, int64_t step) {
 
 static Status list_steps(Arena *arena, const char *folder, Steps *out) {
   TRY(read_steps(arena, folder, out));
-  int64_t latest = read_latest(arena, folder);
+  int64_t latest = checkpoint_read_pointer(arena, folder, "latest");
   if (latest < 0) return STATUS_OK;
   if (has_step(out, latest)) {
     put_first(arena, out, latest);
@@ -204,10 +203,36 @@ Status checkpoint_find(Memory *memory, Arena *arena, const char *folder,
   return STATUS_OK;
 }
 
+/* FOLDER/best and FOLDER/latest stand for what they name; *out_path is NULL
+ * where `path` is neither. */
+static Status follow_pointer(Arena *arena, const char *path,
+                             const char **out_path) {
+  const char *slash = strrchr(path, '/');
+  const char *name = slash ? slash + 1 : path;
+  const char *folder =
+      slash ? arena_printf(arena, "%.*s", (int)(slash - path), path) : ".";
+  struct stat info;
+  *out_path = NULL;
+  if ((strcmp(name, "best") != 0 && strcmp(name, "latest") != 0) ||
+      lstat(path, &info) != 0 || !S_ISREG(info.st_mode))
+    return STATUS_OK;
+  int64_t step = checkpoint_read_pointer(arena, folder, name);
+  if (step < 0)
+    return status_make(STATUS_invalid, "'%s' names no checkpoint", path);
+  *out_path = arena_printf(arena, "%s/step-%08lld", *folder ? folder : "/",
+                           (long long)step);
+  if (file_exists(*out_path)) return STATUS_OK;
+  return status_make(STATUS_invalid, "'%s' names step %lld, which is not there",
+                     path, (long long)step);
+}
+
 static Status locate_checkpoint(const Try *try, const char *path,
                                 Checkpoint *out) {
   Steps steps;
   bool is_other;
+  const char *named;
+  TRY(follow_pointer(try->arena, path, &named));
+  if (named) return try_open(try, named, out, &is_other);
   TRY(list_steps(try->arena, path, &steps));
   return steps.n > 0 ? try_all(try, path, &steps, out)
                      : try_open(try, path, out, &is_other);

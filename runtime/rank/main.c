@@ -277,6 +277,7 @@ static int restore_checkpoint(Run *run) {
   if (code) return code;
   code = run_agree(run, fill_persistent(run, found ? &checkpoint : NULL));
   checkpoint_close(&checkpoint);
+  if (!code) code = best_begin(run);
   if (!code) code = run_agree(run, check_left(run));
   if (!code && is_root && found && options->resume && !options->quiet &&
       !options->json)

@@ -77,6 +77,20 @@ typedef struct LateResults {
   float rate;
 } LateResults;
 
+typedef struct BestLoss {
+  int64_t step;
+  double loss;
+} BestLoss;
+
+/* The validation losses until now, on rank 0, and what all know of them. */
+typedef struct Best {
+  VEC(BestLoss) losses;
+  double loss;
+  int64_t step;   /* of the lowest loss; -1 means none */
+  int64_t since;  /* evaluations after it */
+  bool has_ended; /* the run ends by `patience` */
+} Best;
+
 typedef struct Servers Servers; /* servers.h */
 
 typedef struct Run {
@@ -114,6 +128,7 @@ typedef struct Run {
   Figure *validation; /* the loss of the last evaluation */
   Figure *metrics;    /* metrics of the last evaluation, [settings.n_metrics] */
   int64_t evaluated;  /* step of that evaluation; -1 means never */
+  Best best;
   int64_t times[N_TIMES]; /* ns of the last steps */
   int64_t n_times;
   Stop stop;
@@ -258,6 +273,23 @@ void report_json_figure(const Figure *figure);
 void report_figure(const Figure *figure);
 /* Prints the lines of a table; nothing for other metrics. */
 void report_table(const Figure *figure);
+
+/* ---- best.c ---- */
+
+/* Reads the losses of the run that is continued; all ranks call it.  Returns
+ * the exit code. */
+int best_begin(Run *run);
+/* Returns whether the run that is continued lacks the evaluation after its last
+ * step; all ranks call it. */
+bool best_is_behind(Run *run);
+/* Notes the loss of an evaluation that was just made, if one was and it counts:
+ * `is_due` by the schedule of evaluations.  All ranks learn whether it is the
+ * lowest and whether the run ends. */
+int best_note(Run *run, bool is_due, bool *out_is_lowest);
+/* Lets `best` name the checkpoint of this step; after a save. */
+int best_point(Run *run);
+/* Says why a run ended early. */
+void best_report(const Run *run);
 
 /* ---- states.c ---- */
 

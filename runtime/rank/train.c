@@ -208,10 +208,23 @@ static int end_step(Run *run, int64_t t, int64_t ns) {
 /* Compares, evaluates and saves after a step, at the end of which nothing is
  * under way.  Result: exit code. */
 static int after_step(Run *run, bool evaluates, bool saves) {
+  bool is_lowest = false;
   int code = evaluates || saves ? replicas_compare(run) : EXIT_done;
   if (!code && evaluates) code = run_evaluate(run);
-  if (!code && saves) code = save_checkpoint(run);
+  if (!code && evaluates) code = best_note(run, true, &is_lowest);
+  bool saves_best = is_lowest && run->program->settings.save_best;
+  if (!code && (saves || saves_best)) code = save_checkpoint(run);
+  if (!code && saves_best) code = best_point(run);
   return code;
+}
+
+/* The evaluation after the last step. */
+static int evaluate_last(Run *run) {
+  bool is_lowest = false, is_made = run->evaluated != run->done;
+  int code = run_evaluate(run);
+  if (!code && is_made)
+    code = best_note(run, run->done == run->total, &is_lowest);
+  return !code && is_lowest ? best_point(run) : code;
 }
 
 /* Steps without a flush between them, from one evaluation or checkpoint to the
@@ -276,7 +289,8 @@ static int write_profiles(Run *run) {
 int run_train(Run *run) {
   atomic_store(&run->recorder.deadline_ns, first_deadline_ns);
   servers_fill(run);
-  int code = train_steps(run);
+  int code = best_is_behind(run) ? after_step(run, true, false) : EXIT_done;
+  if (!code) code = train_steps(run);
   if (!code) code = servers_close(run);
   if (!code) code = write_profiles(run);
   if (!code) code = replicas_compare(run);
@@ -288,6 +302,7 @@ int run_train(Run *run) {
                   run->saved == run->done ? "; checkpoint in " : "",
                   run->saved == run->done ? run->program->settings.save : "");
   if (run->stop) return stop_code(run);
-  code = run_evaluate(run);
+  code = evaluate_last(run);
+  if (!code) best_report(run);
   return code ? code : report_end(run);
 }
