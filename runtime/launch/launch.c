@@ -125,6 +125,7 @@ static void set_environment(const Launch *launch) {
   setenv("DNN_LAUNCHER", text, 1);
   set_number("OMP_NUM_THREADS", threads > 0 ? threads : 1);
   threads_limit_spinning();
+  setenv("DNN_TERMINAL", isatty(STDOUT_FILENO) ? "1" : "0", 1);
   setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
   setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
   if (ranks == 1) {

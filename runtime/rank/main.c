@@ -398,7 +398,13 @@ static int do_run(Run *run) {
   if (run->options.links) return run_measure_links(run);
   if (run->options.predict) return run_predict(run);
   if (run->options.eval) return run_evaluate(run);
-  return run->options.sample ? run_sample(run) : run_train(run);
+  if (run->options.sample) return run_sample(run);
+  code = run_agree(run, log_open(run));
+  if (!code) code = run_train(run);
+  Status status = log_close(run);
+  if (status.code == STATUS_ok || code) return code;
+  message_print("error: %s\n", status.message);
+  return status_exit_code(status);
 }
 
 static void on_memory_exhausted(void *user) {

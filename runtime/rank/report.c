@@ -14,7 +14,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-enum { POISON = 0xff }; /* as a float: not a number */
+enum { POISON = 0xff };        /* as a float: not a number */
+enum { LINE_NS = 1000000000 }; /* between two lines on a terminal */
 
 static bool prints_progress(const Run *run) {
   return run->comm->rank == 0 && !run->options.json && !run->options.quiet;
@@ -69,7 +70,28 @@ static double items_per_second(const Run *run, int64_t ns) {
          ((double)ns * 1e-9);
 }
 
-static void print_step(const Run *run, int64_t step, int64_t ns) {
+/* 42s, 3m05s, 2h10m or 4d03h */
+static void print_left(double seconds) {
+  static const struct {
+    int64_t seconds;
+    const char *unit, *rest;
+  } units[] = {{86400, "d", "h"}, {3600, "h", "m"}, {60, "m", "s"}};
+  int64_t left = (int64_t)(seconds + 0.5);
+  for (int i = 0; i < ARRAY_LENGTH(units); i++) {
+    int64_t next = i + 1 < ARRAY_LENGTH(units) ? units[i + 1].seconds : 1;
+    if (left < units[i].seconds) continue;
+    printf(" | %lld%s%02lld%s left", (long long)(left / units[i].seconds),
+           units[i].unit, (long long)(left % units[i].seconds / next),
+           units[i].rest);
+    return;
+  }
+  printf(" | %llds left", (long long)left);
+}
+
+/* `ns`: of this step, or the mean of those since the last line; `has_left`: the
+ * line says when the run ends. */
+static void print_step(const Run *run, int64_t step, int64_t ns,
+                       bool has_left) {
   char rate[32];
   const char *items = run->program->settings.items;
   short_number(items_per_second(run, ns), rate);
@@ -84,9 +106,11 @@ static void print_step(const Run *run, int64_t step, int64_t ns) {
   if (run->scale > 0 && run_step_failed(run))
     printf(" | skipped, loss scale %g", (double)run->scale);
   char memory[MEMORY_TEXT];
-  printf(" | lr %.1e | %.1f ms | %s %s/s | %s\n", (double)run->rate,
+  printf(" | lr %.1e | %.1f ms | %s %s/s | %s", (double)run->rate,
          (double)ns * 1e-6, rate, items ? items : "samples",
          text_memory(memory, (double)run->program->arena_bytes, 0));
+  if (has_left) print_left((double)(run->last - step) * (double)ns * 1e-9);
+  printf("\n");
 }
 
 static void print_json_step(const Run *run, int64_t step, int64_t ns) {
@@ -109,14 +133,37 @@ static void print_json_step(const Run *run, int64_t step, int64_t ns) {
          items_per_second(run, ns));
 }
 
-void report_step(const Run *run, int64_t step, int64_t ns) {
-  bool is_due = step % run->options.log_every == 0 || step == run->last;
-  if (run->comm->rank != 0 || run->options.quiet) return;
-  if (!is_due && !run_step_failed(run)) return;
-  if (run->options.json)
-    print_json_step(run, step, ns);
-  else
-    print_step(run, step, ns);
+/* mpirun stands between the ranks and the terminal; the launcher says it. */
+static bool is_on_terminal(void) {
+  const char *says = getenv("DNN_TERMINAL");
+  return says ? strcmp(says, "1") == 0 : isatty(STDOUT_FILENO) == 1;
+}
+
+static void report_json_step(const Run *run, int64_t step, int64_t ns) {
+  int64_t every = run->options.log_every ? run->options.log_every : 1;
+  if (step % every != 0 && step != run->last && !run_step_failed(run)) return;
+  print_json_step(run, step, ns);
+  report_flush(run);
+}
+
+void report_step(Run *run, int64_t step, int64_t ns) {
+  int64_t every = run->options.log_every, now = clock_ns();
+  bool by_time = every == 0 && is_on_terminal();
+  if (run->comm->rank != 0) return;
+  log_step(run, step, ns);
+  if (run->options.quiet) return;
+  if (run->options.json) {
+    report_json_step(run, step, ns);
+    return;
+  }
+  bool is_due = by_time ? now - run->printed_ns >= LINE_NS
+                        : step % (every ? every : 1) == 0;
+  if (!is_due && step != run->last && !run_step_failed(run)) return;
+  if (by_time && run->printed_ns > 0 && step > run->printed_step)
+    ns = (now - run->printed_ns) / (step - run->printed_step);
+  print_step(run, step, ns, by_time);
+  run->printed_ns = now;
+  run->printed_step = step;
   report_flush(run);
 }
 
@@ -132,6 +179,7 @@ static void print_metrics(const Run *run) {
 
 void report_evaluation(const Run *run, int64_t n_samples) {
   const DnnSettings *settings = &run->program->settings;
+  if (run->comm->rank == 0 && !run->options.eval) log_evaluation(run);
   bool is_quiet = run->options.quiet && !run->options.eval;
   if (run->comm->rank != 0 || is_quiet) return;
   if (run->options.json) {

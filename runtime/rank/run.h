@@ -91,6 +91,7 @@ typedef struct Best {
   bool has_ended; /* the run ends by `patience` */
 } Best;
 
+typedef struct RunLog RunLog;   /* log.c */
 typedef struct Servers Servers; /* servers.h */
 
 typedef struct Run {
@@ -129,6 +130,9 @@ typedef struct Run {
   Figure *metrics;    /* metrics of the last evaluation, [settings.n_metrics] */
   int64_t evaluated;  /* step of that evaluation; -1 means never */
   Best best;
+  RunLog *log;        /* on rank 0; NULL: none */
+  int64_t printed_ns; /* when a step was printed, and which; 0: none was */
+  int64_t printed_step;
   int64_t times[N_TIMES]; /* ns of the last steps */
   int64_t n_times;
   Stop stop;
@@ -291,6 +295,15 @@ int best_point(Run *run);
 /* Says why a run ended early. */
 void best_report(const Run *run);
 
+/* ---- log.c ---- */
+
+/* Opens the file of --log on rank 0. */
+Status log_open(Run *run);
+void log_step(const Run *run, int64_t step, int64_t ns);
+void log_evaluation(const Run *run);
+/* Returns why the log is not complete. */
+Status log_close(Run *run);
+
 /* ---- states.c ---- */
 
 /* Keeps the states of training in the arena and sets those with the batch dim
@@ -337,7 +350,7 @@ int64_t report_peak_resident(void);
 /* Flushes standard output.  If nobody reads it any more, all ranks end at once,
  * as SIGPIPE ends a single rank. */
 void report_flush(const Run *run);
-void report_step(const Run *run, int64_t step, int64_t ns);
+void report_step(Run *run, int64_t step, int64_t ns);
 void report_evaluation(const Run *run, int64_t n_samples);
 int report_end(Run *run);
 /* Fills the arena with bytes that show who has not been written. */
