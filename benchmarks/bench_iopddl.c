@@ -1,0 +1,178 @@
+/*
+ * bench_iopddl.c -- solves problems of the contest on sharding inside of
+ * operators (ASPLOS 2025) by the engine of the planner.
+ *
+ *     bench_iopddl FILE[.gz] [--time S] [--nodes N] [--solution OUT]
+ *                  [--without PART]... [--no-limit] [--trace] [--json]
+ *
+ * It stops S seconds after its start, reading included, or after N nodes; the
+ * same N gives the same result everywhere.  OUT is a JSON list of the number
+ * of each node's strategy.  --no-limit takes no notice of memory.  --trace
+ * prints the time, the cost and the bound where the cost or, by more than a
+ * hundredth, the bound has become better.  --json prints `cost` (null: none
+ * was found), `bound`, `seconds`, `nodes`, `outcome`.
+ *
+ * Exit status 0: values were found; 1: the problem has none, or none were
+ * found; 2: the file or the command is wrong.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "benchmarks/iopddl.h"
+#include "support/file.h"
+#include "support/text.h"
+
+typedef struct Run {
+  const char *file, *solution;
+  double begin, seconds; /* seconds: 0, no limit */
+  bool no_limit, trace, json;
+  FactorBudget budget;
+  FactorCost cost, bound; /* printed last */
+} Run;
+
+static double now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static bool is_over(void *user) {
+  const Run *run = user;
+  return run->seconds > 0 && now() - run->begin >= run->seconds;
+}
+
+static void print_better(void *user, FactorCost cost, FactorCost bound) {
+  Run *run = user;
+  if (cost == run->cost && bound - run->bound <= run->bound / 100) return;
+  run->cost = cost;
+  run->bound = bound;
+  fprintf(stderr, "%7.2f s", now() - run->begin);
+  if (cost < FACTOR_FORBIDDEN) fprintf(stderr, "  cost %" PRId64, cost);
+  fprintf(stderr, "  bound %" PRId64 "\n", bound);
+}
+
+static _Noreturn void no_memory(void *user) {
+  (void)user;
+  fprintf(stderr, "bench_iopddl: out of memory\n");
+  exit(2);
+}
+
+static _Noreturn void refuse(const char *text, const char *what) {
+  fprintf(stderr, "bench_iopddl: %s '%s'\n", text, what);
+  exit(2);
+}
+
+static double number_of(const char *text) {
+  char *end;
+  double number = strtod(text, &end);
+  if (*text == 0 || *end || !(number > 0 && number < 1e15))
+    refuse("a positive number must stand in place of", text);
+  return number;
+}
+
+static void leave_out(Run *run, const char *name) {
+  for (int part = 0; part < N_FACTOR_PARTS; part++)
+    if (!strcmp(factor_part_name(part), name)) {
+      run->budget.without[part] = true;
+      return;
+    }
+  fprintf(stderr, "bench_iopddl: parts are");
+  for (int part = 0; part < N_FACTOR_PARTS; part++)
+    fprintf(stderr, " %s", factor_part_name(part));
+  fprintf(stderr, "\n");
+  refuse("there is no part", name);
+}
+
+/* Reads an option that has a value. */
+static void read_value(Run *run, const char *option, const char *value) {
+  if (!value) refuse("a value must follow", option);
+  if (!strcmp(option, "--time"))
+    run->seconds = number_of(value);
+  else if (!strcmp(option, "--nodes"))
+    run->budget.nodes = (int64_t)number_of(value);
+  else if (!strcmp(option, "--solution"))
+    run->solution = value;
+  else if (!strcmp(option, "--without"))
+    leave_out(run, value);
+  else
+    refuse("there is no option", option);
+}
+
+static void read_options(Run *run, char **argv) {
+  for (argv++; *argv; argv++) {
+    if (!strcmp(*argv, "--json")) {
+      run->json = true;
+    } else if (!strcmp(*argv, "--trace")) {
+      run->trace = true;
+    } else if (!strcmp(*argv, "--no-limit")) {
+      run->no_limit = true;
+    } else if (**argv == '-') {
+      read_value(run, argv[0], argv[1]);
+      argv++;
+    } else if (run->file) {
+      refuse("one file is solved at a time, not also", *argv);
+    } else {
+      run->file = *argv;
+    }
+  }
+  if (!run->file) refuse("a file is missing in", "FILE[.gz] --time S");
+}
+
+static Status write_solution(Arena *arena, const char *path, const int *values,
+                             int n) {
+  Text text = text_create(arena);
+  for (int i = 0; i < n; i++)
+    text_printf(&text, "%s%d", i ? ", " : "[", values[i]);
+  text_printf(&text, "%s]\n", n ? "" : "[");
+  const char *bytes = text_string(&text);
+  return file_replace(path, bytes, strlen(bytes));
+}
+
+static void print_result(const Run *run, const FactorResult *result) {
+  static const char *const outcomes[] = {"proved", "found", "none", "unknown",
+                                         "too large"};
+  char cost[32] = "null", bound[32] = "null";
+  if (result->values) snprintf(cost, sizeof cost, "%" PRId64, result->cost);
+  if (result->outcome != FACTOR_none && result->outcome != FACTOR_too_large)
+    snprintf(bound, sizeof bound, "%" PRId64, result->bound);
+  double seconds = now() - run->begin;
+  if (run->json)
+    printf(
+        "{\"cost\": %s, \"bound\": %s, \"seconds\": %.3f, \"nodes\": %" PRId64
+        ", \"outcome\": \"%s\", \"variables\": %d, \"pairs\": %d, "
+        "\"rows\": %d}\n",
+        cost, bound, seconds, result->nodes, outcomes[result->outcome],
+        result->n_variables, result->n_pairs, result->n_rows);
+  else
+    printf("cost %s  bound %s  %.2f s  %" PRId64 " nodes  %s\n", cost, bound,
+           seconds, result->nodes, outcomes[result->outcome]);
+}
+
+int main(int argc, char **argv) {
+  (void)argc;
+  Run run = {.begin = now(), .cost = FACTOR_FORBIDDEN};
+  read_options(&run, argv);
+  Arena *arena = arena_create(memory_create(no_memory, NULL));
+  FactorProblem *problem;
+  int n;
+  Status status = iopddl_read(arena, run.file, &problem, &n);
+  if (status.code == STATUS_ok && run.no_limit)
+    factor_limit(problem, INT64_MAX);
+  run.budget.stop = is_over;
+  run.budget.better = run.trace ? print_better : NULL;
+  run.budget.user = &run;
+  FactorResult result = {0};
+  if (status.code == STATUS_ok)
+    result = factor_solve(arena, problem, &run.budget);
+  if (result.values && run.solution)
+    status = write_solution(arena, run.solution, result.values, n);
+  if (status.code != STATUS_ok) {
+    fprintf(stderr, "%s\n", status.message);
+    return 2;
+  }
+  print_result(&run, &result);
+  return result.values ? 0 : 1;
+}

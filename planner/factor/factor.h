@@ -1,0 +1,91 @@
+/*
+ * factor.h -- declares the general engine: the least sum of costs over
+ * variables and pairs of them, under a limit of memory.
+ *
+ * A problem has variables with values, a cost for each value, costs for pairs
+ * of variables, and usages: what each value of a variable takes at all times of
+ * an interval.  At no time may the usages sum to more than the limit.  A cost
+ * of FACTOR_FORBIDDEN or more forbids its value or pair.
+ *
+ * All arithmetic on costs is in 64-bit integers, and what is done next depends
+ * on counts of work alone, so that the same problem and budget give the same
+ * bytes everywhere.  A clock can only stop it.  One thread does all of it.
+ */
+#ifndef PLANNER_FACTOR_FACTOR_H
+#define PLANNER_FACTOR_FACTOR_H
+
+#include "support/base.h"
+
+typedef int64_t FactorCost;
+
+/* Costs that forbid, and the sum that finite costs may reach: for each variable
+ * and pair the largest absolute value counts. */
+#define FACTOR_FORBIDDEN ((FactorCost)100000000000000000)
+#define FACTOR_MOST_COST ((FactorCost)1 << 57)
+
+/* ---- problem.c: what is to be solved ---- */
+
+typedef struct FactorProblem FactorProblem;
+
+/* The arrays that are passed must outlive the problem. */
+FactorProblem *factor_create(Arena *arena);
+/* Appends a variable and returns its number. */
+int factor_add_variable(FactorProblem *problem, int n_values,
+                        const FactorCost *costs);
+/* Adds costs [values of a][values of b] of two different variables. A pair may
+ * have several. */
+void factor_add_pair(FactorProblem *problem, int a, int b,
+                     const FactorCost *costs);
+/* Adds usages, none negative, on the times from begin to end - 1. A variable
+ * may have several. */
+void factor_add_usage(FactorProblem *problem, int variable, int64_t begin,
+                      int64_t end, const int64_t *usages);
+/* Limits the usages at all times; without a call there is no limit. */
+void factor_limit(FactorProblem *problem, int64_t limit);
+/* Returns the sum of costs; it saturates at FACTOR_FORBIDDEN, which a forbidden
+ * value or pair gives, too. */
+FactorCost factor_cost(const FactorProblem *problem, const int *values);
+/* Returns the most that the values take at any time. */
+int64_t factor_peak(const FactorProblem *problem, const int *values);
+
+/* ---- solve.c ---- */
+
+/* Parts that can be left out. */
+typedef enum FactorPart {
+#define PART(name, text) FACTOR_##name,
+#include "planner/factor/parts.def"
+  N_FACTOR_PARTS
+} FactorPart;
+
+const char *factor_part_name(FactorPart part);
+
+typedef struct FactorBudget {
+  int64_t nodes;                /* at most; 0: no such limit */
+  bool without[N_FACTOR_PARTS]; /* parts that are left out */
+  bool (*stop)(void *user);     /* a clock; NULL: none */
+  void (*better)(void *user, FactorCost cost, FactorCost bound); /* or NULL;
+                         called when either has become better */
+  void *user;
+} FactorBudget;
+
+typedef enum FactorOutcome {
+  FACTOR_proved,    /* the values have the least cost */
+  FACTOR_found,     /* values are there, and a bound */
+  FACTOR_none,      /* proved: no values keep to the limit and the pairs */
+  FACTOR_unknown,   /* no values were found; the bound holds */
+  FACTOR_too_large, /* costs sum to more than FACTOR_MOST_COST */
+} FactorOutcome;
+
+typedef struct FactorResult {
+  FactorOutcome outcome;
+  FactorCost cost, bound;           /* cost: FACTOR_FORBIDDEN without values */
+  const int *values;                /* by variable; NULL: none */
+  int64_t nodes;                    /* sweeps, neighbourhoods and branches */
+  int n_variables, n_pairs, n_rows; /* after reduction */
+} FactorResult;
+
+/* Solves a problem; the values live in `arena`. */
+FactorResult factor_solve(Arena *arena, const FactorProblem *problem,
+                          const FactorBudget *budget);
+
+#endif

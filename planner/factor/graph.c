@@ -1,0 +1,185 @@
+/*
+ * graph.c -- keeps variables, edges and labels together while a problem
+ * shrinks.
+ */
+#include "planner/factor/graph.h"
+
+#include <string.h>
+
+int graph_other(const Edge *edge, int variable) {
+  return edge->of[edge->of[0] == variable];
+}
+
+FactorCost *graph_at(const Graph *g, const Edge *edge, int variable, int value,
+                     int other_value) {
+  int64_t n = g->variables[edge->of[1]].n;
+  return edge->of[0] == variable ? &edge->costs[value * n + other_value]
+                                 : &edge->costs[other_value * n + value];
+}
+
+static int find_edge(const Graph *g, int a, int b) {
+  if (g->variables[a].edges.n > g->variables[b].edges.n) {
+    int c = a;
+    a = b;
+    b = c;
+  }
+  const Variable *v = &g->variables[a];
+  for (int k = 0; k < v->edges.n; k++)
+    if (graph_other(&g->edges.data[v->edges.data[k]], a) == b)
+      return v->edges.data[k];
+  return -1;
+}
+
+static void add_costs(Graph *g, Edge *edge, int a, int b,
+                      const FactorCost *costs) {
+  int n = g->variables[b].n;
+  for (int i = 0; i < g->variables[a].n; i++)
+    for (int j = 0; j < n; j++) {
+      FactorCost *at = graph_at(g, edge, a, i, j);
+      FactorCost sum = *at + costs[(int64_t)i * n + j];
+      *at = sum >= COST_LIMIT ? COST_NEVER : sum;
+    }
+}
+
+void graph_add_edge(Graph *g, int a, int b, FactorCost *costs) {
+  int known = find_edge(g, a, b);
+  if (known >= 0) {
+    add_costs(g, &g->edges.data[known], a, b, costs);
+    return;
+  }
+  vec_push(g->arena, &g->variables[a].edges, g->edges.n);
+  vec_push(g->arena, &g->variables[b].edges, g->edges.n);
+  vec_push(g->arena, &g->edges, (Edge){{a, b}, costs, false});
+}
+
+void graph_remove_edge(Graph *g, int edge) {
+  Edge *gone = &g->edges.data[edge];
+  for (int side = 0; side < 2; side++) {
+    Variable *v = &g->variables[gone->of[side]];
+    int n = 0;
+    for (int k = 0; k < v->edges.n; k++)
+      if (v->edges.data[k] != edge) v->edges.data[n++] = v->edges.data[k];
+    v->edges.n = n;
+  }
+  gone->is_gone = true;
+}
+
+/* Removes values from a table, in place. */
+static void shrink(const Graph *g, Edge *edge, int variable, const bool *keep) {
+  int64_t rows = g->variables[edge->of[0]].n, n = g->variables[edge->of[1]].n;
+  FactorCost *to = edge->costs;
+  for (int64_t i = 0; i < rows; i++) {
+    if (edge->of[0] == variable) {
+      if (!keep[i]) continue;
+      memmove(to, edge->costs + i * n, (size_t)n * sizeof *to);
+      to += n;
+    } else {
+      for (int64_t j = 0; j < n; j++)
+        if (keep[j]) *to++ = edge->costs[i * n + j];
+    }
+  }
+}
+
+void graph_keep(Graph *g, int variable, const bool *keep) {
+  Variable *v = &g->variables[variable];
+  for (int k = 0; k < v->edges.n; k++)
+    shrink(g, &g->edges.data[v->edges.data[k]], variable, keep);
+  int n = 0;
+  for (int i = 0; i < v->n; i++) {
+    if (!keep[i]) continue;
+    v->labels[n] = v->labels[i];
+    v->costs[n] = v->costs[i];
+    for (int k = 0; k < v->pieces.n; k++)
+      v->pieces.data[k].usages[n] = v->pieces.data[k].usages[i];
+    n++;
+  }
+  v->n = n;
+  v->is_merged = false;
+  if (n == 0) g->has_none = true;
+}
+
+void graph_remove(Graph *g, int variable, Step step) {
+  Variable *v = &g->variables[variable];
+  ASSERT(v->edges.n == 0 && v->pieces.n == 0);
+  for (int k = 0; k < step.n_others; k++) {
+    const Variable *other = &g->variables[step.others[k]];
+    step.n[k] = other->n;
+    step.labels[k] =
+        arena_copy(g->arena, other->labels, (size_t)other->n * sizeof(int));
+  }
+  step.variable = variable;
+  v->n = 0;
+  vec_push(g->arena, &g->steps, step);
+}
+
+static int find_label(const int *labels, int n, int label) {
+  for (int i = 0; i < n; i++)
+    if (labels[i] == label) return i;
+  UNREACHABLE();
+}
+
+void graph_restore(const Graph *g, int *labels) {
+  for (int i = g->steps.n - 1; i >= 0; i--) {
+    const Step *step = &g->steps.data[i];
+    int at = 0;
+    for (int k = 0; k < step->n_others; k++)
+      at = (k ? at * step->n[k] : 0) +
+           find_label(step->labels[k], step->n[k], labels[step->others[k]]);
+    labels[step->variable] = step->choice[at];
+  }
+}
+
+/* ---- from a problem ---- */
+
+static void add_variable(Graph *g, int variable, const ProblemVariable *from) {
+  Variable *v = &g->variables[variable];
+  v->n = from->n_values;
+  v->labels = ARENA_ARRAY(g->arena, int, v->n);
+  v->costs = ARENA_ARRAY(g->arena, FactorCost, v->n);
+  for (int i = 0; i < v->n; i++) {
+    v->labels[i] = i;
+
+    v->costs[i] =
+        from->costs[i] < FACTOR_FORBIDDEN ? from->costs[i] : COST_NEVER;
+  }
+}
+
+static void add_pair(Graph *g, const ProblemPair *pair) {
+  int64_t n =
+      (int64_t)g->variables[pair->of[0]].n * g->variables[pair->of[1]].n;
+  FactorCost *costs = ARENA_ARRAY(g->arena, FactorCost, n);
+  for (int64_t i = 0; i < n; i++)
+    costs[i] = pair->costs[i] < FACTOR_FORBIDDEN ? pair->costs[i] : COST_NEVER;
+  graph_add_edge(g, pair->of[0], pair->of[1], costs);
+}
+
+/* Removes the values that cost too much alone. */
+static void remove_forbidden(Graph *g, int variable, bool *keep) {
+  Variable *v = &g->variables[variable];
+  bool all = true;
+  for (int i = 0; i < v->n; i++) {
+    keep[i] = v->costs[i] < COST_LIMIT;
+    all &= keep[i];
+  }
+  if (!all) graph_keep(g, variable, keep);
+}
+
+Graph *graph_create(Arena *arena, const FactorProblem *problem) {
+  Graph *g = ARENA_NEW(arena, Graph);
+  int most = 1;
+  g->arena = arena;
+  g->limit = problem->limit < INT64_MAX / 4 ? problem->limit : INT64_MAX / 4;
+  g->n_variables = problem->variables.n;
+  g->variables = ARENA_ARRAY(arena, Variable, g->n_variables);
+  for (int i = 0; i < g->n_variables; i++) {
+    add_variable(g, i, &problem->variables.data[i]);
+    most = g->variables[i].n > most ? g->variables[i].n : most;
+  }
+  for (int i = 0; i < problem->pairs.n; i++)
+    add_pair(g, &problem->pairs.data[i]);
+  rows_create(g, problem);
+  bool *keep = ARENA_ARRAY(arena, bool, most);
+  for (int i = 0; i < g->n_variables && !g->has_none; i++)
+    remove_forbidden(g, i, keep);
+  return g;
+}

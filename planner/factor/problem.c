@@ -1,0 +1,96 @@
+/*
+ * problem.c -- holds a problem, and computes cost and memory of values.
+ */
+#include <stdlib.h>
+
+#include "planner/factor/internal.h"
+
+FactorProblem *factor_create(Arena *arena) {
+  FactorProblem *problem = ARENA_NEW(arena, FactorProblem);
+  problem->arena = arena;
+  problem->limit = INT64_MAX;
+  return problem;
+}
+
+int factor_add_variable(FactorProblem *problem, int n_values,
+                        const FactorCost *costs) {
+  ASSERT(n_values > 0);
+  vec_push(problem->arena, &problem->variables,
+           (ProblemVariable){n_values, costs});
+  return problem->variables.n - 1;
+}
+
+void factor_add_pair(FactorProblem *problem, int a, int b,
+                     const FactorCost *costs) {
+  ASSERT(a >= 0 && a < problem->variables.n && a != b);
+  ASSERT(b >= 0 && b < problem->variables.n);
+  vec_push(problem->arena, &problem->pairs, (ProblemPair){{a, b}, costs});
+}
+
+void factor_add_usage(FactorProblem *problem, int variable, int64_t begin,
+                      int64_t end, const int64_t *usages) {
+  ASSERT(variable >= 0 && variable < problem->variables.n);
+  for (int v = 0; v < problem->variables.data[variable].n_values; v++)
+    ASSERT(usages[v] >= 0);
+  if (begin < end)
+    vec_push(problem->arena, &problem->usages,
+             (ProblemUsage){variable, begin, end, usages});
+}
+
+void factor_limit(FactorProblem *problem, int64_t limit) {
+  ASSERT(limit >= 0);
+  problem->limit = limit;
+}
+
+/* Adds a cost; both are below FACTOR_FORBIDDEN or the sum is it. */
+static FactorCost plus(FactorCost sum, FactorCost cost) {
+  if (sum >= FACTOR_FORBIDDEN || cost >= FACTOR_FORBIDDEN)
+    return FACTOR_FORBIDDEN;
+  return sum < -4 * FACTOR_FORBIDDEN ? sum : sum + cost;
+}
+
+FactorCost factor_cost(const FactorProblem *problem, const int *values) {
+  FactorCost sum = 0;
+  for (int i = 0; i < problem->variables.n; i++)
+    sum = plus(sum, problem->variables.data[i].costs[values[i]]);
+  for (int i = 0; i < problem->pairs.n; i++) {
+    const ProblemPair *pair = &problem->pairs.data[i];
+    int n = problem->variables.data[pair->of[1]].n_values;
+    sum = plus(
+        sum,
+        pair->costs[(int64_t)values[pair->of[0]] * n + values[pair->of[1]]]);
+  }
+  return sum;
+}
+
+/* A usage that begins or ends. */
+typedef struct Change {
+  int64_t time, usage; /* usage: negative at an end */
+} Change;
+
+static int compare_changes(const void *a, const void *b) {
+  const Change *x = a, *y = b;
+  if (x->time != y->time) return x->time < y->time ? -1 : 1;
+  return (x->usage > y->usage) - (x->usage < y->usage);
+}
+
+int64_t factor_peak(const FactorProblem *problem, const int *values) {
+  Arena *scratch = arena_beside(problem->arena);
+  Change *changes =
+      ARENA_ARRAY(scratch, Change, 2 * (int64_t)problem->usages.n);
+  int n = 0;
+  for (int i = 0; i < problem->usages.n; i++) {
+    const ProblemUsage *use = &problem->usages.data[i];
+    int64_t usage = use->usages[values[use->variable]];
+    changes[n++] = (Change){use->begin, usage};
+    changes[n++] = (Change){use->end, -usage};
+  }
+  qsort(changes, (size_t)n, sizeof *changes, compare_changes);
+  int64_t sum = 0, peak = 0;
+  for (int i = 0; i < n; i++) {
+    if (__builtin_add_overflow(sum, changes[i].usage, &sum)) sum = INT64_MAX;
+    peak = sum > peak ? sum : peak;
+  }
+  arena_destroy(scratch);
+  return peak;
+}

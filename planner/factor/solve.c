@@ -1,0 +1,173 @@
+/*
+ * solve.c -- the order in which the parts of the engine work.
+ */
+#include "planner/factor/factor.h"
+
+#include "planner/factor/graph.h"
+#include "planner/factor/solver.h"
+
+const char *factor_part_name(FactorPart part) {
+  static const char *const names[] = {
+#define PART(name, text) #name,
+#include "planner/factor/parts.def"
+  };
+  return names[part];
+}
+
+/* Keeps the prices of the best bound. */
+static void note_bound(Solver *s) {
+  FactorCost bound = messages_bound(s->messages);
+  if (bound <= s->bound) return;
+  for (int row = 0; row < s->core->n_rows; row++)
+    s->prices[row] = s->messages->prices[row];
+  solver_raise(s, bound);
+}
+
+static void sweep(Solver *s) {
+  messages_sweep(s->messages);
+  note_bound(s);
+  if (!s->messages->has_none) messages_read(s->messages, s->reading);
+  note_bound(s);
+  s->work += 3 * s->core->entries;
+  s->nodes++;
+}
+
+/* Raises the bound by some sweeps, each with new prices.  Where the bound
+ * falls, shorter steps begin at the best prices. */
+static void raise_bound(Solver *s, int n_sweeps) {
+  FactorCost before = s->bound;
+  bool has_rows =
+      s->core->n_rows > 0 && !s->budget->without[FACTOR_multipliers];
+  for (int i = 0; i < n_sweeps && !solver_must_stop(s); i++) {
+    sweep(s);
+    if (s->messages->has_none) return;
+    if (has_rows) multipliers_step(s);
+  }
+  if (!has_rows || s->bound > before + (s->cost - s->bound) / 100) return;
+  if (s->scale > 256) s->scale -= s->scale / 4;
+  for (int row = 0; row < s->core->n_rows; row++)
+    s->messages->prices[row] = s->prices[row];
+  messages_price(s->messages);
+}
+
+static void walk(Solver *s, int64_t work) {
+  int64_t end = s->work + work;
+  if (s->budget->without[FACTOR_neighbourhoods]) return;
+  while (s->work < end && solver_count(s)) neighbourhood(s);
+}
+
+/* Starts from the messages, and goes on from the better plan. */
+static void improve(Solver *s, int64_t work, bool freely) {
+  Plan *old = s->plan;
+  Cost old_cost = s->plan_cost;
+  s->plan = s->other_plan;
+  decode(s, freely);
+  walk(s, work / 2);
+  s->other_plan = old;
+  if (old->values[0] >= 0 &&
+      solver_worth(s, old_cost) < solver_worth(s, s->plan_cost)) {
+    s->other_plan = s->plan;
+    s->plan = old;
+    s->plan_cost = old_cost;
+  }
+  walk(s, work - work / 2);
+}
+
+/* Sends messages without prices until they tell little. */
+static void begin(Solver *s) {
+  FactorCost before;
+  do {
+    before = s->bound;
+    for (int i = 0; i < 5 && !solver_must_stop(s); i++) sweep(s);
+  } while (!solver_must_stop(s) && !s->messages->has_none &&
+           s->bound - before > (s->bound < 0 ? -s->bound : s->bound) / 100);
+}
+
+static void run(Solver *s) {
+  if (s->core->n_variables == 0) {
+    solver_better(s, s->core->constant);
+    solver_raise(s, s->core->constant);
+    return;
+  }
+  begin(s);
+  for (int round = 0; !solver_must_stop(s); round++) {
+    int64_t before = s->work;
+    raise_bound(s, 10);
+    if (s->messages->has_none) {
+      s->is_proved = true;
+      break;
+    }
+    improve(s, s->work - before, round % 2);
+  }
+}
+
+/* Finds the values of all variables of the problem. */
+static const int *restore(Arena *arena, const Graph *g, const Core *core,
+                          const int *best) {
+  int *values = ARENA_ARRAY(arena, int, g->n_variables);
+  for (int i = 0; i < core->n_variables; i++) {
+    const Variable *v = &g->variables[core->variables[i]];
+    values[core->variables[i]] = v->labels[best[i]];
+  }
+  graph_restore(g, values);
+  return values;
+}
+
+/* Adds the largest finite cost of n to a sum, which saturates. */
+static void add_largest(FactorCost *sum, const FactorCost *costs, int64_t n) {
+  FactorCost most = 0;
+  for (int64_t i = 0; i < n; i++) {
+    FactorCost cost = costs[i] < 0 ? -costs[i] : costs[i];
+    if (costs[i] < FACTOR_FORBIDDEN && cost > most) most = cost;
+  }
+  *sum = most > FACTOR_MOST_COST - *sum ? FACTOR_MOST_COST : *sum + most;
+}
+
+static bool is_too_large(const FactorProblem *problem) {
+  FactorCost sum = 0;
+  const ProblemVariable *variables = problem->variables.data;
+  for (int i = 0; i < problem->variables.n; i++)
+    add_largest(&sum, variables[i].costs, variables[i].n_values);
+  for (int i = 0; i < problem->pairs.n; i++) {
+    const ProblemPair *pair = &problem->pairs.data[i];
+    int64_t n = (int64_t)variables[pair->of[0]].n_values *
+                variables[pair->of[1]].n_values;
+    add_largest(&sum, pair->costs, n);
+  }
+  return sum >= FACTOR_MOST_COST;
+}
+
+static FactorResult make_result(Arena *arena, const Solver *s, const Graph *g) {
+  const Core *core = s->core;
+  FactorResult result = {.nodes = s->nodes,
+                         .n_variables = core->n_variables,
+                         .n_pairs = core->n_edges,
+                         .n_rows = core->n_rows};
+  bool has_values = s->cost < COST_LIMIT;
+  result.cost = has_values ? s->cost : FACTOR_FORBIDDEN;
+  result.bound = s->bound < result.cost ? s->bound : result.cost;
+  if (s->is_proved)
+    result.outcome = has_values ? FACTOR_proved : FACTOR_none;
+  else
+    result.outcome = has_values ? FACTOR_found : FACTOR_unknown;
+  if (has_values) result.values = restore(arena, g, core, s->best);
+  return result;
+}
+
+FactorResult factor_solve(Arena *arena, const FactorProblem *problem,
+                          const FactorBudget *budget) {
+  FactorResult result = {.outcome = FACTOR_too_large, .cost = FACTOR_FORBIDDEN};
+  if (is_too_large(problem)) return result;
+  Arena *scratch = arena_beside(arena);
+  Graph *g = graph_create(scratch, problem);
+  if (!g->has_none) graph_reduce(g, budget->without);
+  if (g->has_none) {
+    result.outcome = FACTOR_none;
+  } else {
+    Solver *s = solver_create(scratch, core_create(scratch, g), budget);
+    run(s);
+    result = make_result(arena, s, g);
+  }
+  arena_destroy(scratch);
+  return result;
+}

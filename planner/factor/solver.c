@@ -1,0 +1,75 @@
+/*
+ * solver.c -- the state of a solution: the best values, the bound, what is left
+ * of the budget.
+ */
+#include "planner/factor/solver.h"
+
+#include "planner/factor/eliminate.h"
+
+int solver_random(Solver *s, int n) {
+  uint64_t z = ++s->random * UINT64_C(0x9e3779b97f4a7c15);
+  z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+  z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+  return (int)((z ^ (z >> 31)) % (uint64_t)n);
+}
+
+bool solver_must_stop(Solver *s) {
+  const FactorBudget *budget = s->budget;
+  return s->is_proved || (budget->nodes && s->nodes >= budget->nodes) ||
+         (budget->stop && budget->stop(budget->user));
+}
+
+bool solver_count(Solver *s) {
+  s->nodes++;
+  return !solver_must_stop(s);
+}
+
+static void report(Solver *s) {
+  if (s->bound >= s->cost) s->is_proved = true;
+  if (s->budget->better)
+    s->budget->better(s->budget->user,
+                      s->cost < COST_LIMIT ? s->cost : FACTOR_FORBIDDEN,
+                      s->bound < s->cost ? s->bound : s->cost);
+}
+
+void solver_better(Solver *s, FactorCost cost) {
+  if (cost >= s->cost) return;
+  s->cost = cost;
+  for (int i = 0; i < s->core->n_variables; i++)
+    s->best[i] = s->plan->values[i];
+  report(s);
+}
+
+FactorCost solver_worth(const Solver *s, Cost cost) {
+  Wide sum = cost.sum + (((Wide)cost.over * s->weight) >> PRICE_BITS) +
+             (Wide)cost.n_forbidden * COST_AVOID;
+  return sum < COST_NEVER ? (FactorCost)sum : COST_NEVER;
+}
+
+void solver_raise(Solver *s, FactorCost bound) {
+  if (bound <= s->bound) return;
+  s->bound = bound;
+  report(s);
+}
+
+Solver *solver_create(Arena *arena, const Core *core,
+                      const FactorBudget *budget) {
+  Solver *s = ARENA_NEW(arena, Solver);
+  s->arena = arena;
+  s->budget = budget;
+  s->core = core;
+  s->messages = messages_create(arena, core);
+  s->messages->is_local = budget->without[FACTOR_messages];
+  s->plan = plan_create(arena, core);
+  s->other_plan = plan_create(arena, core);
+  s->prices = ARENA_ARRAY(arena, int64_t, core->n_rows + 1);
+  s->scale = 1 << 20;
+  s->weight = (int64_t)1 << PRICE_BITS;
+  s->best = ARENA_ARRAY(arena, int, core->n_variables);
+  s->reading = ARENA_ARRAY(arena, int, core->n_variables);
+  s->usages = ARENA_ARRAY(arena, int64_t, core->n_rows + 1);
+  s->steps = ARENA_ARRAY(arena, int64_t, core->n_rows + 1);
+  s->cost = COST_NEVER;
+  s->bound = -COST_NEVER;
+  return s;
+}

@@ -1,0 +1,64 @@
+/*
+ * solver.h -- declares what those who look for values and for the bound share.
+ */
+#ifndef PLANNER_FACTOR_SOLVER_H
+#define PLANNER_FACTOR_SOLVER_H
+
+#include "planner/factor/messages.h"
+#include "planner/factor/plan.h"
+
+typedef struct Solver {
+  Arena *arena;
+  const FactorBudget *budget;
+  const Core *core;
+  Messages *messages;
+  Plan *plan; /* what is being changed */
+  Plan *other_plan;
+  Cost plan_cost;
+  int *best;        /* the best values that are allowed */
+  FactorCost cost;  /* of them; COST_NEVER: none */
+  FactorCost bound; /* of all values that can be better than the best */
+  int *reading;     /* the last values that were read off */
+  int64_t *usages;  /* by row, of the reading */
+  int64_t *steps;   /* by row: how prices changed last */
+  int64_t *prices;  /* those of the best bound */
+  int64_t scale;    /* of steps, of 2^20 */
+  int64_t weight;   /* the price of the most that a plan exceeds the limit */
+  int64_t nodes;
+  int64_t work;    /* table entries that were read */
+  uint64_t random; /* counts random numbers */
+  bool is_proved;
+} Solver;
+
+/* ---- solver.c ---- */
+
+Solver *solver_create(Arena *arena, const Core *core,
+                      const FactorBudget *budget);
+/* Returns a number below n. */
+int solver_random(Solver *s, int n);
+/* Counts a node.  Returns whether there are any left. */
+bool solver_count(Solver *s);
+bool solver_must_stop(Solver *s);
+/* Notes that the values of the plan are allowed and cost this. */
+void solver_better(Solver *s, FactorCost cost);
+/* Returns the cost of a plan with penalties for what is not allowed. */
+FactorCost solver_worth(const Solver *s, Cost cost);
+void solver_raise(Solver *s, FactorCost bound);
+
+/* ---- multipliers.c ---- */
+
+/* Raises prices where the reading takes too much, lowers them elsewhere. */
+void multipliers_step(Solver *s);
+
+/* ---- decode.c ---- */
+
+/* Makes the plan of what the messages say: each value as memory allows, or, if
+ * `freely`, whatever is above the limit. */
+void decode(Solver *s, bool freely);
+
+/* ---- neighbourhoods.c ---- */
+
+/* Solves a part of the plan again, and keeps what is no worse. */
+void neighbourhood(Solver *s);
+
+#endif
