@@ -162,7 +162,8 @@ static void pass_on(Messages *m, int variable, bool forward) {
 static void keep_marginals(Messages *m, int variable) {
   int first = m->core->first[variable];
   for (int v = first; v < first + m->core->n[variable]; v++)
-    m->marginals[v] = m->is_bad[v] ? COST_NEVER : m->theta[v];
+    m->marginals[v] =
+        m->is_bad[v] ? COST_NEVER : m->constant - m->rent + m->theta[v];
 }
 
 void messages_sweep(Messages *m) {

@@ -23,8 +23,8 @@ typedef struct Messages {
   int64_t *sums;         /* of prices, before each row */
   FactorCost *paid;      /* by value: what theta has for prices */
   FactorCost rent;       /* of all room, rounded up */
-  FactorCost *marginals; /* by value: theta when its variable had taken all in
-                            the last sweep back, above the least */
+  FactorCost *marginals; /* by value: a bound of all that has the value, from
+                            the last sweep back */
   FactorCost *taken,
       *more; /* scratch: a number for each value of one variable */
 } Messages;

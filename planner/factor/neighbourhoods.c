@@ -57,25 +57,6 @@ static int find_rival(Solver *s, int variable) {
   return solver_random(s, core->n_variables);
 }
 
-/* Returns what a variable with its edges costs above the bound, as the messages
- * have it. */
-static FactorCost gap_of(const Solver *s, int variable) {
-  const Core *core = s->core;
-  const Messages *m = s->messages;
-  const int *values = s->plan->values;
-  FactorCost sum = m->theta[core->first[variable] + values[variable]];
-  for (int k = core->edge_begins[variable]; k < core->edge_begins[variable + 1];
-       k++) {
-    const CoreEdge *edge = &core->edges[core->edge_lists[k]];
-    int a = values[edge->of[0]], b = values[edge->of[1]];
-    FactorCost cost = edge->costs[(int64_t)a * edge->n[1] + b];
-    sum += cost < COST_AVOID
-               ? cost + m->moved[edge->at[0] + a] + m->moved[edge->at[1] + b]
-               : COST_AVOID;
-  }
-  return sum;
-}
-
 /* Returns a variable that uses memory in a row. */
 static int find_user(Solver *s, int row) {
   const Core *core = s->core;
@@ -97,10 +78,10 @@ static int find_seed(Solver *s) {
   int seed = solver_random(s, s->core->n_variables);
   if (s->plan_cost.over > 0 && solver_random(s, 2))
     return find_user(s, plan_worst_row(s->plan));
-  FactorCost most = gap_of(s, seed);
+  FactorCost most = solver_gap(s, seed);
   for (int tries = solver_random(s, 8); tries > 0; tries--) {
     int other = solver_random(s, s->core->n_variables);
-    FactorCost gap = gap_of(s, other);
+    FactorCost gap = solver_gap(s, other);
     if (gap <= most) continue;
     most = gap;
     seed = other;
@@ -111,7 +92,7 @@ static int find_seed(Solver *s) {
 static void pick_variables(Neighbourhood *h) {
   Solver *s = h->s;
   int n = s->core->n_variables;
-  int most = 2 << solver_random(s, 8), n_seeds = 1 + solver_random(s, 4);
+  int most = 2 << solver_random(s, 7), n_seeds = 1 + solver_random(s, 4);
   if (most > n) most = n;
   int seed = find_seed(s);
   for (int i = 0; i < n_seeds && h->n < most; i++) {
@@ -206,7 +187,7 @@ static void solve(Neighbourhood *h) {
   Solver *s = h->s;
   Elimination *e = make_elimination(h, factors[solver_random(s, 8)]);
   int *values = ARENA_ARRAY(h->scratch, int, h->n);
-  e->most = (int64_t)1 << (10 + solver_random(s, 8));
+  e->most = (int64_t)1 << (10 + solver_random(s, 6));
   e->choose = choose;
   e->user = h;
   for (int i = 0; i < h->n; i++) plan_take(s->plan, h->variables[i]);

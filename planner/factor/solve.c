@@ -23,9 +23,18 @@ static void note_bound(Solver *s) {
   solver_raise(s, bound);
 }
 
+/* Takes values out that only dearer plans than the best have. */
+static void fix_values(Solver *s) {
+  Messages *m = s->messages;
+  if (s->budget->without[FACTOR_fixing] || m->has_none) return;
+  for (int v = 0; v < s->core->n_values; v++)
+    if (m->marginals[v] >= s->cost) m->is_out[v] = true;
+}
+
 static void sweep(Solver *s) {
   messages_sweep(s->messages);
   note_bound(s);
+  fix_values(s);
   if (!s->messages->has_none) messages_read(s->messages, s->reading);
   note_bound(s);
   s->work += 3 * s->core->entries;
@@ -83,21 +92,39 @@ static void begin(Solver *s) {
            s->bound - before > (s->bound < 0 ? -s->bound : s->bound) / 100);
 }
 
+/* Looks at nodes for this much work. */
+static void look_at_branches(Solver *s, Branches *branches, int64_t work) {
+  int64_t end = s->work + work;
+  while (branches_step(branches) && s->work < end && solver_count(s)) continue;
+}
+
+/* Returns whether the bound has risen little since it was `before`. */
+static bool is_steady(const Solver *s, FactorCost before) {
+  FactorCost size = s->bound < 0 ? -s->bound : s->bound;
+  FactorCost gap = s->cost < COST_LIMIT ? s->cost - s->bound : size;
+  return s->bound - before <= gap / 1000;
+}
+
+/* The bound and the plan get equal shares of the work.  Where sweeps no longer
+ * raise the bound, branches take its share. */
 static void run(Solver *s) {
-  if (s->core->n_variables == 0) {
-    solver_better(s, s->core->constant);
-    solver_raise(s, s->core->constant);
-    return;
-  }
+  enum { STEADY_ROUNDS = 8, FIRST_WORK = 1 << 20 };
+  Branches *branches = NULL;
+  int n_steady = 0;
   begin(s);
   for (int round = 0; !solver_must_stop(s); round++) {
     int64_t before = s->work;
-    raise_bound(s, 10);
-    if (s->messages->has_none) {
-      s->is_proved = true;
-      break;
-    }
+    FactorCost bound = s->bound;
+    if (branches)
+      look_at_branches(s, branches, FIRST_WORK);
+    else
+      raise_bound(s, 10);
+    if (solver_must_stop(s)) return;
     improve(s, s->work - before, round % 2);
+    n_steady = is_steady(s, bound) ? n_steady + 1 : 0;
+    if (n_steady >= STEADY_ROUNDS && !branches &&
+        !s->budget->without[FACTOR_branching] && !solver_must_stop(s))
+      branches = branches_create(s->arena, s);
   }
 }
 
@@ -165,7 +192,12 @@ FactorResult factor_solve(Arena *arena, const FactorProblem *problem,
     result.outcome = FACTOR_none;
   } else {
     Solver *s = solver_create(scratch, core_create(scratch, g), budget);
-    run(s);
+    if (s->core->n_variables > 0) {
+      run(s);
+    } else {
+      solver_better(s, s->core->constant);
+      solver_raise(s, s->core->constant);
+    }
     result = make_result(arena, s, g);
   }
   arena_destroy(scratch);

@@ -73,3 +73,20 @@ Solver *solver_create(Arena *arena, const Core *core,
   s->bound = -COST_NEVER;
   return s;
 }
+
+FactorCost solver_gap(const Solver *s, int variable) {
+  const Core *core = s->core;
+  const Messages *m = s->messages;
+  const int *values = s->plan->values;
+  FactorCost sum = m->theta[core->first[variable] + values[variable]];
+  for (int k = core->edge_begins[variable]; k < core->edge_begins[variable + 1];
+       k++) {
+    const CoreEdge *edge = &core->edges[core->edge_lists[k]];
+    int a = values[edge->of[0]], b = values[edge->of[1]];
+    FactorCost cost = edge->costs[(int64_t)a * edge->n[1] + b];
+    sum += cost < COST_AVOID
+               ? cost + m->moved[edge->at[0] + a] + m->moved[edge->at[1] + b]
+               : COST_AVOID;
+  }
+  return sum;
+}

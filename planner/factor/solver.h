@@ -4,6 +4,7 @@
 #ifndef PLANNER_FACTOR_SOLVER_H
 #define PLANNER_FACTOR_SOLVER_H
 
+#include "planner/factor/eliminate.h"
 #include "planner/factor/messages.h"
 #include "planner/factor/plan.h"
 
@@ -45,6 +46,10 @@ void solver_better(Solver *s, FactorCost cost);
 FactorCost solver_worth(const Solver *s, Cost cost);
 void solver_raise(Solver *s, FactorCost bound);
 
+/* Returns what a variable of the plan with its edges costs above the bound, as
+ * the messages have it. */
+FactorCost solver_gap(const Solver *s, int variable);
+
 /* ---- multipliers.c ---- */
 
 /* Raises prices where the reading takes too much, lowers them elsewhere. */
@@ -60,5 +65,13 @@ void decode(Solver *s, bool freely);
 
 /* Solves a part of the plan again, and keeps what is no worse. */
 void neighbourhood(Solver *s);
+
+/* ---- branch.c ---- */
+
+typedef struct Branches Branches;
+Branches *branches_create(Arena *arena, Solver *s);
+/* Looks at the open node with the least bound.  Returns whether any are left.
+ */
+bool branches_step(Branches *b);
 
 #endif
