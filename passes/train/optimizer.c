@@ -46,16 +46,16 @@ typedef struct Update {
   PassContext *ctx;
   const TrainSettings *settings;
   Graph *graph;
-  bool is_early;         /* each stage decides alone */
-  int n_parts;           /* stages that do, or those of servers, or 1 */
-  const Map *servers;    /* part of a parameter, by path; NULL: there are none */
-  int part;              /* with servers: that of the parameter at hand */
-  Value *ok;             /* bool [], by part */
-  Value factor;          /* f32 [], VALUE_NONE: no clipping */
-  Value step;            /* f64 [] */
-  Value t, rate;         /* f64 []; t counts the steps that are made */
-  Value *gradients;      /* by output of the graph; norm_of_part sets them */
-  LowRank *low_rank;     /* of these, and so are they */
+  bool is_early;      /* each stage decides alone */
+  int n_parts;        /* stages that do, or those of servers, or 1 */
+  const Map *servers; /* part of a parameter, by path; NULL: there are none */
+  int part;           /* with servers: that of the parameter at hand */
+  Value *ok;          /* bool [], by part */
+  Value factor;       /* f32 [], VALUE_NONE: no clipping */
+  Value step;         /* f64 [] */
+  Value t, rate;      /* f64 []; t counts the steps that are made */
+  Value *gradients;   /* by output of the graph; norm_of_part sets them */
+  LowRank *low_rank;  /* of these, and so are they */
   VEC(Recipe *) recipes; /* in use */
   Value scale, unscale;  /* f32 []; VALUE_NONE: fixed, and none */
 } Update;
