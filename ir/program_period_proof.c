@@ -166,11 +166,11 @@ typedef enum PlaceKind {
   N_PLACES
 } PlaceKind;
 
-/* What the places of a rank hold, and the number of the call at hand. */
+/* The contents of the places of a rank. */
 typedef struct Memory {
   const Proof *p;
   const ProgramStage *stage;
-  int rank, at;
+  int rank;
   int *n;          /* by kind */
   int64_t **holds; /* by kind: a unit, or a number of updates */
   bool has_data, has_update;

@@ -335,7 +335,7 @@ static bool step(Executor *e, Rank *rank) {
   return true;
 }
 
-/* What one rank sends another, or receives from it, as one of both has it; sums
+/* The messages from one rank to another, as one of both has them; sums
  * go to the first replica and back. */
 static const char *sequence(const Executor *e, int from, int to, bool is_sent) {
   const Rank *rank = &e->ranks[is_sent ? from : to];
@@ -450,7 +450,7 @@ static void mutate_messages(Mutation *m) {
     }
 }
 
-/* Of a call, or of a message on both sides. */
+/* Moves a call, or a message on both sides, by a period. */
 static void mutate_lag(Mutation *m) {
   int by = (roll(m->dice, 2) ? 1 : -1) * m->entry->n_units;
   EntryPoint *others;
