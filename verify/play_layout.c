@@ -41,6 +41,15 @@ const PlayLayout *play_layout(Arena *arena, const Graph *graph,
   return layout;
 }
 
+/* Versions and batches have copies, too. */
+static int most_copies(const ProgramStage *stage) {
+  int most = stage_most_places(stage);
+  for (int r = REGISTER_version; r < N_REGISTERS; r++)
+    if (stage_places(stage, (ProgramRegister)r) > most)
+      most = stage_places(stage, (ProgramRegister)r);
+  return most;
+}
+
 const PlayLayout *const *play_layouts(Arena *arena, const EntryPoint *entry,
                                       const Target *target) {
   int n = entry->stages.n;
@@ -50,7 +59,7 @@ const PlayLayout *const *play_layouts(Arena *arena, const EntryPoint *entry,
     PlayLayout *layout = arena_copy(
         arena, play_layout(arena, stage->graph, stage->assignment, target),
         sizeof *layout);
-    layout->n_copies = stage_most_places(stage);
+    layout->n_copies = most_copies(stage);
     layouts[s] = layout;
   }
   return layouts;

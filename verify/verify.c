@@ -5,7 +5,7 @@
  * verify_steps.c compiles what is played, verify_play.c plays it, and
  * verify_messages.c compares the tables of the program with what was played.
  */
-#include "verify/verify_steps.h"
+#include "verify/verify_periods.h"
 
 #include <pthread.h>
 #include <unistd.h>
@@ -223,6 +223,14 @@ static void play_more_steps(Verify *v, int n_steps) {
   arena_destroy(scratch);
 }
 
+static bool refuse_replicas(const Compilation *c) {
+  bool has_versions = c->plan && plan_has_versions(c->module->arena, c->plan);
+  if (verify_has_periods(c)) return false;
+  return driver_refuse_versions(
+      c, has_versions ? "the proof of replicas that run batches in turn"
+                      : "the proof that a plan computes the same");
+}
+
 CompileResult driver_verify(Compilation *c, uint64_t seed, VerifyReport *out) {
   Arena *arena = c->module->arena;
   Module *module = module_apart(c->module, arena);
@@ -236,8 +244,8 @@ CompileResult driver_verify(Compilation *c, uint64_t seed, VerifyReport *out) {
       .ranks = c->plan ? c->plan->ranks : 1,
       .stages = c->plan && c->plan->stages.n > 1 ? c->plan->stages.n : 1,
       .microbatches = c->plan ? c->plan->microbatches : 1};
-  if (driver_refuse_versions(c, "the proof that a plan computes the same"))
-    return COMPILE_mistake;
+  if (verify_has_periods(c)) out->versions = c->plan->schedule;
+  if (refuse_replicas(c)) return COMPILE_mistake;
   VerifySteps steps = {0};
   Verify v = {.c = c,
               .module = module,

@@ -25,6 +25,8 @@ typedef struct VerifyReport {
   double widest_limit;
   const char *widest_path;
   int ranks, stages;
+  /* The schedule whose versions of parameters the reference reads, or NULL. */
+  const char *versions;
   int64_t microbatches;
   int played_microbatches; /* fewer than that; 0 means all */
   int n_compared;          /* outputs, each on every rank, in each run */

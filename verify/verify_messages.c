@@ -209,7 +209,9 @@ static bool check_step(MessageCheck *check, const Compilation *c,
     verify_edges(check->report, step, check->first_rank, &tables[k], &played[k],
                  &at[k].between, check->arena);
   }
-  verify_order(check->report, steps, step, tables, check->arena);
+  /* A period is a part of an endless list: its proof is that of the passes. */
+  if (step->n_batches == 0)
+    verify_order(check->report, steps, step, tables, check->arena);
   return true;
 }
 

@@ -8,7 +8,7 @@
  * ranks as logical tensors, all arenas are forgotten, and each rank gets its
  * shards back.
  */
-#include "verify/verify_steps.h"
+#include "verify/verify_periods.h"
 
 #include <math.h>
 #include <string.h>
@@ -35,16 +35,12 @@ static void put_stored(Arena *arena, Stored *stored, Role role, Name path,
   map_put(*map, path, arena_copy(arena, &tensor, sizeof tensor));
 }
 
-/* The ranks of a class, at a step. */
-typedef struct PlayClass {
-  int index;
-  Player *player;
-  const VerifyClass *of;
-} PlayClass;
-
 /* The input or output of the stage at hand of a class. */
 static const Graph *selected_graph(const PlayClass *class, int stage) {
-  player_select(class->player, stage);
+  if (class->call)
+    player_enter(class->player, class->call);
+  else
+    player_select(class->player, stage);
   return class->of->entry.stages.data[stage].graph;
 }
 
@@ -77,8 +73,21 @@ static Tensor input_of_step(VerifyRun *v, const Stored *stored,
   return made;
 }
 
+Tensor verify_reference_input(VerifyRun *v, const VerifyStep *step, int number,
+                              const GraphInput *input) {
+  return input_of_step(v, &v->stored, step, number, input,
+                       graph_type(step->reference, input->value));
+}
+
+Tensor verify_played_input(VerifyRun *v, const VerifyStep *step, int number,
+                           const Graph *graph, const GraphInput *input) {
+  return input_of_step(v, &v->initial, step, number, input,
+                       graph_type(graph, input->value));
+}
+
 /* The reference of the gradients is that of the first training step. */
 static Tensor *run_reference(VerifyRun *v, const VerifyStep *step, int number) {
+  if (step->n_batches > 0) return verify_period_reference(v, step, number);
   if (number == 0 && v->first_outputs) return v->first_outputs;
   const Graph *graph = step->reference;
   Tensor *inputs = ARENA_ARRAY(v->arena, Tensor, graph->inputs.n);
@@ -211,7 +220,7 @@ static bool is_played(const VerifyStep *step, const GraphOutput *like) {
 }
 
 /* Numbers that are not finite are equal whatever they should be. */
-static void compare_stage(VerifyRun *v, const PlayClass *class,
+void verify_compare_stage(VerifyRun *v, const PlayClass *class,
                           const VerifyStep *step, int stage,
                           const Tensor *wanted, const Tensor *shaken) {
   const Graph *graph = selected_graph(class, stage);
@@ -237,7 +246,8 @@ static void compare_step(VerifyRun *v, PlayClass *classes,
   const Graph *reference = step->reference;
   for (int c = 0; c < v->steps->n_classes; c++)
     for (int s = 0; s < player_stages(classes[c].player); s++)
-      compare_stage(v, &classes[c], step, s, wanted, shaken);
+      if (step->n_batches == 0)
+        verify_compare_stage(v, &classes[c], step, s, wanted, shaken);
   for (int k = 0; k < reference->outputs.n; k++)
     if (is_compared(step, reference->outputs.data[k].role) &&
         !is_played(step, &reference->outputs.data[k]))
@@ -307,10 +317,10 @@ static void write_inputs(VerifyRun *v, const PlayClass *class,
   for (int i = 0; i < graph->inputs.n; i++) {
     const GraphInput *input = &graph->inputs.data[i];
     if (input->role == ROLE_receive) continue;
+    if (step->n_batches > 0 && !is_kept(input)) continue; /* see its calls */
     if (is_kept(input) && map_has(written, input->path)) continue;
     if (is_kept(input)) map_put(written, input->path, (void *)input->path);
-    Tensor tensor = input_of_step(v, &v->initial, step, number, input,
-                                  graph_type(graph, input->value));
+    Tensor tensor = verify_played_input(v, step, number, graph, input);
     player_write(class->player, i, &tensor);
   }
 }
@@ -322,24 +332,39 @@ static void play_step(VerifyRun *v, Player *const *players,
   Arena *scratch = arena_beside(v->arena);
   PlayClass *classes = ARENA_ARRAY(scratch, PlayClass, n);
   for (int c = 0; c < n; c++) {
-    classes[c] = (PlayClass){c, players[c], &step->classes[c]};
+    classes[c] = (PlayClass){c, players[c], &step->classes[c], NULL};
     player_begin(players[c], step->classes[c].program);
     if (step->is_resumed) resume_class(v, &classes[c]);
     for (int s = 0; s < player_stages(players[c]); s++)
       write_inputs(v, &classes[c], step, s, number);
   }
-  players_run(players, n);
+  if (step->n_batches > 0)
+    verify_play_periods(v, classes, players, step, number, wanted, shaken);
+  else
+    players_run(players, n);
   compare_step(v, classes, step, wanted, shaken);
   arena_destroy(scratch);
+}
+
+static int batches_of(const VerifyStep *step) {
+  return step->n_batches > 0 ? step->n_batches : 1;
+}
+
+/* Those of the last batch. */
+static const Tensor *last_outputs(const VerifyStep *step,
+                                  const Tensor *outputs) {
+  return outputs + (batches_of(step) - 1) * step->reference->outputs.n;
 }
 
 /* The outputs of the reference in each step. */
 static Tensor **run_references(VerifyRun *v, const StepList *steps, int n) {
   Tensor **outputs = ARENA_ARRAY(v->arena, Tensor *, n);
-  for (int i = 0; i < n; i++) {
+  for (int i = 0, number = 0; i < n; i++) {
     const VerifyStep *step = &steps->list[i < steps->n ? i : 0];
-    outputs[i] = run_reference(v, step, i);
-    if (!step->has_gradients) keep_outputs(v, step->reference, outputs[i]);
+    outputs[i] = run_reference(v, step, number);
+    number += batches_of(step);
+    if (!step->has_gradients)
+      keep_outputs(v, step->reference, last_outputs(step, outputs[i]));
   }
   return outputs;
 }
@@ -395,9 +420,11 @@ static void play_steps(VerifyRun *v, const StepList *steps, int n) {
   memory_trim();
   Arena *arena = arena_beside(v->arena);
   Player **players = make_players(v, steps, arena);
-  for (int i = 0; i < n; i++)
-    play_step(v, players, &steps->list[i < steps->n ? i : 0], i, wanted[i],
-              shaken ? shaken[i] : NULL);
+  for (int i = 0, number = 0; i < n; i++) {
+    const VerifyStep *step = &steps->list[i < steps->n ? i : 0];
+    play_step(v, players, step, number, wanted[i], shaken ? shaken[i] : NULL);
+    number += batches_of(step);
+  }
   for (int c = 0; c < v->steps->n_classes; c++)
     note_memory(v, players[c], steps->arena_bytes[c], steps->host_bytes[c]);
   arena_destroy(arena);
@@ -420,7 +447,8 @@ void verify_play(VerifyRun *run) {
     shaken.is_shaken = true;
     run->shaken = &shaken;
   }
-  play_steps(run, &steps->gradients, steps->gradients.n);
+  if (steps->gradients.n > 0)
+    play_steps(run, &steps->gradients, steps->gradients.n);
   play_steps(run, &steps->program, steps->program.n);
   run->shaken = NULL;
 }

@@ -11,7 +11,7 @@
  * sizes ends after `decompose`, because means then have their constants; where
  * no size changes it ends before.
  */
-#include "verify/verify_steps.h"
+#include "verify/verify_periods.h"
 
 #include <string.h>
 
@@ -212,28 +212,37 @@ static StageGraphs folded_graphs(const StepCompiler *s, const Graph *graph,
   return folded;
 }
 
-/* Two training steps with an evaluation between them, the second one of a run
- * that is resumed. */
-static void make_played(const StepCompiler *s) {
-  StepList *program = &s->out->program, *gradients = &s->out->gradients;
-  VerifyStep train = {.name = "the first training step", .id = ENTRY_train};
-  train.played = folded_graphs(s, s->model->train, ENTRY_train, NULL);
-  *gradients = (StepList){.n = 1};
-  *program = (StepList){.n = 0};
-  gradients->list[0] = (VerifyStep){
+static VerifyStep gradient_step(const StepCompiler *s) {
+  return (VerifyStep){
       .name = "gradients",
       .id = ENTRY_train,
       .has_gradients = true,
       .played = compile_played(
           s, s->model->train,
           (PassRun){.is_training = true, .leaves_out_updates = true})};
+}
+
+/* Two training steps with an evaluation between them, the second one of a run
+ * that is resumed.  Where training runs in periods each of both is a run of
+ * several batches, and gradients are compared by what updates make of them. */
+static void make_played(const StepCompiler *s) {
+  StepList *program = &s->out->program, *gradients = &s->out->gradients;
+  VerifyStep train = {.name = "the first training step", .id = ENTRY_train};
+  train.played = folded_graphs(s, s->model->train, ENTRY_train, NULL);
+  *gradients = (StepList){.n = 0};
+  *program = (StepList){.n = 0};
+  if (verify_has_periods(s->c))
+    train.name = "the first run of training steps";
+  else
+    gradients->list[gradients->n++] = gradient_step(s);
   program->list[program->n++] = train;
   if (s->model->eval)
     program->list[program->n++] = (VerifyStep){
         .name = "the evaluation",
         .id = ENTRY_eval,
         .played = folded_graphs(s, s->model->eval, ENTRY_eval, &train.played)};
-  train.name = "the second training step";
+  train.name = gradients->n > 0 ? "the second training step"
+                                : "the second run of training steps";
   train.is_resumed = true;
   program->list[program->n++] = train;
 }
@@ -296,11 +305,24 @@ static PersistentBuffers persistent_of(const StepCompiler *s,
   PersistentBuffers persistent = {0};
   for (int i = 0; i < steps->n; i++) {
     const EntryPoint *entry = &steps->list[i].classes[class].entry;
-    for (int g = 0; g < entry->stages.n; g++)
-      persistent_buffers_add(&persistent, s->arena, entry->stages.data[g].graph,
-                             &s->c->target.backend->target);
+    for (int g = 0; g < entry->stages.n; g++) {
+      const ProgramStage *stage = &entry->stages.data[g];
+      persistent_buffers_add_versions(&persistent, s->arena, stage->graph,
+                                      entry->is_period ? stage->n_versions : 1,
+                                      &s->c->target.backend->target);
+    }
   }
   return persistent;
+}
+
+static const PlayProgram *program_of(const StepCompiler *s, VerifyStep *step,
+                                     const EntryPoint *entry,
+                                     const PlayLayout *const *layouts) {
+  if (!entry->is_period)
+    return play_program_of_stages(s->arena, entry, layouts);
+  step->n_batches = verify_period_batches(entry);
+  return play_program_of_periods(s->arena, entry, layouts,
+                                 (int64_t)step->n_batches * entry->batch_units);
 }
 
 /* Assigns the memory that the steps share on the ranks of a class. */
@@ -310,8 +332,8 @@ static void assign_class(const StepCompiler *s, StepList *steps, int class) {
   for (int i = 0; i < steps->n; i++) {
     VerifyClass *of = &steps->list[i].classes[class];
     driver_assign_entry_point(s->c, &of->entry, &persistent);
-    of->program = play_program_of_stages(
-        s->arena, &of->entry, play_layouts(s->arena, &of->entry, target));
+    of->program = program_of(s, &steps->list[i], &of->entry,
+                             play_layouts(s->arena, &of->entry, target));
     int64_t bytes = entry_point_arena_bytes(&of->entry);
     if (bytes > steps->arena_bytes[class]) steps->arena_bytes[class] = bytes;
     int64_t on_host = entry_point_host_bytes(&of->entry);
@@ -392,7 +414,8 @@ CompileResult verify_compile(Compilation *c, Module *module, bool is_draft,
   make_references(&s, true);
   if (diags_errors(module->diags) > 0) return COMPILE_mistake;
   Compilation own = silent(&s);
-  if (has_stages(&s)) verify_fold_microbatches(&own, s.arena, out);
+  if (has_stages(&s) && !verify_has_periods(c))
+    verify_fold_microbatches(&own, s.arena, out);
   if (!verify_shrink(s.arena, out)) make_references(&s, false);
   bool is_made = make_whole(&s, &out->whole) &&
                  make_programs(&s, &out->gradients) &&

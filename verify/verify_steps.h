@@ -33,6 +33,7 @@ typedef struct VerifyStep {
   int64_t batch_shards;
   bool has_gradients; /* gradients are compared, and nothing is updated */
   bool is_resumed;    /* the run was saved and loaded before this step */
+  int n_batches;      /* of a step of periods; else 0 */
 } VerifyStep;
 
 /* Steps that share the arenas of the ranks, as those of a run do. */

@@ -78,6 +78,7 @@ static void print_json(Tool *tool, const VerifyReport *report,
   if (report->stages > 1)
     text_printf(&out, ",\"stages\":%d,\"stage_messages\":%lld", report->stages,
                 (long long)report->n_messages);
+  add_text(&out, "versions", report->versions);
   if (report->played_microbatches)
     text_printf(&out, ",\"played_microbatches\":%d",
                 report->played_microbatches);
@@ -97,10 +98,16 @@ static void add_line(Text *out, Answer answer, const char *yes,
     text_printf(out, "%s: not checked\n", topic);
 }
 
-static const char *verdict_of(const VerifyReport *report) {
+static const char *verdict_of(Arena *arena, const VerifyReport *report) {
+  const char *reference = "one rank";
+  if (report->versions)
+    reference = arena_printf(arena,
+                             "one rank that keeps the parameters of before, as "
+                             "'%s' reads them",
+                             report->versions);
   switch (report->equal) {
-  case ANSWER_yes: return "equal to one rank";
-  case ANSWER_no: return "NOT equal to one rank";
+  case ANSWER_yes: return arena_printf(arena, "equal to %s", reference);
+  case ANSWER_no: return arena_printf(arena, "NOT equal to %s", reference);
   case ANSWER_not_checked: return "not shown to be equal";
   }
   UNREACHABLE();
@@ -158,7 +165,8 @@ static void add_subject(Text *out, const Compilation *c,
   if (report->stages > 1) text_printf(out, " in %d stages", report->stages);
   text_printf(out, " with %lld micro-batch%s: %s\n",
               (long long)report->microbatches,
-              report->microbatches == 1 ? "" : "es", verdict_of(report));
+              report->microbatches == 1 ? "" : "es",
+              verdict_of(c->module->arena, report));
 }
 
 static const char *order_text(const VerifyReport *report) {

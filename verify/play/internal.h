@@ -60,6 +60,8 @@ struct PlayProgram {
   PlayStage *stages;
   int64_t persistent_bytes, arena_bytes;
   int64_t persistent_host_bytes, host_bytes;
+  /* The calls of periods whose messages are listed, those of one; else 0. */
+  int first_listed, end_listed;
 };
 
 /* A graph that is being played: of a program, or the body of a scan in it. */
@@ -198,6 +200,11 @@ void play_segment(Player *player, const ProgramCall *call);
 void play_wait_for(Player *player, const Frame *frame, Value value);
 /* Ends a step. */
 void play_end(Player *player);
+
+/* ---- periods.c ---- */
+
+/* After an update: what it has written is what inputs are. */
+void play_hand_over(Player *player);
 
 /* ---- collectives.c ---- */
 

@@ -21,6 +21,7 @@ typedef struct MessageEnd {
   Player *player; /* NULL means that it has not come yet */
   int stage;
   int registers[N_REGISTERS];
+  int unit; /* of a call of periods */
   Value value;
   int number; /* among the messages that the player lists */
 } MessageEnd;
@@ -53,6 +54,7 @@ typedef struct PlayRun {
   Runner *runners;
   Mailbox *boxes; /* by edge */
   uint64_t seed, n_choices;
+  const PlayHooks *hooks; /* or NULL */
 } PlayRun;
 
 static uint64_t choose(PlayRun *run) {
@@ -239,7 +241,8 @@ static bool find_received(const Graph *graph, Name path, Value *out) {
 
 static MessageEnd end_of_call(const PlayRun *run, const Runner *runner,
                               const ProgramCall *call, int stage, bool sends) {
-  MessageEnd end = {.player = runner->player, .stage = stage};
+  MessageEnd end = {
+      .player = runner->player, .stage = stage, .unit = call->unit};
   memcpy(end.registers, call->registers, sizeof end.registers);
   go_to(&end);
   const Graph *graph = runner->player->stage->graph;
@@ -250,13 +253,22 @@ static MessageEnd end_of_call(const PlayRun *run, const Runner *runner,
   return end;
 }
 
+/* The tables of periods have the messages of one. */
+static bool is_listed(const Runner *runner) {
+  const PlayProgram *program = runner->player->program;
+  int at = runner->at - 1;
+  return !runner->entry->is_period ||
+         (program->first_listed <= at && at < program->end_listed);
+}
+
 /* Lists a message of a class, as PlayOptions asks for; the peer is filled in
  * where both sides meet. */
-static void list_message(const PlayRun *run, int edge, bool is_sent,
-                         MessageEnd *end) {
+static void list_message(const PlayRun *run, const Runner *runner, int edge,
+                         bool is_sent, MessageEnd *end) {
   PlayMessages *messages = end->player->options.messages;
   const Type *type = type_of(end);
-  if (!messages) return;
+  end->number = -1;
+  if (!messages || !is_listed(runner)) return;
   PlayEdgeMessage listed = {.path = edge_at(run, edge)->path,
                             .edge = edge,
                             .is_sent = is_sent,
@@ -270,7 +282,7 @@ static void list_message(const PlayRun *run, int edge, bool is_sent,
 
 static void fill_peer(const MessageEnd *own, const MessageEnd *other) {
   PlayMessages *messages = own->player->options.messages;
-  if (messages)
+  if (messages && own->number >= 0)
     messages->between.data[own->number].peer =
         other->player->options.first_rank - own->player->options.first_rank;
 }
@@ -287,7 +299,7 @@ static void send(PlayRun *run, const Runner *runner, const ProgramCall *call) {
   Message *message =
       message_at(run, call->edge, run->boxes[call->edge].n_sent++);
   message->from = end_of_call(run, runner, call, call->stage, true);
-  list_message(run, call->edge, true, &message->from);
+  list_message(run, runner, call->edge, true, &message->from);
   if (choose(run) & 1) read_message(run, message);
   meet(run, call->edge, message);
 }
@@ -298,7 +310,7 @@ static void receive(PlayRun *run, const Runner *runner,
   Message *message =
       message_at(run, call->edge, run->boxes[call->edge].n_received++);
   message->to = end_of_call(run, runner, call, call->stage, false);
-  list_message(run, call->edge, false, &message->to);
+  list_message(run, runner, call->edge, false, &message->to);
   play_stamp(runner->player, runner->player->frame, message->to.value);
   play_poison_value(runner->player, runner->player->frame, message->to.value);
   meet(run, call->edge, message);
@@ -319,6 +331,14 @@ static void pass(PlayRun *run, const Runner *runner, const ProgramCall *call) {
 
 /* ---- waits ---- */
 
+/* The message is of the unit, or micro-batch, of the call. */
+static bool is_of_call(const EntryPoint *entry, const MessageEnd *end,
+                       const ProgramCall *call) {
+  if (entry->is_period) return end->unit == call->unit;
+  return end->registers[REGISTER_microbatch] ==
+         call->registers[REGISTER_microbatch];
+}
+
 /* Calls `next` for each message that a call waits for: false, if one of them
  * can not move yet. */
 static bool for_each_wait(PlayRun *run, const Runner *runner,
@@ -335,8 +355,7 @@ static bool for_each_wait(PlayRun *run, const Runner *runner,
       Message *message = run->boxes[e].messages.data[i];
       bool is_read =
           reads && message->to.player == runner->player &&
-          (edge->is_of_step || message->to.registers[REGISTER_microbatch] ==
-                                   call->registers[REGISTER_microbatch]);
+          (edge->is_of_step || is_of_call(entry, &message->to, call));
       bool is_written = writes && message->from.player == runner->player;
       if ((is_read || is_written) && !next(run, e, message)) return false;
     }
@@ -379,6 +398,16 @@ static bool can_go_on(PlayRun *run, const Runner *runner) {
          for_each_wait(run, runner, call, can_move);
 }
 
+static void go_on_with_segment(PlayRun *run, const Runner *runner,
+                               const ProgramCall *call) {
+  int number = (int)(runner - run->runners);
+  player_enter(runner->player, call);
+  if (run->hooks) run->hooks->before(run->hooks->user, number, call);
+  play_segment(runner->player, call);
+  player_enter(runner->player, call);
+  if (run->hooks) run->hooks->after(run->hooks->user, number, call);
+}
+
 static void go_on(PlayRun *run, Runner *runner) {
   const ProgramCall *call = &runner->entry->timeline.data[runner->at++];
   switch (call->kind) {
@@ -387,7 +416,7 @@ static void go_on(PlayRun *run, Runner *runner) {
   case CALL_pass: pass(run, runner, call); break;
   case CALL_segment:
     for_each_wait(run, runner, call, wait_for);
-    play_segment(runner->player, call);
+    go_on_with_segment(run, runner, call);
     break;
   }
 }
@@ -442,10 +471,12 @@ static void end_run(PlayRun *run) {
   }
 }
 
-void players_run(Player *const *players, int n) {
+void players_run_watched(Player *const *players, int n,
+                         const PlayHooks *hooks) {
   Arena *arena = arena_beside(players[0]->arena);
   PlayRun run = {.arena = arena,
                  .n = n,
+                 .hooks = hooks,
                  .runners = ARENA_ARRAY(arena, Runner, n),
                  .seed = players[0]->options.seed + 2};
   for (int i = 0; i < n; i++)
@@ -455,6 +486,10 @@ void players_run(Player *const *players, int n) {
   for (Runner *runner; (runner = choose_runner(&run));) go_on(&run, runner);
   end_run(&run);
   arena_destroy(arena);
+}
+
+void players_run(Player *const *players, int n) {
+  players_run_watched(players, n, NULL);
 }
 
 void player_run(Player *player) {

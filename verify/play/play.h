@@ -48,6 +48,11 @@ typedef struct PlayProgram PlayProgram;
 /* Takes the layout of each stage. */
 PlayProgram *play_program_of_stages(Arena *arena, const EntryPoint *entry,
                                     const PlayLayout *const *layouts);
+/* Does so for an entry point of periods, for so many units: its timeline has
+ * each call that is made, whose `unit` is that of the run. */
+PlayProgram *play_program_of_periods(Arena *arena, const EntryPoint *entry,
+                                     const PlayLayout *const *layouts,
+                                     int64_t n_units);
 /* Does so for an entry point of one stage. */
 PlayProgram *play_program(Arena *arena, const EntryPoint *entry,
                           const PlayLayout *layout);
@@ -112,6 +117,20 @@ void player_run(Player *player);
  * that the seed of the first one chooses of those that messages allow.  They
  * have one list of edges. */
 void players_run(Player *const *players, int n);
+/* Functions that players_run_watched calls before and after each segment, with
+ * the registers of its call. */
+typedef struct PlayHooks {
+  void (*before)(void *user, int player, const ProgramCall *call);
+  void (*after)(void *user, int player, const ProgramCall *call);
+  void *user;
+} PlayHooks;
+void players_run_watched(Player *const *players, int n, const PlayHooks *hooks);
+/* The stage and registers of a call, in place of player_select. */
+void player_enter(Player *player, const ProgramCall *call);
+/* Writes an input into its copy for the registers at hand, as a new value. */
+void player_fill(Player *player, int input, const Tensor *logical);
+/* Copies a version of an input of the stage to where the first one lies. */
+void player_keep_version(Player *player, int input, int version, Arena *arena);
 /* Returns the shard of an output that a rank has: of local sizes, in `arena`.
  */
 Tensor player_read(Player *player, int output, int rank, Arena *arena);
