@@ -191,7 +191,7 @@ static bool take_other_data(Faulty *f) {
   return true;
 }
 
-/* What a rank receives goes to the slot of another unit. */
+/* A message goes to the slot of another unit. */
 static bool use_another_slot(Faulty *f) {
   f->what = "a message in the slot of another batch";
   for (int i = 0; i < 1000; i++) {
