@@ -439,6 +439,10 @@ Status exec_start(Exec *exec, const DnnEntryPoint *entry, int64_t step) {
 
 Status exec_period(Exec *exec, const DnnEntryPoint *entry,
                    const ExecPeriod *period) {
+  /* From the first call of a round on the stream runs without a step's end. */
+  if (exec->is_paced && period->begin_call == 0 &&
+      period->number == -(int64_t)entry->lead)
+    pace_begin(&exec->pace);
   return visit_calls(
       &(Visitor){.visit = start_one, .exec = exec, .period = period}, entry);
 }

@@ -133,6 +133,25 @@ awk '$1 < 35 { exit 1 }' bubbles || { cat priced; fail "1f1b does not wait"; }
 grep -q "not supported yet: the price of replicas under the schedule 'pipedream'" err || { cat err; fail "why there is none"; }
 echo "the steady state of four equal stages has no idle time"
 
+# ---- verified, and paced ----
+
+"$dnnc" verify model.dnn --plan four.plan --json >out.json 2>err || { cat out.json err; fail "verify"; }
+grep -q '"versions":"pipedream"' out.json || { cat out.json; fail "verify names no versions"; }
+"$dnnc" verify model.dnn --plan replicas-21.plan >out 2>err && fail "replicas are verified"
+grep -q "not supported yet: the proof of replicas that run batches in turn" err || { cat err; fail "why they are not"; }
+
+# A period takes as long as the launches of the rank that works most, behind those that fill the pipeline.
+printf 'path,phase,kernel,cores,ps,runs\nnone,forward,0000000000000000,1,1,1\n' >formulas.profile
+printf 'cluster slow {\n device = d\n level node { count = 4; link = 1GB/s }\n}\n' >slow.cluster
+echo 'device d { base = cpu; cores = 1; memory = 1GiB; flops_f32 = 1M }' >>slow.cluster
+"$dnnc" run model.dnn --plan four.plan --paced formulas.profile --cluster slow.cluster --steps 12 --no-save --json \
+  >paced.json 2>err </dev/null || { cat err; fail "a paced run"; }
+[ "$(grep -c '"paced":true' paced.json)" = 13 ] || { cat paced.json; fail "steps of a paced run"; }
+is=$(grep -o '"ms":[^,]*' paced.json | cut -d: -f2 | sort -n | sed -n 6p)
+want=$("$dnnc" simulate model.dnn --plan four.plan --cluster slow.cluster --json 2>err | grep -o '"step_s":[^,]*' | cut -d: -f2)
+awk "BEGIN { exit !($is > 900 * $want && $is < 1500 * $want) }" || fail "a paced step takes $is ms, not $want s"
+echo "a paced step takes $is ms, $want s as predicted"
+
 # ---- delayed ranks, over MPI and as threads whose sends wait ----
 
 real=$(command -v "${CC:-cc}")

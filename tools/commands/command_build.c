@@ -298,6 +298,11 @@ static bool check_memory_here(Tool *tool, const Compilation *c) {
   return false;
 }
 
+/* Periods are paced as steps are; servers are not. */
+static bool has_versions(const Compilation *c) {
+  return c->plan && plan_has_versions(c->module->arena, c->plan);
+}
+
 int tool_build_and_run(Tool *tool) {
   Compilation c;
   BuildReport report = {0};
@@ -320,7 +325,8 @@ int tool_build_and_run(Tool *tool) {
   if (code != EXIT_done) return code;
   Pacer pacer;
   bool is_paced = tool->options.paced != NULL;
-  if (is_paced && driver_refuse_versions(&c, "a paced run")) {
+  if (is_paced && !has_versions(&c) &&
+      driver_refuse_versions(&c, "a paced run")) {
     tool_report(tool);
     return EXIT_user;
   }
