@@ -1,7 +1,8 @@
 #!/bin/bash
 # LeNet and GPT with servers that answer without waiting, or with a staleness of 1, train to the weights of a reference
 # that replays the logs of the servers.  Its gradients come from a program of one rank whose batch is the share of a
-# worker.  So are statistics of batchnorm, `clip` and counts of `ignore`.  LeNet has equal bits; others are close, as in versions_models.py.  A reference that reads other parameters differs.
+# worker.  So are statistics of batchnorm, `clip` and counts of `ignore`.  LeNet has equal bits; others are close, as in
+# versions_models.py.  A reference that reads other parameters differs.
 . "$(dirname "$0")/lib.sh"
 has_mpi || skip "needs mpirun"
 export OMP_NUM_THREADS=1

@@ -1,8 +1,9 @@
-# servers.py -- a reference for servers of parameters: replays their logs and trains the model of versions.dnn
-# in integers.  It knows the numbers of workers and servers, and how parameters are dealt to servers; the logs
-# tell in which order pushes were taken.  Staleness is computed from the pushes, not taken from the logs.
+# servers.py -- a reference for servers of parameters: replays their logs and trains the model of versions.dnn, or
+# of server_conv.dnn, in integers.  It knows the numbers of workers and servers, and how parameters are dealt to
+# servers; the logs tell in which order pushes were taken.  Staleness is computed from the pushes, not taken from the logs.
 #
 #   servers.py check CHECKPOINT LOG LOGS WORKERS SERVERS STALENESS STEPS [--batch N] [--evaluations N,N]
+#     [--conv]
 #
 # LOGS: the folder of --server-log.  STALENESS: a number or "none".  Prints "equal" and the largest staleness, or the
 # first difference and ends with 1.
@@ -10,12 +11,16 @@ import argparse
 import json
 import sys
 
-import versions as model
+import server_conv
+import versions
+
+model = server_conv if "--conv" in sys.argv else versions
+PATHS = server_conv.PATHS if "--conv" in sys.argv else ["linear[%d].w" % i for i in range(len(versions.PATTERNS))]
 
 
 def deal(n_servers):
     """The server of each layer: the largest parameter first, to the server with the fewest bytes."""
-    bytes_of = [4 * a * b for a, b in zip(model.SIZES, model.SIZES[1:])]
+    bytes_of = [4 * sum(len(row) for row in model.zeros(i)) for i in range(len(PATHS))]
     held = [0] * n_servers
     owner = [None] * len(bytes_of)
     for layer in sorted(range(len(bytes_of)), key=lambda i: (-bytes_of[i], i)):
@@ -140,8 +145,8 @@ def check(args):
     tensors = model.read_tensors(args.checkpoint)
     for server in replay.servers:
         for i in server.layers:
-            for path, value in (("linear[%d].w", server.weights[i]), ("sgd.m/linear[%d].w", server.moments[i])):
-                model.compare(path % i, tensors[path % i], [v for row in value for v in row])
+            for path, value in ((PATHS[i], server.weights[i]), ("sgd.m/" + PATHS[i], server.moments[i])):
+                model.compare(path, tensors[path], [v for row in value for v in row])
     print("equal, largest staleness %d" % replay.largest)
 
 
@@ -157,4 +162,5 @@ if __name__ == "__main__":
     parser.add_argument("steps", type=int)
     parser.add_argument("--batch", type=int, default=model.BATCH)
     parser.add_argument("--evaluations")
+    parser.add_argument("--conv", action="store_true")
     check(parser.parse_args())
