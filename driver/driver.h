@@ -225,6 +225,8 @@ bool driver_check_one_target(const Compilation *c);
 /* Reports that what is asked for is not supported yet where stages keep
  * versions of their parameters; false if they do not. */
 bool driver_refuse_versions(const Compilation *c, const char *what);
+/* Does so where the plan has servers. */
+bool driver_refuse_servers(const Compilation *c, const char *what);
 
 /* ---- for a look inside ---- */
 

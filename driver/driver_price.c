@@ -348,6 +348,7 @@ bool driver_price(const Compilation *c, const PriceRequest *request,
   out->model.profile = request->profile;
   out->model.without = request->without;
   out->model.curves = request->curves;
+  if (driver_refuse_servers(c, "the price of a step")) return false;
   if (!check_model(c, find_programs(out)) || !check_periods(c)) return false;
   out->slice =
       cluster_slice(module->arena, out->cluster, request->first_rank, c->ranks);

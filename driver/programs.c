@@ -40,7 +40,7 @@ static void note_trained(Compilation *c, const StageGraphs *graphs) {
 
 /* ---- programs ---- */
 
-static bool refuse_servers(const Compilation *c, const char *what) {
+bool driver_refuse_servers(const Compilation *c, const char *what) {
   const PlanServers *servers = plan_servers(c->plan);
   if (servers)
     diag(c->module->diags, DIAG_not_supported, servers->span,
@@ -50,7 +50,7 @@ static bool refuse_servers(const Compilation *c, const char *what) {
 
 bool driver_refuse_versions(const Compilation *c, const char *what) {
   Arena *arena = c->module->arena;
-  if (refuse_servers(c, what)) return true;
+  if (driver_refuse_servers(c, what)) return true;
   if (!c->plan || !plan_has_versions(arena, c->plan)) return false;
   diag(c->module->diags, DIAG_not_supported, c->plan->stages.data[0].span,
        arena_printf(arena, "%s under the schedule '%s'", what,

@@ -204,6 +204,15 @@ wrong "error: a server updates its parameters by their own gradients, but with '
 write 2 1 none
 wrong "error: not supported yet: 'ema' beside servers" ema=0.9
 wrong "error: not supported yet: the target 'cuda' under a plan with servers" --target cuda
+printf 'cluster many {\n device = c\n level node { count = 8; link = 8GB/s; latency = 1us }\n}\ndevice c {\n base = cpu\n cores = 1\n memory = 4GiB\n}\n' >many.cluster
+unpriced() { # text command...
+  "$dnnc" "${@:2}" >out 2>&1 && fail "$2 of servers"
+  grep -q "^plan.plan:3:.*error: not supported yet: $1 .*servers" out || { cat out; fail "$2 of servers"; }
+}
+unpriced "the price of a step" simulate model.dnn --plan plan.plan --cluster many.cluster
+unpriced "the price of a step" show plan.plan --model model.dnn --cluster many.cluster
+unpriced "the proof that a plan computes the same" verify model.dnn --plan plan.plan
+unpriced "a search" plan model.dnn --plan plan.plan --cluster many.cluster
 sed -e 's/  return linear\[H -> K\](x, 7, 1)/  return linear[H -> K](cumsum(x, B), 7, 1)/' "$root/tests/e2e/versions.dnn" >model.dnn
 wrong "joins all workers, but with 'staleness = none' no worker waits for another one"
 grep -q "help: .*'group'" out || { cat out; fail "no help"; }
