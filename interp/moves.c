@@ -60,9 +60,19 @@ void interp_iota(const InterpCall *call) {
     call->results[0].data[i] = (double)(first + i);
 }
 
+static double random_element(const Node *node, uint64_t key, uint64_t step,
+                             uint64_t index) {
+  switch (node->op) {
+  case OP_random_uniform: return random_uniform_of_step(key, step, index);
+  case OP_random_normal: return random_normal_of_step(key, step, index);
+  default:
+    return random_keep(key, step, index, node_float(node, ATTR_value, 0));
+  }
+}
+
 /* One random number for each element, counted in the order of the result's
  * logical type, so that a shard has the numbers of its part. */
-void interp_random_keep(const InterpCall *call) {
+void interp_random(const InterpCall *call) {
   const Tensor *y = &call->results[0];
   const Type *type = y->type;
   uint64_t seed = (uint64_t)(int64_t)call->inputs[0].data[0];
@@ -70,7 +80,6 @@ void interp_random_keep(const InterpCall *call) {
   const char *stream = node_name(call->node, ATTR_stream);
   uint64_t key =
       random_stream(seed, (uint32_t)hash_bytes(stream, strlen(stream), 0));
-  double p = node_float(call->node, ATTR_value, 0);
   int n;
   const int64_t *sizes = node_ints(call->node, ATTR_sizes, &n);
   Loops loops = {0};
@@ -83,7 +92,12 @@ void interp_random_keep(const InterpCall *call) {
     stride *= call->place ? sizes[d] : type->dims[d].size;
   }
   int64_t at = 0;
-  for (bool more = loops_start(&loops); more; more = loops_next(&loops))
-    y->data[at++] =
-        random_keep(key, step, (uint64_t)(base + loops.offset[0]), p);
+  for (bool more = loops_start(&loops); more; more = loops_next(&loops)) {
+    double number = random_element(call->node, key, step,
+                                   (uint64_t)(base + loops.offset[0]));
+    numbers_from_doubles(
+        call->numbers, type->dtype,
+        numbers_at(call->numbers, type->dtype, tensor_array(y), at++), &number,
+        1);
+  }
 }

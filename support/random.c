@@ -6,6 +6,7 @@
  * written here: libm's last bits differ between machines, while +, *, / and
  * sqrt are exact by IEEE 754 (contraction is off in the build).
  */
+#include "support/random_code.h"
 #include "support/support.h"
 
 #include <math.h>
@@ -131,4 +132,30 @@ uint64_t random_below(uint64_t key, uint64_t index, uint64_t n) {
   uint64_t middle = x_high * n_low + (x_low * n_low >> 32);
   uint64_t middle2 = x_low * n_high + (uint32_t)middle;
   return x_high * n_high + (middle >> 32) + (middle2 >> 32);
+}
+
+/* ---- numbers of a step ---- */
+
+static inline long long bits_of(double x) {
+  long long bits;
+  memcpy(&bits, &x, sizeof bits);
+  return bits;
+}
+
+#define DNN_FN             static inline
+#define DNN_SQRT_RN(x)     sqrtf(x)
+#define DNN_DOUBLE_BITS(x) bits_of(x)
+DNN_UNIFORM_CODE
+DNN_NORMAL_CODE
+
+float random_uniform_of_step(uint64_t key, uint64_t step, uint64_t index) {
+  uint32_t words[4];
+  philox(key, index, step, words);
+  return dnn_uniform_of(words[0]);
+}
+
+float random_normal_of_step(uint64_t key, uint64_t step, uint64_t index) {
+  uint32_t words[4];
+  philox(key, index, step, words);
+  return dnn_normal_of(words[0], words[1]);
 }

@@ -65,6 +65,11 @@ static inline bool random_keep(uint64_t key, uint64_t step, uint64_t index,
   return (words[0] >> 8) >= (uint32_t)(p * 16777216.0);
 }
 
+/* Returns element `index` of the numbers of a step: uniform on [0, 1), a
+ * multiple of 2^-24, or normal (random_code.h). */
+float random_uniform_of_step(uint64_t key, uint64_t step, uint64_t index);
+float random_normal_of_step(uint64_t key, uint64_t step, uint64_t index);
+
 /* ---- half.c: 16-bit floats, rounded to nearest, ties to even ---- */
 
 uint16_t bf16_from_float(float value);

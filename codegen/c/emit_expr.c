@@ -226,9 +226,12 @@ static void emit_one_expr(CEmit *emit, int id) {
     break;
   case NEST_number: text_printf(out, "numbers[%d]", expr->index); break;
   case NEST_random:
-    text_printf(out, "dnn_keep(e%d, %uu, e%d, e%d, %uu)", expr->args[0],
-                (unsigned)expr->index, expr->args[1], expr->args[2],
-                (unsigned)(expr->number * 16777216.0));
+    text_printf(out, "dnn_%s(e%d, %uu, e%d, e%d", op_info(expr->op)->name,
+                expr->args[0], (unsigned)expr->index, expr->args[1],
+                expr->args[2]);
+    if (expr->op == OP_random_keep)
+      text_printf(out, ", %uu", (unsigned)(expr->number * 16777216.0));
+    text_add(out, ")");
     break;
   }
   text_add(out, ";\n");

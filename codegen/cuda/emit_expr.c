@@ -166,10 +166,14 @@ static void emit_pointwise(Emit *emit, const NestExpr *expr) {
   text_add(emit->out, ")");
 }
 
-static void emit_random_keep(Emit *emit, const NestExpr *expr) {
-  text_printf(emit->out, "dnn_random_keep(v%d, %uu, v%d, v%d, ", expr->args[0],
-              (unsigned)expr->index, expr->args[1], expr->args[2]);
-  text_add_real(emit->out, expr->number);
+static void emit_random(Emit *emit, const NestExpr *expr) {
+  text_printf(emit->out, "dnn_%s(v%d, %uu, v%d, v%d", op_info(expr->op)->name,
+              expr->args[0], (unsigned)expr->index, expr->args[1],
+              expr->args[2]);
+  if (expr->op == OP_random_keep) {
+    text_add(emit->out, ", ");
+    text_add_real(emit->out, expr->number);
+  }
   text_add(emit->out, ")");
 }
 
@@ -200,7 +204,7 @@ static void emit_expr_value(Emit *emit, int id, const NestExpr *expr) {
   case NEST_cast: emit_cast(emit, expr); break;
   case NEST_reduced: text_printf(emit->out, "r%d", expr->index); break;
   case NEST_number: text_printf(emit->out, "args.n%d", expr->index); break;
-  case NEST_random: emit_random_keep(emit, expr); break;
+  case NEST_random: emit_random(emit, expr); break;
   }
 }
 

@@ -177,8 +177,8 @@ static int element_one_hot(Region *region, const Node *node,
 }
 
 /* The index of a random number is that of its element in the logical tensor. */
-static int element_random_keep(Region *region, const Node *node,
-                               const Coord *coords) {
+static int element_random(Region *region, const Node *node,
+                          const Coord *coords) {
   Lower *lower = region->lower;
   const Type *type = node->types[0];
   Coord index = coord_zero();
@@ -193,7 +193,8 @@ static int element_random_keep(Region *region, const Node *node,
   int count = eval(region, node->inputs[1], NULL);
   NestExpr random = {
       .kind = NEST_random,
-      .dtype = DT_bool,
+      .op = node->op,
+      .dtype = type->dtype,
       .index = (int)(uint32_t)hash_bytes(stream, strlen(stream), 0),
       .number = node_float(node, ATTR_value, 0),
       .args = {lower_cast(lower, seed, DT_i64),

@@ -37,9 +37,9 @@ typedef enum NestExprKind {
   NEST_cast,    /* args[0] to dtype */
   NEST_reduced, /* result of reduction `index` of an earlier stage */
   NEST_number,  /* run-time number `index` of the launch (i64) */
-  NEST_random,  /* bool: random_keep of the key random_stream(args[0]: seed,
-                   index), args[1]: step, args[2]: element, number; args are i64
-                 */
+  NEST_random,  /* number of `op` of the key random_stream(args[0]: seed,
+                   index), args[1]: step, args[2]: element; random_keep: by
+                   `number`; args are i64 */
 } NestExprKind;
 
 /* A term of an index that is only known at run time: `expr` (i64), clamped to

@@ -91,7 +91,7 @@ static void print_expr(Printer *printer, int id) {
     break;
   case NEST_number: text_printf(out, "number n%d", expr->index); break;
   case NEST_random:
-    text_printf(out, "random %d ", expr->index);
+    text_printf(out, "%s %d ", op_info(expr->op)->name, expr->index);
     text_add_real(out, expr->number);
     print_args(out, expr);
     break;

@@ -325,9 +325,9 @@ static Value random_outside(Cut *cut, const Node *node) {
             ? value
             : outer_input(cut, cut->nodes[value.node - cut->scan->n_nodes]);
   }
-  Value keep = graph_append(e->graph, OP_random_keep, inputs, 2, &attrs);
-  e->graph->nodes.data[keep.node]->path = node->path;
-  return keep;
+  Value all = graph_append(e->graph, node->op, inputs, 2, &attrs);
+  e->graph->nodes.data[all.node]->path = node->path;
+  return all;
 }
 
 static Value cut_get(Cut *cut, Value value) {
@@ -351,7 +351,7 @@ static void cut_node(Cut *cut, int id) {
   const Scan *scan = cut->scan;
   const Node *node = cut->nodes[id - scan->n_nodes];
   Value *out_now = &cut->now[id - scan->n_nodes];
-  if (node->op == OP_random_keep) {
+  if (op_is(node->op, OPCLASS_random)) {
     *out_now = give_slice(cut, node->path, random_outside(cut, node));
     return;
   }

@@ -1,6 +1,6 @@
 /*
  * pointwise.c -- builds the pointwise operators that a model calls by name, and
- * a few that resemble them: select, mask, cast, dropout.
+ * a few that resemble them: select, mask, cast.
  */
 #include "frontend/elaborate/emit.h"
 #include "frontend/elaborate/eval.h"
@@ -79,39 +79,4 @@ ExprValue builtin_cast(BuiltinCall *call) {
   ExprValue out = elab_cast(e, call->args[0], dtype);
   out.is_weak = out.is_weak && !dtype_is_16bit(dtype);
   return out;
-}
-
-/* ---- dropout ---- */
-
-static ExprValue random_input(Elab *e, Role role, const char *name, DType dtype,
-                              Value *value) {
-  if (!value_is(*value))
-    *value = graph_input(e->graph, role, name_intern(e->names, name),
-                         type_scalar(e->arena, dtype));
-  return expr_value_tensor(*value, false);
-}
-
-ExprValue builtin_dropout(BuiltinCall *call) {
-  Elab *e = call->e;
-  double p;
-  if (!arg_float_tensor(call, 0) || !arg_float(call, 1, &p) ||
-      !arg_dims(call, 2, 0, false))
-    return POISON;
-  if (!(p >= 0 && p < 1)) return arg_wrong(call, 1, "at least 0 and below 1");
-  if (!e->is_training || p == 0) return call->args[0];
-  const Type *type = elab_type(e, call->args[0]);
-  const DimArg *over = &call->dims[2];
-  int64_t *sizes = ARENA_ARRAY(e->arena, int64_t, over->n);
-  for (int i = 0; i < over->n; i++) sizes[i] = type_size(type, over->names[i]);
-  Attrs attrs = {0};
-  attrs_names(&attrs, ATTR_to, over->names, over->n);
-  attrs_ints(&attrs, ATTR_sizes, sizes, over->n);
-  attrs_float(&attrs, ATTR_value, p);
-  attrs_name(&attrs, ATTR_stream, e->graph->path);
-  ExprValue inputs[] = {random_input(e, ROLE_seed, "seed", DT_i64, &e->seed),
-                        random_input(e, ROLE_step, "step", DT_i32, &e->step)};
-  ExprValue keep = elab_emit(e, OP_random_keep, inputs, 2, &attrs);
-  ExprValue scaled =
-      pointwise2(e, OP_mul, call->args[0], expr_value_float(1 / (1 - p)));
-  return pointwise3(e, OP_select, keep, scaled, expr_value_float(0));
 }

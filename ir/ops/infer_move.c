@@ -45,26 +45,36 @@ static void add_new_dims(Infer *in, Dims *dims) {
   for (int i = 0; i < to.n; i++) dims_add(dims, to.items[i], sizes[i]);
 }
 
+static int infer_random(Infer *in, DType dtype, const Type **out_types) {
+  for (int i = 0; i < 2; i++) {
+    infer_want_integer(in, i);
+    if (infer_type(in, i)->rank) infer_want(in, i, "a scalar");
+  }
+  if (!infer_has(in, ATTR_stream)) {
+    in->failed = true;
+    diag(in->module->diags, DIAG_op_attr_missing, in->span, in->op, "stream");
+  }
+  Dims dims = {0};
+  add_new_dims(in, &dims);
+  return infer_one(in, dtype, &dims, out_types);
+}
+
+int infer_random_number(Module *module, const OpCall *call, Span span,
+                        const Type **out_types) {
+  Infer in = infer_begin(module, call, span);
+  return infer_random(&in, DT_f32, out_types);
+}
+
 int infer_random_keep(Module *module, const OpCall *call, Span span,
                       const Type **out_types) {
   Infer in = infer_begin(module, call, span);
-  for (int i = 0; i < 2; i++) {
-    infer_want_integer(&in, i);
-    if (call->types[i]->rank) infer_want(&in, i, "a scalar");
-  }
   double p = infer_real(&in, ATTR_value, -1);
   if (!(p >= 0 && p <= 1)) {
     in.failed = true;
     diag(module->diags, DIAG_op_attr_range, span, "value", in.op, (long)-1, 0L,
          1L);
   }
-  if (!infer_has(&in, ATTR_stream)) {
-    in.failed = true;
-    diag(module->diags, DIAG_op_attr_missing, span, in.op, "stream");
-  }
-  Dims dims = {0};
-  add_new_dims(&in, &dims);
-  return infer_one(&in, DT_bool, &dims, out_types);
+  return infer_random(&in, DT_bool, out_types);
 }
 
 /* ---- views and copies ---- */

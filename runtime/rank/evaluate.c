@@ -24,6 +24,7 @@ static void evaluate_batch(Run *run, const DnnEntryPoint *entry, int64_t first,
   CommVote vote = {data.code == STATUS_ok ? STOP_none : STOP_failed, {0}};
   run_must(run, run->comm->vote_start(run->comm, &vote));
   run_must(run, states_fill_batch_rows(run, entry, true));
+  run_write_batch(run, first);
   run_must(run, exec_run(run->exec, entry, run->done));
   run_must(run, run->comm->vote_wait(run->comm, &vote));
   if (vote.greatest == STOP_failed) {

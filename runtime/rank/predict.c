@@ -103,7 +103,8 @@ static bool is_computed_together(const Predict *p) {
   return p->run->bundle->n_programs > 1;
 }
 
-/* Ranks whose stages read no data know no number of records. */
+/* Ranks whose stages read no data know no number of records.  A value that
+ * reads none on any rank, but random numbers, has as many as are asked for. */
 static Status count_records(Predict *p) {
   Run *run = p->run;
   if (!program_tensor(run->program, p->entry, DNN_DATA)) return STATUS_OK;
@@ -119,6 +120,10 @@ static Status share_count(Predict *p) {
   TRY(comm->gather(comm, &p->n, sizeof p->n, all));
   for (int i = 0; i < comm->world; i++)
     if (all[i] > p->n) p->n = all[i];
+  int64_t count = p->run->options.count;
+  bool reads_data = p->n > 0;
+  if (!reads_data) p->n = count > 0 ? count : p->entry->batch;
+  if (count > 0 && count < p->n) p->n = count;
   return STATUS_OK;
 }
 
@@ -159,6 +164,7 @@ static Status compute_round(Predict *p, int64_t round) {
   if (n == 0) return STATUS_OK;
   TRY(data_fill_records(run->data, run->device, p->entry, first, n));
   TRY(states_fill_batch_rows(run, p->entry, false));
+  run_write_batch(run, first);
   return exec_run(run->exec, p->entry, round);
 }
 

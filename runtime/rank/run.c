@@ -126,6 +126,10 @@ void run_write_step(Run *run, int64_t t) {
                                    is_wide ? 8 : 4));
 }
 
+void run_write_batch(Run *run, int64_t first) {
+  run_write_step(run, -1 - first % INT32_MAX);
+}
+
 /* Waiting longer than 20 median steps, and a minute, is a hang. */
 static const int64_t least_deadline_ns = 60000000000;
 enum { MEDIANS_WAITED = 20 };

@@ -162,6 +162,10 @@ bool run_read_scalar(Run *run, const DnnTensor *tensor, float *out);
 bool run_step_failed(const Run *run);
 /* Writes the number of a step where the arena has it. */
 void run_write_step(Run *run, int64_t t);
+/* Writes in its place a negative number for a batch of an evaluation or a
+ * prediction, by its first record: random numbers differ between batches, are
+ * none of training, and are the same each time. */
+void run_write_batch(Run *run, int64_t first);
 /* Notes how long a step took: waiting for much longer is a hang. */
 void run_note_time(Run *run, int64_t ns);
 

@@ -297,6 +297,8 @@ static Range structured(const Walk *walk, const Node *node) {
   case OP_iota: return exact(0, product_of_ints(node, ATTR_sizes));
   case OP_one_hot:
   case OP_random_keep: return exact(0, 1);
+  case OP_random_uniform: return inexact(1);
+  case OP_random_normal: return inexact(7);
   case OP_argmax: {
     bool is_known = input_of(walk, node, 0).is_exact;
     double bound = product_of_dims(type_of(walk, node, 0), node, ATTR_dim);

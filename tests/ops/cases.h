@@ -153,7 +153,7 @@ static inline bool op_case_is_index(Op op, int input) {
   if (op == OP_update_slice) return input == 2;
   if (op == OP_attention) return input == 3;
   return op == OP_one_hot || op == OP_route || op == OP_route_inverse ||
-         op == OP_random_keep;
+         op_is(op, OPCLASS_random);
 }
 
 /* The bytes that a kernel finds in its result: `update_slice` writes one

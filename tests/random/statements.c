@@ -381,6 +381,16 @@ static void make_dropout(Maker *m) {
                 dims_text(m, u->dims + first, u->rank - first)));
 }
 
+/* Reparametrised: gradients pass the mean and the scale. */
+static void make_sample(Maker *m) {
+  Made *u = pick_value(m);
+  const char *name = u->name;
+  if (choose(m->choices, 2) == 0)
+    keep(m, *u, FORMAT(m, "%s + 0.5 * normal(%s)", name, name));
+  else
+    keep(m, *u, FORMAT(m, "%s * (0.5 + uniform(%s))", name, name));
+}
+
 /* Split into uneven parts, and one part stored with a mean beside it. */
 static void make_split(Maker *m) {
   Made *u = pick_value(m), out = *u;
@@ -440,17 +450,17 @@ static void make_call(Maker *m) {
 void make_statement(Maker *m) {
   typedef void Make(Maker *);
   static Make *const makes[] = {
-      make_unary,      make_binary,  make_scale,         make_linear,
-      make_product,    make_reduce,  make_rename,        make_rows,
-      make_linear,     make_product, make_binary,        make_call,
-      make_call,       make_block,   make_block,         make_dot,
-      make_conv,       make_conv2,   make_pool,          make_attention,
-      make_embedding,  make_merge,   make_split_dim,     make_slice,
-      make_pad,        make_concat,  make_unstack,       make_mask,
-      make_dropout,    make_select,  make_norm_layer,    make_batchnorm,
-      make_batch_mean, make_factor,  make_scan,          make_lstm,
-      make_along,      make_topk,    make_experts,       make_rotary,
-      make_tied,       make_state,   make_split,         make_numbers,
-      make_resize,     make_experts, make_conv_transpose};
+      make_unary,      make_binary,  make_scale,          make_linear,
+      make_product,    make_reduce,  make_rename,         make_rows,
+      make_linear,     make_product, make_binary,         make_call,
+      make_call,       make_block,   make_block,          make_dot,
+      make_conv,       make_conv2,   make_pool,           make_attention,
+      make_embedding,  make_merge,   make_split_dim,      make_slice,
+      make_pad,        make_concat,  make_unstack,        make_mask,
+      make_dropout,    make_select,  make_norm_layer,     make_batchnorm,
+      make_batch_mean, make_factor,  make_scan,           make_lstm,
+      make_along,      make_topk,    make_experts,        make_rotary,
+      make_tied,       make_state,   make_split,          make_numbers,
+      make_resize,     make_experts, make_conv_transpose, make_sample};
   makes[choose(m->choices, ARRAY_LENGTH(makes))](m);
 }

@@ -35,8 +35,16 @@
 #define DNN_STATIC static
 #define DNN_SHARED static
 #define DNN_UNROLL
-#define DNN_ALIGN(n) __attribute__((aligned(n)))
-#define DNN_INF      __builtin_inf()
+#define DNN_ALIGN(n)       __attribute__((aligned(n)))
+#define DNN_INF            __builtin_inf()
+#define DNN_SQRT_RN(x)     sqrtf(x)
+#define DNN_DOUBLE_BITS(x) shim_double_bits(x)
+
+static inline long long shim_double_bits(double x) {
+  long long bits;
+  memcpy(&bits, &x, 8);
+  return bits;
+}
 
 enum { SHIM_MAX_THREADS = 1024, SHIM_STACK_BYTES = 1 << 16 };
 

@@ -431,7 +431,7 @@ static void shift_shard(Graph *graph, Site site) {
 
 static void find_masks(const Graph *graph, Sites *sites) {
   for (int id = 0; id < graph->nodes.n; id++)
-    if (graph->nodes.data[id]->op == OP_random_keep)
+    if (op_is(graph->nodes.data[id]->op, OPCLASS_random))
       add_site(sites, (Site){.node = id});
 }
 

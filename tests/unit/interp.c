@@ -259,6 +259,65 @@ Test(interp, draws_depend_on_seed_and_step_only) {
   cr_assert_gt(different, 500);
 }
 
+static const double *draws(Bench *bench, const char *op, double step) {
+  bench->inputs[1].data[0] = step;
+  return result(bench, INTERP_f32, op, "to=A,B sizes=100,100 stream=x").data;
+}
+
+/* Of 10,000 numbers: what a moment of a good generator misses by is below five
+ * of its standard deviations. */
+static void expect_moments(const double *x, double mean, double variance,
+                           double fourth) {
+  double sums[3] = {0};
+  for (int i = 0; i < 10000; i++) {
+    double d = x[i] - mean;
+    sums[0] += d, sums[1] += d * d, sums[2] += d * d * d * d;
+  }
+  for (int k = 0; k < 3; k++) sums[k] /= 10000;
+  cr_expect(fabs(sums[0]) < 0.05 * sqrt(variance), "mean %g", sums[0]);
+  cr_expect(fabs(sums[1] / variance - 1) < 0.075, "variance %g", sums[1]);
+  cr_expect(fabs(sums[2] / fourth - 1) < 0.2, "fourth %g", sums[2]);
+}
+
+static double correlation(const double *x, const double *y, int n, double mean,
+                          double variance) {
+  double sum = 0;
+  for (int i = 0; i < n; i++) sum += (x[i] - mean) * (y[i] - mean);
+  return sum / n / variance;
+}
+
+/* Neighbours of a row and of a column, which other ranks or micro-batches have,
+ * steps, those of evaluations among them, and paths. */
+Test(interp, draws_have_moments_and_are_independent) {
+  static const struct {
+    const char *op;
+    double mean, variance, fourth;
+  } rows[] = {{"random_uniform", 0.5, 1.0 / 12, 1.0 / 80},
+              {"random_normal", 0, 1, 3}};
+  for (int r = 0; r < 2; r++) {
+    Bench bench = bench_create();
+    double mean = rows[r].mean, variance = rows[r].variance;
+    give(&bench, "i64", (double[]){1});
+    give(&bench, "i32", (double[]){5});
+    const double *x = draws(&bench, rows[r].op, 5);
+    expect_moments(x, mean, variance, rows[r].fourth);
+    cr_expect(fabs(correlation(x, x + 1, 9999, mean, variance)) < 0.05);
+    cr_expect(fabs(correlation(x, x + 100, 9900, mean, variance)) < 0.05);
+    cr_expect(fabs(correlation(x, x + 5000, 5000, mean, variance)) < 0.07);
+    static const double others[] = {6, -1, -5, 5 + 65536};
+    for (int i = 0; i < 4; i++) {
+      const double *y = draws(&bench, rows[r].op, others[i]);
+      expect_moments(y, mean, variance, rows[r].fourth);
+      cr_expect(fabs(correlation(x, y, 10000, mean, variance)) < 0.05);
+    }
+    bench.inputs[1].data[0] = 5;
+    const double *y =
+        result(&bench, INTERP_f32, rows[r].op, "to=A,B sizes=100,100 stream=y")
+            .data;
+    cr_expect(fabs(correlation(x, y, 10000, mean, variance)) < 0.05);
+  }
+}
+
 Test(interp, initial_values_are_those_of_the_path) {
   Module *module = module_create();
   Graph *graph = make_graph(module);

@@ -479,6 +479,7 @@ static void check_range(Kernels *kernels, int job, const Range *range, int n,
 #define POINTWISE  "one pointwise operator, which test_ulps measures"
 #define PRODUCTS   "sums of products, in the dtype that the model gives them"
 #define NO_NUMBERS "its results are integers or bools"
+#define NO_OPERAND "its results depend on no number of the operand"
 #define COUNTS     "counts hits of argmax, as accuracy; the run divides them in f64"
 
 /* Operators of the language without a row in the sweep, and why. */
@@ -488,6 +489,9 @@ static const struct {
     {"select", MOVES},
     {"leaky_relu", POINTWISE},
     {"dropout", "a product with a constant or 0"},
+    {"normal", NO_OPERAND},
+    {"uniform", NO_OPERAND},
+    {"bernoulli", NO_OPERAND},
     {"dot", PRODUCTS},
     {"conv", PRODUCTS},
     {"conv_transpose", PRODUCTS},

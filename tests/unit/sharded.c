@@ -42,7 +42,7 @@ static bool was_split[N_OPS];
 /* Draws and positions are by global index, which the interpreter does not know
  * of pieces (unit_codegen has pieces_know_their_place). */
 static bool is_by_global_index(Op op) {
-  return op == OP_random_keep || op == OP_iota || op == OP_const;
+  return op_is(op, OPCLASS_random) || op == OP_iota || op == OP_const;
 }
 
 static void fail(Rank *rank, const char *what) {

@@ -388,8 +388,8 @@ static void run_kernel(const Kernel *kernel, DnnKernelFn *function) {
 static bool has_no_long_nest(Op op) {
   const OpInfo *info = op_info(op);
   return info->is_pointwise || info->decompose || info->max_inputs == 0 ||
-         op_case_exempt(op) || op == OP_random_keep || op == OP_attention ||
-         op == OP_attention_grad;
+         op_case_exempt(op) || op_is(op, OPCLASS_random) ||
+         op == OP_attention || op == OP_attention_grad;
 }
 
 Test(wide, every_operator) {

@@ -45,6 +45,7 @@ static const char *argument(const char *op, const char *formal, bool is_dims) {
                                                    : "Q";
   if (is_one_of(op, "mse l1 huber bce") && formal[0] == 'y') return "u";
   if (strcmp(op, "dropout") == 0 && formal[0] == 'p') return "0.5";
+  if (is_one_of(op, "normal uniform bernoulli")) return "y";
   if (is_one_of(op, "any all")) return "x > 0";
   if (formal[0] == 'c') return strcmp(op, "mask") ? "x > 0" : "u > 0";
   if (strcmp(formal, "dtype") == 0) return "f23";
