@@ -18,6 +18,7 @@ charlstm     | precision.compute=bf16 | validation_loss | <= 2.040
 reverse      |                        | exact           | >= 0.99
 resnet_mnist |                        | accuracy        | >= 0.985
 vit_digits   |                        | accuracy        | >= 0.90
+vae_digits   |                        | validation_loss | <= 24.8
 unet_shapes  |                        | iou             | >= 0.95
 '
 failed=0
