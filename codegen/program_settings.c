@@ -50,6 +50,15 @@ static void add_real(Text *out, const char *name, double value) {
   text_add_real(out, value);
 }
 
+static void add_channels(Text *out, const char *name, const double *values) {
+  begin_member(out, name);
+  for (int i = 0; i < 3; i++) {
+    text_add(out, i ? ", " : "{");
+    text_add_real(out, values[i]);
+  }
+  text_add(out, "}");
+}
+
 static void add_text(Text *out, const char *name, const char *value) {
   begin_member(out, name);
   program_add_string(out, value);
@@ -83,6 +92,7 @@ static void add_table(Text *out, const char *name, const char *table, int i,
 #define ADD_AVERAGE(name)      add_integer(out, #name, from->name);
 #define ADD_SEED(name)         add_seed(out, #name, from->name);
 #define ADD_REAL(name)         add_real(out, #name, from->name);
+#define ADD_CHANNELS(name)     add_channels(out, #name, from->name);
 #define ADD_SIZES(name)        add_sizes(out, #name, from->name, rank);
 #define ADD_WORDS(name)        add_table(out, #name, #name, block, index);
 #define ADD_PROGRAM_FLAG(name) add_integer(out, #name, name##_of(printer));

@@ -14,14 +14,15 @@
 _Static_assert((int)MAX_RANK == (int)DNN_MAX_RANK, "limits are copied");
 
 /* The member of a row of model_facts.def: `to.name` becomes `from->name`. */
-#define COPY_TEXT(name)   to.name = from->name;
-#define COPY_WORDS(name)  to.name = from->name;
-#define COPY_INT(name)    to.name = from->name;
-#define COPY_COUNT(name)  to.name = from->name;
-#define COPY_REAL(name)   to.name = from->name;
-#define COPY_FLAG(name)   to.name = from->name;
-#define COPY_SOURCE(name) to.name = (uint8_t)from->name;
-#define COPY_SIZES(name)  memcpy(to.name, from->name, sizeof to.name);
+#define COPY_TEXT(name)     to.name = from->name;
+#define COPY_WORDS(name)    to.name = from->name;
+#define COPY_INT(name)      to.name = from->name;
+#define COPY_COUNT(name)    to.name = from->name;
+#define COPY_REAL(name)     to.name = from->name;
+#define COPY_FLAG(name)     to.name = from->name;
+#define COPY_SOURCE(name)   to.name = (uint8_t)from->name;
+#define COPY_CHANNELS(name) memcpy(to.name, from->name, sizeof to.name);
+#define COPY_SIZES(name)    memcpy(to.name, from->name, sizeof to.name);
 
 static DnnLimit limit_of(const DataLimit *from) {
   DnnLimit to = {0};

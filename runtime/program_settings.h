@@ -51,6 +51,7 @@ typedef enum DnnRole {
 #define DNN_MEMBER_REAL(name)         double name;
 #define DNN_MEMBER_FLAG(name)         uint8_t name;
 #define DNN_MEMBER_PROGRAM_FLAG(name) uint8_t name;
+#define DNN_MEMBER_CHANNELS(name)     double name[3];
 #define DNN_MEMBER_SIZES(name)        int64_t name[DNN_MAX_RANK];
 #define DNN_MEMBER_SOURCE(name)       uint8_t name;
 #define DNN_MEMBER_FORMULA(name)      uint8_t name;

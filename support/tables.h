@@ -11,6 +11,14 @@ typedef enum SourceKind {
   N_SOURCES
 } SourceKind;
 
+/* Which part of a picture becomes a record. */
+typedef enum PictureCrop {
+  CROP_none,
+  CROP_center,
+  CROP_random, /* in training; in the middle otherwise */
+  CROP_scaled  /* likewise a part of random size, resized */
+} PictureCrop;
+
 typedef enum ReduceKind {
 #define REDUCTION(name, ...) REDUCE_##name,
 #include "support/reductions.def"

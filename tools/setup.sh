@@ -2,14 +2,16 @@
 # setup.sh -- installs what building, running and testing dnnc needs, on Debian
 # 12 or a relative.  Does nothing where all is there.
 #
-#   tools/setup.sh            compiler, libraries, Open MPI, oneDNN
+#   tools/setup.sh            compiler, libraries, Open MPI, oneDNN, libjpeg-turbo
+#                             and libpng
 #   tools/setup.sh --test     also what the tests need
 #   tools/setup.sh --cuda     also NVRTC from PyPI wheels where no toolkit is
 set -eu
 cd "$(dirname "$0")/.."
 
 packages="gcc g++ cmake ninja-build pkg-config flex bison libxxhash-dev
-  zlib1g-dev libgomp1 openmpi-bin libopenmpi3 libdnnl2"
+  zlib1g-dev libgomp1 openmpi-bin libopenmpi3 libdnnl2 libturbojpeg0
+  libpng16-16"
 want_cuda=no
 for word in "$@"; do
   case $word in

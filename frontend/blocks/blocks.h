@@ -15,6 +15,9 @@ Name data_batch_dim(const SourceTree *tree, const Expr *loss);
 void data_read(Elab *e, Model *model, const Elab *read);
 /* Puts the fields of all data blocks into the program. */
 void data_register(SourceTree *tree);
+struct BuiltinCall;
+/* Takes the arguments of a call of `images` into a field. */
+bool images_take(Elab *e, struct BuiltinCall *call, DataField *out);
 void train_read(Elab *e, Model *model, const Item *block);
 /* Returns whether some optimizer or schedule has an argument of this name. */
 bool train_takes_argument(Names *names, const char *name);

@@ -137,7 +137,7 @@ static bool data_take_files(Elab *e, BuiltinCall *call, int i, int32_t *out_n,
   return is_good && is_inside;
 }
 
-enum { CSV_header = 2, CSV_classes = 4, TOKENS_dtype = 2 };
+enum { CSV_header = 2, CSV_classes = 4, TOKENS_dtype = 2, LABELS_classes = 2 };
 
 /* Names of columns stand in the last line of the header. */
 static bool csv_take_names(Elab *e, BuiltinCall *call, ExprValue first,
@@ -177,11 +177,11 @@ static bool csv_take_columns(Elab *e, BuiltinCall *call, DataField *out) {
 }
 
 /* The words of a column, in the order of their integers. */
-static bool csv_take_classes(Elab *e, BuiltinCall *call, DataField *out) {
-  ExprValue val = call->args[CSV_classes];
+static bool take_classes(Elab *e, BuiltinCall *call, int at, DataField *out) {
+  ExprValue val = call->args[at];
   if (val.kind == EXPR_VALUE_none) return true;
-  if (val.kind == EXPR_VALUE_string)
-    return data_take_file(e, call, CSV_classes, &out->classes_file);
+  if (val.kind == EXPR_VALUE_string && at == CSV_classes)
+    return data_take_file(e, call, at, &out->classes_file);
   int n = val.kind == EXPR_VALUE_list ? val.list->n : 0;
   const char **words = ARENA_ARRAY(e->arena, const char *, n);
   bool is_good = n > 0;
@@ -191,8 +191,10 @@ static bool csv_take_classes(Elab *e, BuiltinCall *call, DataField *out) {
     for (int k = 0; k < i && is_good; k++) is_good = words[k] != words[i];
   }
   if (!is_good)
-    arg_wrong(call, CSV_classes,
-              "a list of different words or the name of a file of them");
+    arg_wrong(call, at,
+              at == CSV_classes
+                  ? "a list of different words or the name of a file of them"
+                  : "a list of different words");
   out->classes = words;
   out->n_classes = n;
   return is_good;
@@ -267,11 +269,22 @@ static bool data_take_source(Elab *e, const Item *block, const Expr *x,
   switch (out->source) {
   case SOURCE_next: return data_take_next(e, block, &call, out);
   case SOURCE_synthetic_ints: return data_take_synthetic(&call, out);
+  case SOURCE_images:
+    if (!images_take(e, &call, out)) return false;
+    break;
+  case SOURCE_labels:
+    if (out->type->rank != 1 || dtype_class(out->type->dtype) == CLASS_FLOAT) {
+      diag(e->diags, DIAG_label_type, x->span, out->path);
+      return false;
+    }
+    if (!take_classes(e, &call, LABELS_classes, out)) return false;
+    break;
   case SOURCE_tokens:
     if (!tokens_take_number(&call, out)) return false;
     break;
   case SOURCE_csv:
-    if (!csv_take_columns(e, &call, out) || !csv_take_classes(e, &call, out))
+    if (!csv_take_columns(e, &call, out) ||
+        !take_classes(e, &call, CSV_classes, out))
       return false;
     break;
   case SOURCE_safetensors:
@@ -364,6 +377,7 @@ static bool take_affine(Elab *e, const Item *block, const Expr *x,
 
 static bool data_check_field(Elab *e, const DataField *field, Span span) {
   bool is_real = dtype_class(field->type->dtype) == CLASS_FLOAT;
+  if (field->source == SOURCE_images) return true;
   if (field->type->rank == 0) {
     diag(e->diags, DIAG_no_samples, span, field->path);
     return false;

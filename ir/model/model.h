@@ -17,6 +17,7 @@
 #define MODEL_MEMBER_REAL(name)  double name;
 #define MODEL_MEMBER_FLAG(name)  bool name;
 #define MODEL_MEMBER_PROGRAM_FLAG(name)
+#define MODEL_MEMBER_CHANNELS(name) double name[3];
 #define MODEL_MEMBER_SIZES(name)   int64_t name[MAX_RANK];
 #define MODEL_MEMBER_SOURCE(name)  SourceKind name;
 #define MODEL_MEMBER_FORMULA(name) Formula name;

@@ -16,11 +16,14 @@
  *   a block that cycles  from its beginning again until the longest block of
  *                        the entry point ends, each repetition permuted anew
  *
+ * Pictures are read by threads, those of the next step beside a step.  They are
+ * chosen by the same rules, so this file has them too, which makes it long.
+ *
  * The permutation is a Feistel network over the next power of four, walked
  * along its cycle until it falls below n (Black and Rogaway, 2002).
  */
 #include "runtime/data/data.h"
-#include "runtime/data/reader.h"
+#include "runtime/data/pictures.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -62,6 +65,11 @@ struct Data {
   unsigned char *batch; /* of an entry point */
   Ahead ahead;
   Threads threads; /* opened when the first sample is read */
+  Codecs *codecs;  /* where there are pictures, with the first of them */
+  Team *team;
+  PictureReader *picture_readers; /* of each thread of the team */
+  int n_picture_readers;
+  struct PictureWork *work, *next_work; /* of this fill, of the next step */
 };
 
 /* ---- opening ---- */
@@ -263,6 +271,10 @@ Status data_open(Arena *arena, const DnnProgram *program,
 void data_close(Data *data) {
   for (int i = 0; i < data->n_opened; i++) reader_close(data->opened[i]);
   threads_close(&data->threads);
+  team_destroy(data->team);
+  for (int i = 0; i < data->n_picture_readers; i++)
+    picture_reader_close(&data->picture_readers[i]);
+  codecs_close(data->codecs);
 }
 
 Status data_check_packed(const Data *data) {
@@ -536,15 +548,18 @@ static Status wrong_value(const Data *data, const Block *block,
   return value_wrong(field, j, data->row[j], text);
 }
 
+static int64_t place_of(const Fill *fill, const Block *block, int64_t i) {
+  if (fill->is_eval)
+    return place_of_eval(block, fill->first + i, fill->data->eval_batch,
+                         fill->is_random, fill->epoch);
+  return place_of_train(block, fill->t, i, fill->entry->batch, fill->epoch);
+}
+
 static Status read_sample(const Fill *fill, const Block *block,
                           const DnnField *field, int64_t i, int64_t items) {
   Data *data = fill->data;
   const Part *part = fill->is_eval ? &block->eval : &block->train;
-  int64_t at =
-      fill->is_eval
-          ? place_of_eval(block, fill->first + i, fill->data->eval_batch,
-                          fill->is_random, fill->epoch)
-          : place_of_train(block, fill->t, i, fill->entry->batch, fill->epoch);
+  int64_t at = place_of(fill, block, i);
   const DnnField *root = root_field(block->data, field);
   const Reader *reader = part->readers[root - block->data->fields];
   int64_t begin =
@@ -600,15 +615,187 @@ static Status read_tensor(const Fill *fill, const DnnTensor *tensor,
   return STATUS_OK;
 }
 
-/* All DATA tensors of the entry point, one after the other. */
-static Status read_batch(const Fill *fill, unsigned char *to) {
+/* ---- pictures, on threads ---- */
+
+/* The rows of a tensor that are pictures. */
+typedef struct PictureRows {
+  const DnnTensor *tensor;
+  const DnnField *field;
+  const Block *block;
+  int64_t begin, rows, n; /* of this rank; those that have a sample */
+  int64_t offset, each;   /* bytes in a batch, and of a row */
+} PictureRows;
+
+/* The pictures of a batch, all tensors' rows end to end. */
+typedef struct PictureWork {
+  Fill fill;
+  PictureRows *tensors;
+  int n_tensors;
+  int64_t n;
+  unsigned char *to; /* a batch; NULL: there is no work */
+  bool is_running;
+  Status status;
+  unsigned char *buffer; /* of the next step */
+} PictureWork;
+
+static bool is_picture(const Data *data, const DnnTensor *tensor) {
+  const Block *block;
+  const DnnField *field = find_field(data, tensor->path, &block);
+  return tensor->role == DNN_DATA && field && field->source == SOURCE_images &&
+         is_storable(tensor->dtype);
+}
+
+static bool reads_pictures(const Data *data, const DnnEntryPoint *entry) {
+  for (int i = 0; i < entry->n_tensors; i++)
+    if (is_picture(data, &entry->tensors[i])) return true;
+  return false;
+}
+
+static Status open_pictures(Data *data) {
+  if (data->team) return STATUS_OK;
+  if (data->threads.n == 0) threads_open(&data->threads);
+  int n = data->threads.n;
+  TRY(codecs_open(&data->codecs));
+  data->picture_readers = ARENA_ARRAY(data->arena, PictureReader, n);
+  for (int i = 0; i < n; i++)
+    data->picture_readers[i] = picture_reader_open(data->codecs);
+  data->n_picture_readers = n;
+  data->work = ARENA_NEW(data->arena, PictureWork);
+  data->next_work = ARENA_NEW(data->arena, PictureWork);
+  int n_tensors = 0;
+  for (int i = 0; i < data->program->n_entry_points; i++)
+    if (data->program->entry_points[i].n_tensors > n_tensors)
+      n_tensors = data->program->entry_points[i].n_tensors;
+  data->work->tensors = ARENA_ARRAY(data->arena, PictureRows, n_tensors);
+  data->next_work->tensors = ARENA_ARRAY(data->arena, PictureRows, n_tensors);
+  return team_create(n, &data->team);
+}
+
+/* The random numbers of a record: of seed, epoch and record, for all fields of
+ * the block, so that a picture and its mask are cropped alike. */
+static uint64_t picture_key(const Fill *fill, const Block *block, int64_t i,
+                            int64_t at) {
+  if (fill->is_eval) return 0;
+  int64_t n = block->train.n;
+  int64_t step = (fill->t - 1) % fill->epoch,
+          epoch = (fill->t - 1) / fill->epoch;
+  int64_t numbers[3] = {epoch, (step * fill->entry->batch + i) / n, at};
+  return hash_bytes(numbers, sizeof numbers, block->key);
+}
+
+static Status read_picture(void *arg, int worker, int64_t item) {
+  const PictureWork *work = arg;
+  const Fill *fill = &work->fill;
+  const PictureRows *rows = work->tensors;
+  while (item >= rows->n) item -= rows++->n;
+  const Block *block = rows->block;
+  const DnnField *field = rows->field;
+  const Part *part = fill->is_eval ? &block->eval : &block->train;
+  const Reader *from = part->readers[field - block->data->fields];
+  PictureReader *reader = &fill->data->picture_readers[worker];
+  int64_t i = sample_of_row(rows->tensor, rows->begin, rows->rows, item);
+  int64_t at = place_of(fill, block, i), items = items_of(field);
+  TRY(picture_read(reader, from, field, at, !fill->is_eval,
+                   picture_key(fill, block, i, at)));
+  for (int64_t j = 0; j < items; j++)
+    reader->row[j] = reader->row[j] * field->scale + field->shift;
+  store_shard(rows->tensor, fill->device->rank, 1, reader->row,
+              work->to + rows->offset + item * rows->each);
+  return STATUS_OK;
+}
+
+/* Lets the threads read the pictures of a batch into `to`. */
+static void start_pictures(PictureWork *work, const Fill *fill,
+                           unsigned char *to) {
+  Data *data = fill->data;
+  work->fill = *fill;
+  work->to = to;
+  work->n = work->n_tensors = 0;
+  int64_t offset = 0;
   for (int i = 0; i < fill->entry->n_tensors; i++) {
     const DnnTensor *tensor = &fill->entry->tensors[i];
     if (tensor->role != DNN_DATA) continue;
-    TRY(read_tensor(fill, tensor, to));
+    if (is_picture(data, tensor)) {
+      PictureRows *rows = &work->tensors[work->n_tensors++];
+      *rows = (PictureRows){.tensor = tensor, .offset = offset};
+      rows->field = find_field(data, tensor->path, &rows->block);
+      rows->rows =
+          tensor_local_range(tensor, 0, fill->device->rank, &rows->begin);
+      rows->n = rows->rows;
+      if (fill->n && rows->begin + rows->n > fill->n)
+        rows->n = rows->begin < fill->n ? fill->n - rows->begin : 0;
+      rows->each = shard_bytes(tensor) / tensor_local_size(tensor, 0);
+      work->n += rows->n;
+      memset(to + offset, 0, (size_t)shard_bytes(tensor));
+    }
+    offset += slot_bytes(tensor);
+  }
+  work->is_running = true;
+  team_start(data->team, read_picture, work, work->n);
+}
+
+static void end_pictures(Data *data, PictureWork *work) {
+  if (work->is_running) work->status = team_wait(data->team);
+  work->is_running = false;
+}
+
+/* The pictures of a batch: those that were read beside the step before, or the
+ * threads begin with them now. */
+static Status begin_pictures(const Fill *fill, unsigned char *to) {
+  Data *data = fill->data;
+  if (!reads_pictures(data, fill->entry)) return STATUS_OK;
+  TRY(open_pictures(data));
+  PictureWork *next = data->next_work;
+  end_pictures(data, next);
+  if (next->to && !fill->is_eval && next->fill.t == fill->t) return STATUS_OK;
+  start_pictures(data->work, fill, to);
+  return STATUS_OK;
+}
+
+/* Into one buffer of a batch, the next step's pictures. */
+static void begin_next(const Fill *fill) {
+  Data *data = fill->data;
+  PictureWork *next = data->next_work;
+  Fill ahead = *fill;
+  ahead.t++;
+  if (!next->buffer) {
+    int64_t bytes = batch_bytes(fill->entry);
+    next->buffer = ARENA_ARRAY(data->arena, unsigned char, bytes);
+    data->resident_bytes += bytes;
+  }
+  start_pictures(next, &ahead, next->buffer);
+}
+
+static Status finish_pictures(const Fill *fill, unsigned char *to) {
+  Data *data = fill->data;
+  if (!reads_pictures(data, fill->entry)) return STATUS_OK;
+  PictureWork *next = data->next_work, *work = data->work;
+  bool was_ahead = !work->is_running;
+  end_pictures(data, work);
+  Status status = was_ahead ? next->status : work->status;
+  for (int i = 0; i < next->n_tensors && was_ahead; i++) {
+    const PictureRows *rows = &next->tensors[i];
+    memcpy(to + rows->offset, next->buffer + rows->offset,
+           (size_t)shard_bytes(rows->tensor));
+  }
+  if (!fill->is_eval && status.code == STATUS_ok) begin_next(fill);
+  return status;
+}
+
+/* All DATA tensors of the entry point, one after the other. */
+static Status read_batch(const Fill *fill, unsigned char *to) {
+  unsigned char *batch = to;
+  Status status = STATUS_OK;
+  TRY(begin_pictures(fill, batch));
+  for (int i = 0; i < fill->entry->n_tensors; i++) {
+    const DnnTensor *tensor = &fill->entry->tensors[i];
+    if (tensor->role != DNN_DATA) continue;
+    if (!is_picture(fill->data, tensor) && status.code == STATUS_ok)
+      status = read_tensor(fill, tensor, to);
     to += slot_bytes(tensor);
   }
-  return STATUS_OK;
+  Status pictures = finish_pictures(fill, batch);
+  return status.code == STATUS_ok ? pictures : status;
 }
 
 static Status write_batch(Device *device, const DnnEntryPoint *entry,
@@ -681,6 +868,7 @@ Status data_check(const Data *data) {
 
 void data_read_ahead(Data *data, Device *device, const DnnEntryPoint *train,
                      int64_t t) {
+  if (reads_pictures(data, train)) return; /* threads read them */
   Fill fill = fill_of_step(data, device, train, t);
   Ahead *ahead = &data->ahead;
   if (!ahead->bytes) {

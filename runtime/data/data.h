@@ -108,6 +108,9 @@ InputLimit input_streams;
  * means that all of it is unpacked at once. */
 Status input_open(Arena *arena, const char *name, const InputSearch *search,
                   InputLimit *limit, InputFile *out);
+/* Opens a file of this very path, as it is. */
+Status input_open_path(const char *path, const InputSearch *search,
+                       InputFile *out);
 /* Checks that the file or folder, which may not be there yet, is below one of
  * the folders of `search`, or that links are followed. */
 Status input_check_links(const char *path, const InputSearch *search);

@@ -273,6 +273,23 @@ int64_t input_streams(const unsigned char *bytes, int64_t n) {
   return n;
 }
 
+Status input_open_path(const char *path, const InputSearch *search,
+                       InputFile *out) {
+  int fd;
+  struct stat info;
+  *out = (InputFile){.fd = -1};
+  TRY(try_open(path, &fd));
+  Status status = check_links(path, fd, search);
+  if (status.code == STATUS_ok && fstat(fd, &info) != 0)
+    status = status_errno(errno, "cannot read '%s'", path);
+  if (status.code != STATUS_ok) {
+    close(fd);
+    return status;
+  }
+  *out = (InputFile){.path = path, .fd = fd, .n = info.st_size};
+  return STATUS_OK;
+}
+
 Status input_open(Arena *arena, const char *name, const InputSearch *search,
                   InputLimit *limit, InputFile *out) {
   const char *path = name;

@@ -15,9 +15,11 @@
  */
 #include "runtime/data/data.h"
 #include "runtime/data/fingerprint.h"
+#include "runtime/data/pictures.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -116,6 +118,45 @@ static Status add_file(Arena *arena, const DnnProgram *program,
   return STATUS_OK;
 }
 
+/* Reading all pictures would take too long: their names, classes and sizes. */
+static Status add_pictures(Arena *arena, const DnnProgram *program,
+                           const char *folder, const char *const *names, int n,
+                           Texts *out) {
+  InputSearch search = {
+      .folder = folder, .model_dir = program->model_dir, .follows_links = true};
+  for (int i = 0; i < n; i++) {
+    const char *key = key_of(arena, names[i]);
+    int64_t bytes = 0;
+    uint64_t hash = 0;
+    bool is_there = false;
+    for (int k = 0; k < out->n; k++)
+      is_there = is_there || strcmp(out->data[k].key, key) == 0;
+    if (is_there) continue;
+    Arena *scratch = arena_beside(arena);
+    PictureList list;
+    Status status = pictures_list(scratch, &names[i], 1, &search, &list);
+    for (int64_t k = 0; status.code == STATUS_ok && k < list.n; k++) {
+      const Picture *picture = &list.items[k];
+      struct stat info = {0};
+      char path[PATH_MAX];
+      snprintf(path, sizeof path, "%s/%s", picture->folder, picture->name);
+      if (stat(path, &info) != 0) info.st_size = 0;
+      int64_t size = info.st_size;
+      const char *word = picture->word ? picture->word : "";
+      bytes += size;
+      hash = hash_bytes(&size, sizeof size, hash);
+      hash = hash_bytes(picture->name, strlen(picture->name), hash);
+      hash = hash_bytes(word, strlen(word), hash);
+    }
+    arena_destroy(scratch);
+    TRY(status);
+    const char *value = arena_printf(arena, "%lld %016llx", (long long)bytes,
+                                     (unsigned long long)hash);
+    vec_push(arena, out, (StoredText){key, value});
+  }
+  return STATUS_OK;
+}
+
 static Status add_files(Arena *arena, const DnnProgram *program,
                         const char *folder, const char *const *names, int n,
                         Texts *out) {
@@ -134,10 +175,14 @@ Status data_fingerprint(Arena *arena, const DnnProgram *program,
   for (int i = 0; i < program->n_data; i++)
     for (int j = 0; j < program->data[i].n_fields; j++) {
       const DnnField *field = &program->data[i].fields[j];
-      TRY(add_files(arena, program, folder, field->files, field->n_files,
-                    &texts));
-      TRY(add_files(arena, program, folder, field->eval_files,
-                    field->n_eval_files, &texts));
+      bool is_pictures =
+          field->source == SOURCE_images || field->source == SOURCE_labels;
+      Status (*add)(Arena *, const DnnProgram *, const char *,
+                    const char *const *, int, Texts *) =
+          is_pictures ? add_pictures : add_files;
+      TRY(add(arena, program, folder, field->files, field->n_files, &texts));
+      TRY(add(arena, program, folder, field->eval_files, field->n_eval_files,
+              &texts));
       if (field->classes_file)
         TRY(add_file(arena, program, folder, field->classes_file, &texts));
     }

@@ -6,7 +6,7 @@
  * place; streams are windows of it and records are equal parts of it.
  */
 #include "runtime/checkpoint/checkpoint.h"
-#include "runtime/data/reader.h"
+#include "runtime/data/pictures.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -396,6 +396,10 @@ Status reader_open(Arena *arena, const DnnField *field,
     open_synthetic(field, items, out);
     return STATUS_OK;
   }
+  if (field->source == SOURCE_images)
+    return pictures_open(arena, field, names, n, search, items, out);
+  if (field->source == SOURCE_labels)
+    return labels_open(arena, field, names, n, search, out);
   const char *const *files;
   int n_files;
   TRY(input_expand(arena, names, n, search, &files, &n_files));

@@ -9,6 +9,7 @@
 #include "runtime/data/npy.h"
 
 typedef struct Reader Reader;
+typedef struct PictureList PictureList;
 
 struct Reader {
   uint8_t kind; /* SourceKind */
@@ -28,6 +29,7 @@ struct Reader {
   Reader *parts;
   int64_t *begins;
   int n_parts;
+  const PictureList *pictures; /* or NULL; `n` counts their values */
 };
 
 /* Opens a reader of the files that the `n` names stand for, which may be

@@ -138,9 +138,12 @@ static void take_file(Arena *arena, DnnField *field, const char *file) {
   int64_t items = 1;
   for (int i = 1; i < field->rank; i++) items *= field->size[i];
   bool was_csv = field->source == SOURCE_csv;
+  bool was_images = field->source == SOURCE_images;
   set_file(arena, field, file);
   field->is_given = true;
   if (take_tensor(arena, field, file)) return;
+  if (was_images && !ends_with(file, ".npy") && !ends_with(file, ".csv"))
+    return;
   field->source = ends_with(file, ".csv")   ? SOURCE_csv
                   : ends_with(file, ".npy") ? SOURCE_npy
                   : ends_with(file, ".txt") ? SOURCE_bytes

@@ -30,8 +30,15 @@ compile fuzz_checkpoint -fsanitize=fuzzer $out/libruntime.a $out/libsupport.a &
 compile fuzz_files -fsanitize=fuzzer $out/libconvert.a $out/libfrontend.a \
   $out/libruntime.a $out/libir.a $out/libsupport.a
 wait $!
+compile fuzz_pictures -fsanitize=fuzzer $out/libruntime.a $out/libsupport.a
+gcc -O1 -o $out/make_pictures tests/e2e/make_pictures.c -ldl
 
-mkdir -p $out/corpus $out/corpus_files
+mkdir -p $out/corpus $out/corpus_files $out/corpus_pictures
+(cd $out && ./make_pictures pictures 6 3 24) || echo "no libjpeg-turbo: fuzzing PNG alone"
+for file in $out/pictures/c?/*.jpg docs/inspect.png; do
+  [ -e "$file" ] || continue
+  { printf '\2\5' && head -c 30000 "$file"; } >$out/corpus_pictures/"$(basename "$file")"
+done
 for file in models/*.map tests/golden/maps/*.map; do
   { printf '\0' && cat "$file"; } >$out/corpus_files/"$(basename "$file")"
 done
@@ -60,6 +67,9 @@ fuzz_checkpoint() {
 fuzz_files() {
   $out/fuzz_files $bounds -max_len=4096 $out/corpus_files
 }
+fuzz_pictures() {
+  $out/fuzz_pictures $bounds -max_len=32768 $out/corpus_pictures
+}
 both() { # two of the functions; a failure of either ends the script
   local status=0 lines=8 first
   "$1" >$out/first.log 2>&1 &
@@ -72,3 +82,4 @@ both() { # two of the functions; a failure of either ends the script
 }
 both fuzz_syntax fuzz_meaning
 both fuzz_checkpoint fuzz_files
+both fuzz_pictures true
