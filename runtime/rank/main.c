@@ -261,11 +261,25 @@ static Status share_checkpoint(Run *run, Checkpoint *checkpoint, bool *found) {
                          : open_same(run, path, words[1], checkpoint);
 }
 
+static bool has_saved_tensors(const DnnProgram *program) {
+  for (int i = 0; i < program->n_tensors; i++)
+    if (tensor_is_saved(&program->tensors[i])) return true;
+  return false;
+}
+
+/* A net without parameters predicts without a checkpoint. */
+static bool wants_checkpoint(const Run *run) {
+  const RunOptions *options = &run->options;
+  if (options->resume || options->load) return true;
+  return reads_only(options) &&
+         !(options->predict && !has_saved_tensors(run->program));
+}
+
 static int restore_checkpoint(Run *run) {
   Checkpoint checkpoint = {0};
   const RunOptions *options = &run->options;
   bool found = false, is_root = run->comm->rank == 0;
-  bool is_wanted = options->resume || options->load || reads_only(options);
+  bool is_wanted = wants_checkpoint(run);
   Status status = STATUS_OK;
   if (is_wanted && is_root) status = find_checkpoint(run, &checkpoint, &found);
   if (status.code == STATUS_ok && found && options->resume)

@@ -47,6 +47,17 @@ near() {
     END { exit bad || NR == 0 }'
 }
 
+# ---- a net without parameters needs no checkpoint ----
+cat >plain.dnn <<'END'
+dim B = 32, P = 64
+net plain(x: [B, P]) -> [B] { return sum(x * x, P) / 256 }
+END
+"$dnnc" predict plain.dnn --input x=x.csv -o plain.csv --quiet || fail "a net without parameters"
+awk -F, '{ s = 0; for (i = 1; i <= NF; i++) s += $i * $i; printf "%.9g\n", s / 256 }' x.csv | near plain.csv - 1e-6 ||
+  fail "rows of a net without parameters"
+"$dnnc" predict digits.dnn -o none.csv --quiet >out 2>&1 && fail "parameters of no checkpoint"
+grep -q "'dnnc predict' needs --load PATH" out || { cat out; fail "parameters of no checkpoint"; }
+
 # ---- against the evaluation and against the parameters ----
 predict -o out.csv
 [ "$(wc -l <out.csv)" = 297 ] || fail "297 records have $(wc -l <out.csv) rows"

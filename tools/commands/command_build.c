@@ -323,6 +323,7 @@ int tool_build_and_run(Tool *tool) {
     return EXIT_user;
   int code = tool_compile(tool, &c);
   if (code != EXIT_done) return code;
+  if (!tool_can_predict(tool, &c)) return EXIT_user;
   Pacer pacer;
   bool is_paced = tool->options.paced != NULL;
   if (is_paced && !has_versions(&c) &&
