@@ -327,9 +327,10 @@ static Bytes least_memory(const Priced *p) {
   return least;
 }
 
-/* Replicas of a stage are programs of their own, with one edge. */
+/* Replicas of a stage are programs of their own, with one edge.  Steps fill the
+ * pipeline, one for each stage, before some that count (price_list.c). */
 static bool check_periods(const Compilation *c) {
-  enum { MOST_STAGES = 12 };
+  enum { MOST_STAGES = SIM_MOST_STEPS - 8 };
   if (!c->plan) return true;
   if (c->plan->stages.n > MOST_STAGES)
     return !driver_refuse_versions(c, "the price of so many stages");

@@ -20,7 +20,7 @@
  * SIM_LONG_STEPS such steps stays below INT64_MAX. */
 #define SIM_LONGEST (INT64_MAX / 8)
 /* Steps that a simulation may run. */
-enum { SIM_MOST_STEPS = 16, SIM_LONG_STEPS = 7 };
+enum { SIM_MOST_STEPS = 128, SIM_LONG_STEPS = 7 };
 
 /* A share of 1 of a link or of a stream. */
 #define SIM_ONE ((int64_t)1 << 20)

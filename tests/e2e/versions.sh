@@ -133,6 +133,19 @@ awk '$1 < 35 { exit 1 }' bubbles || { cat priced; fail "1f1b does not wait"; }
 grep -q "not supported yet: the price of replicas under the schedule 'pipedream'" err || { cat err; fail "why there is none"; }
 echo "the steady state of four equal stages has no idle time"
 
+# So have 16 stages.
+sed -e 's/  x = linear\[D -> D\](x \* s)/  x = x * s\n  repeat i in 16 { x = linear[D -> D](x) }/' \
+  -e '/^  x = linear/d' -e 's/  return linear.*/  return x/' \
+  "$root/tests/e2e/versions_equal.dnn" >deep.dnn
+sed 's/count = 4/count = 16/' four.cluster >deep.cluster
+printf 'mesh { pipe = 16 }\nplan {\n  schedule = pipedream\n  microbatches = 1\n' >deep.plan
+printf '  cut after linear[%d]\n' $(seq 0 14) >>deep.plan
+echo '}' >>deep.plan
+"$dnnc" simulate deep.dnn --plan deep.plan --cluster deep.cluster >priced 2>err || { cat err; fail "the price of 16 stages"; }
+sed -n 's/.* bubble \([0-9.]*\) %.*/\1/p' priced >bubbles
+[ "$(wc -l <bubbles)" -ge 3 ] && awk '$1 > 1.5 { exit 1 }' bubbles || { cat priced; fail "16 stages wait"; }
+echo "16 equal stages neither"
+
 # ---- verified, and paced ----
 
 "$dnnc" verify model.dnn --plan four.plan --json >out.json 2>err || { cat out.json err; fail "verify"; }
