@@ -405,6 +405,9 @@ static void go_on_with_segment(PlayRun *run, const Runner *runner,
   if (run->hooks) run->hooks->before(run->hooks->user, number, call);
   play_segment(runner->player, call);
   player_enter(runner->player, call);
+  if (runner->entry->is_period &&
+      entry_point_segment(runner->entry, call)->kind == TOKEN_update)
+    play_hand_over(runner->player);
   if (run->hooks) run->hooks->after(run->hooks->user, number, call);
 }
 

@@ -539,8 +539,6 @@ void play_segment(Player *player, const ProgramCall *call) {
   for (int id = segment->first_node; id < segment->end_node; id++)
     play_node(player, player->frame, id);
   if (segment_is_of_microbatch(segment)) end_collectives(player, segment);
-  if (player->program->entry.is_period && segment->kind == TOKEN_update)
-    play_hand_over(player);
 }
 
 /* A persistent buffer without a new value has still the old one. */
