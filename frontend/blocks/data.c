@@ -459,6 +459,28 @@ static void data_find_stream(Elab *e, DataBlock *block) {
   }
 }
 
+static bool data_is_synthetic(const DataField *field) {
+  return field->source == SOURCE_synthetic_ints ||
+         field->source == SOURCE_synthetic_floats;
+}
+
+/* Noise beside records is often meant to be new in each step. */
+static void data_warn_synthetic(Elab *e, const DataBlock *block) {
+  const DataField *with_file = NULL;
+  for (int i = 0; i < block->n_fields && !with_file; i++)
+    if (block->fields[i].file) with_file = &block->fields[i];
+  for (int i = 0; with_file && i < block->n_fields; i++) {
+    const DataField *field = &block->fields[i];
+    if (!data_is_synthetic(field)) continue;
+    Diag *d = diag(e->diags, DIAG_synthetic_repeats, field->span, field->path,
+                   with_file->path);
+    diag_help(d,
+              "in a net, %s(x) gives a new number for each element of x in "
+              "each step",
+              field->source == SOURCE_synthetic_ints ? "uniform" : "normal");
+  }
+}
+
 static void data_check_eval_files(Elab *e, const Item *item,
                                   const DataBlock *block) {
   const DataField *with = NULL, *without = NULL;
@@ -502,6 +524,7 @@ static void data_read_block(Elab *e, const Item *item, DataBlock *out) {
   if (is_good) data_check_fields(e, out);
   is_good = is_good && diags_errors(e->diags) == errors;
   if (is_good) data_find_stream(e, out);
+  if (is_good) data_warn_synthetic(e, out);
   setting_float(e, item, item->name, "eval", 0, &out->eval);
   setting_bool(e, item, item->name, "cycle", &out->cycles);
   bool predicts = data_predicts_all(e, out);
