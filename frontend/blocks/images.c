@@ -78,7 +78,7 @@ static bool images_check_type(Elab *e, const DataField *out, Span span) {
   return false;
 }
 
-/* What no picture can give. */
+/* Reports a size that no picture can have after resizing. */
 static bool images_check_sizes(BuiltinCall *call, const DataField *out) {
   int64_t rows = out->type->dims[2].size, columns = out->type->dims[3].size;
   if (!out->resize_rows) return true;

@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of an axis: part of the picture, its size after resizing, and where the
+/* One axis: part of the picture, its size after resizing, and where the
  * record begins in that; before 0 and after `size` is black. */
 typedef struct Axis {
   int64_t picture; /* pixels of the picture */
