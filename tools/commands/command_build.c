@@ -303,6 +303,27 @@ static bool has_versions(const Compilation *c) {
   return c->plan && plan_has_versions(c->module->arena, c->plan);
 }
 
+bool tool_has_checkpoint(const Tool *tool) {
+  if (tool->options.load) return true;
+  message_print(
+      "dnnc: error: 'dnnc %s' needs --load PATH, a checkpoint folder or a "
+      ".safetensors file\n",
+      tool->options.command == COMMAND_eval ? "eval" : "predict");
+  return false;
+}
+
+/* A net without parameters needs no checkpoint. */
+static bool can_predict(const Tool *tool, const Compilation *c) {
+  const Graph *graph = c->model->predict;
+  if (tool->options.command != COMMAND_predict || !graph) return true;
+  for (int i = 0; i < graph->inputs.n; i++) {
+    Role role = graph->inputs.data[i].role;
+    if (role == ROLE_param || role == ROLE_state)
+      return tool_has_checkpoint(tool);
+  }
+  return true;
+}
+
 int tool_build_and_run(Tool *tool) {
   Compilation c;
   BuildReport report = {0};
@@ -323,7 +344,7 @@ int tool_build_and_run(Tool *tool) {
     return EXIT_user;
   int code = tool_compile(tool, &c);
   if (code != EXIT_done) return code;
-  if (!tool_can_predict(tool, &c)) return EXIT_user;
+  if (!can_predict(tool, &c)) return EXIT_user;
   Pacer pacer;
   bool is_paced = tool->options.paced != NULL;
   if (is_paced && !has_versions(&c) &&

@@ -185,9 +185,9 @@ void tool_end_as_signalled(void);
 
 /* ---- what commands share ---- */
 
-/* Returns whether a prediction has the parameters that it reads, a checkpoint;
- * reports where it has none (command_predict.c). */
-bool tool_can_predict(const Tool *tool, const Compilation *c);
+/* Returns whether --load names a checkpoint; reports where it does not
+ * (command_build.c). */
+bool tool_has_checkpoint(const Tool *tool);
 /* Compiles to a bundle (a temporary one without -o) and runs it
  * (command_build.c). */
 int tool_build_and_run(Tool *tool);
