@@ -5,7 +5,7 @@
 # rank and two.
 . "$(dirname "$0")/lib.sh"
 export OMP_NUM_THREADS=1
-# Labels without a rule: what is learned of the first 40 rows is wrong for others.
+# Labels without a rule: parameters that fit the first 40 rows are wrong for others.
 awk 'BEGIN { srand(5); for (i = 0; i < 64; i++) {
   for (j = 0; j < 8; j++) printf "%.3f,", rand() - 0.5
   print int(rand() * 3) } }' >noise.csv
