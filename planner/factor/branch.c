@@ -160,8 +160,8 @@ static void close_leaf(Solver *s) {
     count_values(s, i, &value);
     plan_put(s->plan, i, value);
   }
-  s->plan_cost = plan_cost(s->plan);
-  if (cost_is_allowed(s->plan_cost)) solver_better(s, s->plan_cost.sum);
+  s->plan->cost = plan_cost(s->plan);
+  if (cost_is_allowed(s->plan->cost)) solver_better(s, s->plan->cost.sum);
 }
 
 /* Returns a bound of what is left. */
@@ -211,11 +211,9 @@ static void look_at(Branches *b, int node) {
 static void look_apart(Branches *b, int node) {
   Solver *s = b->s;
   Plan *plan = s->plan;
-  Cost cost = s->plan_cost;
   s->plan = b->plan;
   look_at(b, node);
   s->plan = plan;
-  s->plan_cost = cost;
 }
 
 bool branches_step(Branches *b) {

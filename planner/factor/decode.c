@@ -48,6 +48,6 @@ void decode(Solver *s, bool freely) {
   plan_clear(s->plan);
   for (int i = 0; i < s->core->n_variables; i++)
     plan_put(s->plan, i, choose(s, i, freely));
-  s->plan_cost = plan_cost(s->plan);
-  if (cost_is_allowed(s->plan_cost)) solver_better(s, s->plan_cost.sum);
+  s->plan->cost = plan_cost(s->plan);
+  if (cost_is_allowed(s->plan->cost)) solver_better(s, s->plan->cost.sum);
 }

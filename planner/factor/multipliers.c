@@ -44,6 +44,17 @@ static double limit_price(const Core *core, int row, double price) {
   return price > most ? most : price < -most ? -most : price;
 }
 
+/* Guesses how far the bound can rise. The best cost may be far too high. */
+static double guess_gap(const Solver *s) {
+  double now = (double)messages_bound(s->messages), best = (double)s->bound;
+  double size = (best < 0 ? -best : best) / 8, gap = size;
+  if (s->cost < COST_LIMIT) {
+    double most = (double)s->cost - best;
+    gap = most < size ? most : most / 1024 > size ? most / 1024 : size;
+  }
+  return gap + (best - now) + 1;
+}
+
 void multipliers_step(Solver *s) {
   const Core *core = s->core;
   Messages *m = s->messages;
@@ -52,12 +63,7 @@ void multipliers_step(Solver *s) {
   core_usages(core, s->reading, s->usages);
   double square = find_rows(s, moves);
   double unit = (double)((int64_t)1 << PRICE_BITS);
-  FactorCost target =
-      s->cost < COST_LIMIT
-          ? s->cost
-          : s->bound + (s->bound < 0 ? -s->bound : s->bound) / 8;
-  double gap = (double)(target - messages_bound(m));
-  if (gap < 1) gap = 1;
+  double gap = guess_gap(s);
   for (int row = 0; row < core->n_rows && square > 0; row++) {
     if (!moves[row]) continue;
     double over = (double)(s->usages[row] - core->room[row]);

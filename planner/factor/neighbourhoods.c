@@ -76,7 +76,7 @@ static int find_user(Solver *s, int row) {
 /* Returns a variable where something can be won. */
 static int find_seed(Solver *s) {
   int seed = solver_random(s, s->core->n_variables);
-  if (s->plan_cost.over > 0 && solver_random(s, 2))
+  if (s->plan->cost.over > 0 && solver_random(s, 2))
     return find_user(s, plan_worst_row(s->plan));
   FactorCost most = solver_gap(s, seed);
   for (int tries = solver_random(s, 8); tries > 0; tries--) {
@@ -201,10 +201,11 @@ static void solve(Neighbourhood *h) {
 /* Makes the limit dearer while the plan exceeds it, and cheaper otherwise, so
  * that plans stay near it on either side. */
 static void weigh(Solver *s) {
-  if (s->plan_cost.over > 0)
-    s->weight += s->weight < (int64_t)1 << 60 ? s->weight / 16 + 1 : 0;
+  if (s->plan->cost.over > 0)
+    s->plan->weight +=
+        s->plan->weight < (int64_t)1 << 60 ? s->plan->weight / 16 + 1 : 0;
   else
-    s->weight -= s->weight / 32;
+    s->plan->weight -= s->plan->weight / 32;
 }
 
 void neighbourhood(Solver *s) {
@@ -228,10 +229,10 @@ void neighbourhood(Solver *s) {
     for (int i = 0; i < h.n; i++) plan_take(s->plan, h.variables[i]);
     for (int i = 0; i < h.n; i++) plan_put(s->plan, h.variables[i], h.old[i]);
   } else {
-    s->plan_cost.sum += after.sum - before.sum;
-    s->plan_cost.n_forbidden += after.n_forbidden - before.n_forbidden;
-    s->plan_cost.over = after.over;
-    if (cost_is_allowed(s->plan_cost)) solver_better(s, s->plan_cost.sum);
+    s->plan->cost.sum += after.sum - before.sum;
+    s->plan->cost.n_forbidden += after.n_forbidden - before.n_forbidden;
+    s->plan->cost.over = after.over;
+    if (cost_is_allowed(s->plan->cost)) solver_better(s, s->plan->cost.sum);
   }
   if (core->n_rows > 0) weigh(s);
   arena_destroy(scratch);

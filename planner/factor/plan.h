@@ -16,6 +16,8 @@ typedef struct Cost {
 
 typedef struct Plan {
   const Core *core;
+  int64_t weight; /* the price of the most that it exceeds the limit */
+  Cost cost;
   int *values;          /* -1: none; the least usage counts */
   int width;            /* rows of the tree, a power of two */
   int64_t *most, *more; /* a tree of what is above the room: the largest in a

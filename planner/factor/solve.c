@@ -53,7 +53,7 @@ static void raise_bound(Solver *s, int n_sweeps) {
     if (has_rows) multipliers_step(s);
   }
   if (!has_rows || s->bound > before + (s->cost - s->bound) / 100) return;
-  if (s->scale > 256) s->scale -= s->scale / 4;
+  if (s->scale > 256) s->scale -= s->scale / 3;
   for (int row = 0; row < s->core->n_rows; row++)
     s->messages->prices[row] = s->prices[row];
   messages_price(s->messages);
@@ -65,21 +65,36 @@ static void walk(Solver *s, int64_t work) {
   while (s->work < end && solver_count(s)) neighbourhood(s);
 }
 
+static bool is_better(const Solver *s, const Plan *a, const Plan *b) {
+  bool is_over[] = {a->cost.over > 0, b->cost.over > 0};
+  if (is_over[0] != is_over[1]) return is_over[1];
+  return solver_worth(s, a->cost) < solver_worth(s, b->cost);
+}
+
+static void exchange(Solver *s) {
+  Plan *plan = s->plan;
+  s->plan = s->other_plan;
+  s->other_plan = plan;
+}
+
+/* Returns whether what the messages say is near enough to the other plan to
+ * pass it by. */
+static bool is_promising(const Solver *s) {
+  FactorCost other = s->other_plan->cost.sum - s->bound;
+  return s->plan->cost.sum - s->bound <
+         (other < COST_LIMIT ? 2 * other : other);
+}
+
 /* Starts from the messages, and goes on from the better plan. */
 static void improve(Solver *s, int64_t work, bool freely) {
-  Plan *old = s->plan;
-  Cost old_cost = s->plan_cost;
-  s->plan = s->other_plan;
+  bool has_plan = s->plan->values[0] >= 0;
+  int64_t start = s->work;
+  s->other_plan->weight = s->plan->weight;
+  exchange(s);
   decode(s, freely);
-  walk(s, work / 2);
-  s->other_plan = old;
-  if (old->values[0] >= 0 &&
-      solver_worth(s, old_cost) < solver_worth(s, s->plan_cost)) {
-    s->other_plan = s->plan;
-    s->plan = old;
-    s->plan_cost = old_cost;
-  }
-  walk(s, work - work / 2);
+  if (!has_plan || is_promising(s)) walk(s, work / 2);
+  if (has_plan && is_better(s, s->other_plan, s->plan)) exchange(s);
+  walk(s, start + work - s->work);
 }
 
 /* Sends messages without prices until they tell little. */
@@ -102,7 +117,7 @@ static void look_at_branches(Solver *s, Branches *branches, int64_t work) {
 static bool is_steady(const Solver *s, FactorCost before) {
   FactorCost size = s->bound < 0 ? -s->bound : s->bound;
   FactorCost gap = s->cost < COST_LIMIT ? s->cost - s->bound : size;
-  return s->bound - before <= gap / 1000;
+  return s->bound - before <= gap / 200;
 }
 
 /* The bound and the plan get equal shares of the work.  Where sweeps no longer
@@ -120,7 +135,8 @@ static void run(Solver *s) {
     else
       raise_bound(s, 10);
     if (solver_must_stop(s)) return;
-    improve(s, s->work - before, round % 2);
+    int64_t work = s->work - before;
+    improve(s, n_steady > 0 ? 2 * work : work / 3, round % 2);
     n_steady = is_steady(s, bound) ? n_steady + 1 : 0;
     if (n_steady >= STEADY_ROUNDS && !branches &&
         !s->budget->without[FACTOR_branching] && !solver_must_stop(s))

@@ -41,7 +41,7 @@ void solver_better(Solver *s, FactorCost cost) {
 }
 
 FactorCost solver_worth(const Solver *s, Cost cost) {
-  Wide sum = cost.sum + (((Wide)cost.over * s->weight) >> PRICE_BITS) +
+  Wide sum = cost.sum + (((Wide)cost.over * s->plan->weight) >> PRICE_BITS) +
              (Wide)cost.n_forbidden * COST_AVOID;
   return sum < COST_NEVER ? (FactorCost)sum : COST_NEVER;
 }
@@ -64,7 +64,7 @@ Solver *solver_create(Arena *arena, const Core *core,
   s->other_plan = plan_create(arena, core);
   s->prices = ARENA_ARRAY(arena, int64_t, core->n_rows + 1);
   s->scale = 1 << 20;
-  s->weight = (int64_t)1 << PRICE_BITS;
+  s->plan->weight = s->other_plan->weight = (int64_t)1 << PRICE_BITS;
   s->best = ARENA_ARRAY(arena, int, core->n_variables);
   s->reading = ARENA_ARRAY(arena, int, core->n_variables);
   s->usages = ARENA_ARRAY(arena, int64_t, core->n_rows + 1);

@@ -15,7 +15,6 @@ typedef struct Solver {
   Messages *messages;
   Plan *plan; /* what is being changed */
   Plan *other_plan;
-  Cost plan_cost;
   int *best;        /* the best values that are allowed */
   FactorCost cost;  /* of them; COST_NEVER: none */
   FactorCost bound; /* of all values that can be better than the best */
@@ -24,7 +23,6 @@ typedef struct Solver {
   int64_t *steps;   /* by row: how prices changed last */
   int64_t *prices;  /* those of the best bound */
   int64_t scale;    /* of steps, of 2^20 */
-  int64_t weight;   /* the price of the most that a plan exceeds the limit */
   int64_t nodes;
   int64_t work;    /* table entries that were read */
   uint64_t random; /* counts random numbers */

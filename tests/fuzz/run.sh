@@ -15,7 +15,7 @@ if ! command -v clang >/dev/null ||
   exit 0
 fi
 CC=clang cmake -S . -B $out -G Ninja -DDNNC_SANITIZE=ON -DDNNC_FUZZ=ON >/dev/null
-ninja -C $out support ir frontend runtime convert >/dev/null
+ninja -C $out support ir frontend runtime convert planner >/dev/null
 flags="-g1 -O1 -fsanitize=fuzzer-no-link -fsanitize=address,undefined -fno-sanitize-recover=all -D_GNU_SOURCE -I."
 
 compile() { # name, libraries and flags
@@ -33,12 +33,17 @@ wait $!
 compile fuzz_pictures -fsanitize=fuzzer $out/libruntime.a $out/libsupport.a
 gcc -O1 -o $out/make_pictures tests/e2e/make_pictures.c -ldl
 
-mkdir -p $out/corpus $out/corpus_files $out/corpus_pictures
+compile fuzz_iopddl -fsanitize=fuzzer benchmarks/iopddl.c $out/libplanner.a \
+  $out/libsupport.a
+
+mkdir -p $out/corpus $out/corpus_files $out/corpus_pictures \
+  $out/corpus_iopddl
 (cd $out && ./make_pictures pictures 6 3 24) || echo "no libjpeg-turbo: fuzzing PNG alone"
 for file in $out/pictures/c?/*.jpg docs/inspect.png; do
   [ -e "$file" ] || continue
   { printf '\2\5' && head -c 30000 "$file"; } >$out/corpus_pictures/"$(basename "$file")"
 done
+cp tests/iopddl/example.json $out/corpus_iopddl
 for file in models/*.map tests/golden/maps/*.map; do
   { printf '\0' && cat "$file"; } >$out/corpus_files/"$(basename "$file")"
 done
@@ -70,6 +75,9 @@ fuzz_files() {
 fuzz_pictures() {
   $out/fuzz_pictures $bounds -max_len=32768 $out/corpus_pictures
 }
+fuzz_iopddl() {
+  $out/fuzz_iopddl $bounds -max_len=4096 $out/corpus_iopddl
+}
 both() { # two of the functions; a failure of either ends the script
   local status=0 lines=8 first
   "$1" >$out/first.log 2>&1 &
@@ -82,4 +90,4 @@ both() { # two of the functions; a failure of either ends the script
 }
 both fuzz_syntax fuzz_meaning
 both fuzz_checkpoint fuzz_files
-both fuzz_pictures true
+both fuzz_pictures fuzz_iopddl

@@ -29,7 +29,7 @@ typedef struct Case {
   int64_t limit;
 } Case;
 
-/* Of all values: the least cost within the limit, and the least peak. */
+/* The least cost of all values within the limit, and the least peak. */
 typedef struct Walk {
   FactorCost cost; /* FACTOR_FORBIDDEN: none */
   int64_t peak;    /* INT64_MAX: none */
