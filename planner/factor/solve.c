@@ -77,23 +77,42 @@ static void exchange(Solver *s) {
   s->other_plan = plan;
 }
 
-/* Returns whether what the messages say is near enough to the other plan to
- * pass it by. */
-static bool is_promising(const Solver *s) {
-  FactorCost other = s->other_plan->cost.sum - s->bound;
-  return s->plan->cost.sum - s->bound <
-         (other < COST_LIMIT ? 2 * other : other);
+/* Reads a plan off messages for which memory is twice as dear as it is: it
+ * comes near the limit, and walking on makes it cheaper. */
+static void decode_dear(Solver *s) {
+  Messages *m = s->messages;
+  int n = s->core->n_rows;
+  int64_t *prices = s->usages; /* not in use now */
+  for (int row = 0; row < n; row++) {
+    prices[row] = m->prices[row];
+    m->prices[row] = 2 * s->prices[row];
+  }
+  messages_price(m);
+  for (int i = 0; i < 3 && !m->has_none; i++) messages_sweep(m);
+  s->work += 6 * s->core->entries;
+  decode(s, true);
+  for (int row = 0; row < n; row++) m->prices[row] = prices[row];
+  messages_price(m);
 }
 
-/* Starts from the messages, and goes on from the better plan. */
-static void improve(Solver *s, int64_t work, bool freely) {
+/* Starts a second plan from the messages, and goes on with the better one. */
+static void start_again(Solver *s, int64_t work, bool is_dear) {
   bool has_plan = s->plan->values[0] >= 0;
-  int64_t start = s->work;
   s->other_plan->weight = s->plan->weight;
   exchange(s);
-  decode(s, freely);
-  if (!has_plan || is_promising(s)) walk(s, work / 2);
+  if (is_dear)
+    decode_dear(s);
+  else
+    decode(s, false);
+  walk(s, work);
   if (has_plan && is_better(s, s->other_plan, s->plan)) exchange(s);
+}
+
+/* Walks on. Two rounds of three begin at what the messages say now, with half
+ * of the work: a plan that has been walked on for long leads nowhere else. */
+static void improve(Solver *s, int64_t work, int round) {
+  int64_t start = s->work;
+  if (round % 3 < 2) start_again(s, work / 2, round % 3 == 1);
   walk(s, start + work - s->work);
 }
 
@@ -136,7 +155,7 @@ static void run(Solver *s) {
       raise_bound(s, 10);
     if (solver_must_stop(s)) return;
     int64_t work = s->work - before;
-    improve(s, n_steady > 0 ? 2 * work : work / 3, round % 2);
+    improve(s, n_steady > 0 ? 2 * work : work / 3, round);
     n_steady = is_steady(s, bound) ? n_steady + 1 : 0;
     if (n_steady >= STEADY_ROUNDS && !branches &&
         !s->budget->without[FACTOR_branching] && !solver_must_stop(s))

@@ -122,7 +122,7 @@ def check_random(bench, folder):
 
 # ---- damaged files ----
 
-# What is replaced in example.json, by what, and where the fault must be.
+# A text of example.json, its replacement, the place of the fault.
 DAMAGES = [
     ("[30, 70]", "[70, 30]", "6:9", "an interval ends before it begins"),
     ("[30, 70]", "[-30, 70]", "6:10", "a number may not be negative"),
