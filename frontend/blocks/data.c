@@ -468,7 +468,7 @@ static bool data_is_synthetic(const DataField *field) {
 static void data_warn_synthetic(Elab *e, const DataBlock *block) {
   const DataField *with_file = NULL;
   for (int i = 0; i < block->n_fields && !with_file; i++)
-    if (block->fields[i].file) with_file = &block->fields[i];
+    if (block->fields[i].n_files) with_file = &block->fields[i];
   for (int i = 0; with_file && i < block->n_fields; i++) {
     const DataField *field = &block->fields[i];
     if (!data_is_synthetic(field)) continue;
