@@ -23,7 +23,7 @@ struct Branches {
   int n_open;
   bool *root;   /* by value: out of the whole problem */
   Wide *change; /* by row */
-  Plan *plan;
+  Labelling *labelling;
 };
 
 /* ---- the heap ---- */
@@ -66,7 +66,7 @@ Branches *branches_create(Arena *arena, Solver *s) {
   b->root = arena_copy(arena, s->messages->is_out,
                        (size_t)s->core->n_values * sizeof(bool));
   b->change = ARENA_ARRAY(arena, Wide, s->core->n_rows + 1);
-  b->plan = plan_create(arena, s->core);
+  b->labelling = labelling_create(arena, s->core);
   vec_push(arena, &b->nodes, (Node){-1, 0, 0, false, s->bound});
   put(b, 0);
   return b;
@@ -155,13 +155,14 @@ static int find_variable(const Solver *s) {
 /* Notes the values of a node that has one for each variable. */
 static void close_leaf(Solver *s) {
   int value = 0;
-  plan_clear(s->plan);
+  labelling_clear(s->labelling);
   for (int i = 0; i < s->core->n_variables; i++) {
     count_values(s, i, &value);
-    plan_put(s->plan, i, value);
+    labelling_put(s->labelling, i, value);
   }
-  s->plan->cost = plan_cost(s->plan);
-  if (cost_is_allowed(s->plan->cost)) solver_better(s, s->plan->cost.sum);
+  s->labelling->cost = labelling_cost(s->labelling);
+  if (cost_is_allowed(s->labelling->cost))
+    solver_better(s, s->labelling->cost.sum);
 }
 
 /* Returns a bound of what is left. */
@@ -183,7 +184,7 @@ static FactorCost bound_node(Solver *s, FactorCost bound) {
 
 static void branch(Branches *b, int node, FactorCost bound, int variable) {
   Solver *s = b->s;
-  int value = s->plan->values[variable], first;
+  int value = s->labelling->values[variable], first;
   count_values(s, variable, &first);
   if (s->messages->is_out[s->core->first[variable] + value]) value = first;
   for (int is_equal = 0; is_equal < 2; is_equal++) {
@@ -207,13 +208,13 @@ static void look_at(Branches *b, int node) {
     branch(b, node, bound, variable);
 }
 
-/* Looks at a node with a plan of its own. */
+/* Looks at a node with a labelling of its own. */
 static void look_apart(Branches *b, int node) {
   Solver *s = b->s;
-  Plan *plan = s->plan;
-  s->plan = b->plan;
+  Labelling *labelling = s->labelling;
+  s->labelling = b->labelling;
   look_at(b, node);
-  s->plan = plan;
+  s->labelling = labelling;
 }
 
 bool branches_step(Branches *b) {

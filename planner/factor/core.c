@@ -4,7 +4,7 @@
 #include "planner/factor/core.h"
 
 /* Numbers the variables that are left; -1: gone. */
-static int *number_variables(Core *core, const Graph *g, Arena *scratch) {
+static int *number_variables(Core *core, const FactorGraph *g, Arena *scratch) {
   int *numbers = ARENA_ARRAY(scratch, int, g->n_variables);
   for (int i = 0; i < g->n_variables; i++) {
     numbers[i] = g->variables[i].n > 0 ? core->n_variables++ : -1;
@@ -15,7 +15,7 @@ static int *number_variables(Core *core, const Graph *g, Arena *scratch) {
 }
 
 /* Numbers the rows that a piece has.  out[row] counts those before it. */
-static int *number_rows(Core *core, const Graph *g, Arena *scratch) {
+static int *number_rows(Core *core, const FactorGraph *g, Arena *scratch) {
   int *cover = ARENA_ARRAY(scratch, int, g->n_rows + 1), sum = 0;
   int *numbers = ARENA_ARRAY(scratch, int, g->n_rows + 1);
   for (int i = 0; i < g->n_variables; i++) {
@@ -54,7 +54,7 @@ static CorePiece make_piece(Core *core, const Piece *from, int n,
   return piece;
 }
 
-static void fill_variables(Core *core, const Graph *g, const int *rows) {
+static void fill_variables(Core *core, const FactorGraph *g, const int *rows) {
   int at = 0, value = 0, n_pieces = 0;
   for (int i = 0; i < g->n_variables; i++) {
     const Variable *v = &g->variables[i];
@@ -115,7 +115,7 @@ static void list_edges(Core *core, Arena *scratch) {
     }
 }
 
-Core *core_create(Arena *arena, const Graph *g) {
+Core *core_create(Arena *arena, const FactorGraph *g) {
   Arena *scratch = arena_beside(arena);
   Core *core = ARENA_NEW(arena, Core);
   core->arena = arena;

@@ -5,7 +5,7 @@
 #ifndef PLANNER_FACTOR_CORE_H
 #define PLANNER_FACTOR_CORE_H
 
-#include "planner/factor/graph.h"
+#include "planner/factor/factor_graph.h"
 
 typedef struct CoreEdge {
   int of[2];               /* of[0] < of[1] */
@@ -38,7 +38,7 @@ typedef struct Core {
   int64_t entries; /* of all tables: the work of half a sweep */
 } Core;
 
-Core *core_create(Arena *arena, const Graph *g);
+Core *core_create(Arena *arena, const FactorGraph *g);
 /* Returns the cost of values, COST_NEVER if one is forbidden. */
 FactorCost core_cost(const Core *core, const int *values);
 /* Computes what the values take above the least, by row. */

@@ -17,7 +17,7 @@ static FactorCost value_cost(const Solver *s, int variable, int value) {
        k++) {
     const CoreEdge *edge = &core->edges[core->edge_lists[k]];
     if (edge->of[1] != variable) break;
-    int other = s->plan->values[edge->of[0]];
+    int other = s->labelling->values[edge->of[0]];
     FactorCost cost = edge->costs[(int64_t)other * edge->n[1] + value];
     sum += cost >= COST_LIMIT ? COST_AVOID : cost;
     if (is_told && cost < COST_LIMIT)
@@ -35,7 +35,7 @@ static int choose(const Solver *s, int variable, bool freely) {
     if (core->costs[core->first[variable] + v] >= COST_LIMIT) continue;
     FactorCost cost = value_cost(s, variable, v);
     if (least_over == 0 && cost >= least) continue;
-    int64_t over = freely ? 0 : plan_over(s->plan, variable, v);
+    int64_t over = freely ? 0 : labelling_over(s->labelling, variable, v);
     if (over > least_over || (over == least_over && cost >= least)) continue;
     least = cost;
     least_over = over;
@@ -45,9 +45,10 @@ static int choose(const Solver *s, int variable, bool freely) {
 }
 
 void decode(Solver *s, bool freely) {
-  plan_clear(s->plan);
+  labelling_clear(s->labelling);
   for (int i = 0; i < s->core->n_variables; i++)
-    plan_put(s->plan, i, choose(s, i, freely));
-  s->plan->cost = plan_cost(s->plan);
-  if (cost_is_allowed(s->plan->cost)) solver_better(s, s->plan->cost.sum);
+    labelling_put(s->labelling, i, choose(s, i, freely));
+  s->labelling->cost = labelling_cost(s->labelling);
+  if (cost_is_allowed(s->labelling->cost))
+    solver_better(s, s->labelling->cost.sum);
 }

@@ -7,8 +7,8 @@
 
 #include "planner/factor/internal.h"
 
-/* A forbidden cost where all must stay comparable: no plan should have one, but
- * fewer of them are better. */
+/* A forbidden cost where all must stay comparable: no labelling should have
+ * one, but fewer of them are better. */
 #define COST_AVOID ((FactorCost)1 << 48)
 
 enum { MOST_SCOPE = 8 }; /* variables of a table */

@@ -1,23 +1,23 @@
 /*
- * graph.c -- keeps variables, edges and labels together while a problem
+ * factor_graph.c -- keeps variables, edges and labels together while a problem
  * shrinks.
  */
-#include "planner/factor/graph.h"
+#include "planner/factor/factor_graph.h"
 
 #include <string.h>
 
-int graph_other(const Edge *edge, int variable) {
+int factor_graph_other(const Edge *edge, int variable) {
   return edge->of[edge->of[0] == variable];
 }
 
-FactorCost *graph_at(const Graph *g, const Edge *edge, int variable, int value,
-                     int other_value) {
+FactorCost *factor_graph_at(const FactorGraph *g, const Edge *edge,
+                            int variable, int value, int other_value) {
   int64_t n = g->variables[edge->of[1]].n;
   return edge->of[0] == variable ? &edge->costs[value * n + other_value]
                                  : &edge->costs[other_value * n + value];
 }
 
-static int find_edge(const Graph *g, int a, int b) {
+static int find_edge(const FactorGraph *g, int a, int b) {
   if (g->variables[a].edges.n > g->variables[b].edges.n) {
     int c = a;
     a = b;
@@ -25,23 +25,23 @@ static int find_edge(const Graph *g, int a, int b) {
   }
   const Variable *v = &g->variables[a];
   for (int k = 0; k < v->edges.n; k++)
-    if (graph_other(&g->edges.data[v->edges.data[k]], a) == b)
+    if (factor_graph_other(&g->edges.data[v->edges.data[k]], a) == b)
       return v->edges.data[k];
   return -1;
 }
 
-static void add_costs(Graph *g, Edge *edge, int a, int b,
+static void add_costs(FactorGraph *g, Edge *edge, int a, int b,
                       const FactorCost *costs) {
   int n = g->variables[b].n;
   for (int i = 0; i < g->variables[a].n; i++)
     for (int j = 0; j < n; j++) {
-      FactorCost *at = graph_at(g, edge, a, i, j);
+      FactorCost *at = factor_graph_at(g, edge, a, i, j);
       FactorCost sum = *at + costs[(int64_t)i * n + j];
       *at = sum >= COST_LIMIT ? COST_NEVER : sum;
     }
 }
 
-void graph_add_edge(Graph *g, int a, int b, FactorCost *costs) {
+void factor_graph_add_edge(FactorGraph *g, int a, int b, FactorCost *costs) {
   int known = find_edge(g, a, b);
   if (known >= 0) {
     add_costs(g, &g->edges.data[known], a, b, costs);
@@ -52,7 +52,7 @@ void graph_add_edge(Graph *g, int a, int b, FactorCost *costs) {
   vec_push(g->arena, &g->edges, (Edge){{a, b}, costs, false});
 }
 
-void graph_remove_edge(Graph *g, int edge) {
+void factor_graph_remove_edge(FactorGraph *g, int edge) {
   Edge *gone = &g->edges.data[edge];
   for (int side = 0; side < 2; side++) {
     Variable *v = &g->variables[gone->of[side]];
@@ -65,7 +65,8 @@ void graph_remove_edge(Graph *g, int edge) {
 }
 
 /* Removes values from a table, in place. */
-static void shrink(const Graph *g, Edge *edge, int variable, const bool *keep) {
+static void shrink(const FactorGraph *g, Edge *edge, int variable,
+                   const bool *keep) {
   int64_t rows = g->variables[edge->of[0]].n, n = g->variables[edge->of[1]].n;
   FactorCost *to = edge->costs;
   for (int64_t i = 0; i < rows; i++) {
@@ -80,7 +81,7 @@ static void shrink(const Graph *g, Edge *edge, int variable, const bool *keep) {
   }
 }
 
-void graph_keep(Graph *g, int variable, const bool *keep) {
+void factor_graph_keep(FactorGraph *g, int variable, const bool *keep) {
   Variable *v = &g->variables[variable];
   for (int k = 0; k < v->edges.n; k++)
     shrink(g, &g->edges.data[v->edges.data[k]], variable, keep);
@@ -98,7 +99,7 @@ void graph_keep(Graph *g, int variable, const bool *keep) {
   if (n == 0) g->has_none = true;
 }
 
-void graph_remove(Graph *g, int variable, Step step) {
+void factor_graph_remove(FactorGraph *g, int variable, Step step) {
   Variable *v = &g->variables[variable];
   ASSERT(v->edges.n == 0 && v->pieces.n == 0);
   for (int k = 0; k < step.n_others; k++) {
@@ -118,7 +119,7 @@ static int find_label(const int *labels, int n, int label) {
   UNREACHABLE();
 }
 
-void graph_restore(const Graph *g, int *labels) {
+void factor_graph_restore(const FactorGraph *g, int *labels) {
   for (int i = g->steps.n - 1; i >= 0; i--) {
     const Step *step = &g->steps.data[i];
     int at = 0;
@@ -131,7 +132,8 @@ void graph_restore(const Graph *g, int *labels) {
 
 /* ---- from a problem ---- */
 
-static void add_variable(Graph *g, int variable, const ProblemVariable *from) {
+static void add_variable(FactorGraph *g, int variable,
+                         const ProblemVariable *from) {
   Variable *v = &g->variables[variable];
   v->n = from->n_values;
   v->labels = ARENA_ARRAY(g->arena, int, v->n);
@@ -144,28 +146,28 @@ static void add_variable(Graph *g, int variable, const ProblemVariable *from) {
   }
 }
 
-static void add_pair(Graph *g, const ProblemPair *pair) {
+static void add_pair(FactorGraph *g, const ProblemPair *pair) {
   int64_t n =
       (int64_t)g->variables[pair->of[0]].n * g->variables[pair->of[1]].n;
   FactorCost *costs = ARENA_ARRAY(g->arena, FactorCost, n);
   for (int64_t i = 0; i < n; i++)
     costs[i] = pair->costs[i] < FACTOR_FORBIDDEN ? pair->costs[i] : COST_NEVER;
-  graph_add_edge(g, pair->of[0], pair->of[1], costs);
+  factor_graph_add_edge(g, pair->of[0], pair->of[1], costs);
 }
 
 /* Removes the values that cost too much alone. */
-static void remove_forbidden(Graph *g, int variable, bool *keep) {
+static void remove_forbidden(FactorGraph *g, int variable, bool *keep) {
   Variable *v = &g->variables[variable];
   bool all = true;
   for (int i = 0; i < v->n; i++) {
     keep[i] = v->costs[i] < COST_LIMIT;
     all &= keep[i];
   }
-  if (!all) graph_keep(g, variable, keep);
+  if (!all) factor_graph_keep(g, variable, keep);
 }
 
-Graph *graph_create(Arena *arena, const FactorProblem *problem) {
-  Graph *g = ARENA_NEW(arena, Graph);
+FactorGraph *factor_graph_create(Arena *arena, const FactorProblem *problem) {
+  FactorGraph *g = ARENA_NEW(arena, FactorGraph);
   int most = 1;
   g->arena = arena;
   g->limit = problem->limit < INT64_MAX / 4 ? problem->limit : INT64_MAX / 4;

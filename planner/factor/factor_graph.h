@@ -1,9 +1,9 @@
 /*
- * graph.h -- declares a problem that shrinks: variables lose values and go, and
- * what went can be found again from the values of those that are left.
+ * factor_graph.h -- declares a problem that shrinks: variables lose values and
+ * go, and what went can be found again from the values of those that are left.
  */
-#ifndef PLANNER_FACTOR_GRAPH_H
-#define PLANNER_FACTOR_GRAPH_H
+#ifndef PLANNER_FACTOR_FACTOR_GRAPH_H
+#define PLANNER_FACTOR_FACTOR_GRAPH_H
 
 #include "planner/factor/internal.h"
 
@@ -40,7 +40,7 @@ typedef struct Step {
   int *choice; /* [n[0]][n[1]], labels */
 } Step;
 
-typedef struct Graph {
+typedef struct FactorGraph {
   Arena *arena;
   int n_variables;
   Variable *variables;
@@ -52,40 +52,40 @@ typedef struct Graph {
   FactorCost constant;
   VEC(Step) steps;
   bool has_none; /* proved: no values are allowed */
-} Graph;
+} FactorGraph;
 
 /* ---- graph.c ---- */
 
 /* Makes the graph of a problem, one edge for each pair of variables. */
-Graph *graph_create(Arena *arena, const FactorProblem *problem);
-int graph_other(const Edge *edge, int variable);
+FactorGraph *factor_graph_create(Arena *arena, const FactorProblem *problem);
+int factor_graph_other(const Edge *edge, int variable);
 /* Returns a pair's cost by the value of `variable` and that of the other. */
-FactorCost *graph_at(const Graph *g, const Edge *edge, int variable, int value,
-                     int other_value);
+FactorCost *factor_graph_at(const FactorGraph *g, const Edge *edge,
+                            int variable, int value, int other_value);
 /* Adds costs [values of a][values of b], which become the graph's. */
-void graph_add_edge(Graph *g, int a, int b, FactorCost *costs);
-void graph_remove_edge(Graph *g, int edge);
+void factor_graph_add_edge(FactorGraph *g, int a, int b, FactorCost *costs);
+void factor_graph_remove_edge(FactorGraph *g, int edge);
 /* Removes the values that are not kept. */
-void graph_keep(Graph *g, int variable, const bool *keep);
+void factor_graph_keep(FactorGraph *g, int variable, const bool *keep);
 /* Removes a variable without edges and pieces, whose value the step gives. */
-void graph_remove(Graph *g, int variable, Step step);
+void factor_graph_remove(FactorGraph *g, int variable, Step step);
 /* Finds the labels of variables that are gone. */
-void graph_restore(const Graph *g, int *labels);
+void factor_graph_restore(const FactorGraph *g, int *labels);
 
 /* ---- rows.c ---- */
 
 /* Finds the rows of a problem and gives its usages to the variables. */
-void rows_create(Graph *g, const FactorProblem *problem);
+void rows_create(FactorGraph *g, const FactorProblem *problem);
 /* Makes the pieces of a variable disjoint, with a least usage of 0, none equal
  * to the one before it; what all values take becomes `fixed`. */
-void rows_merge(Graph *g, int variable);
+void rows_merge(FactorGraph *g, int variable);
 /* Marks values that no memory is left for and removes pieces in rows that
  * cannot exceed the limit.  Returns the number of changed variables. */
-int rows_reduce(Graph *g, bool *is_changed);
+int rows_reduce(FactorGraph *g, bool *is_changed);
 
 /* ---- reduce.c ---- */
 
 /* Reduces until nothing changes.  `without` are parts. */
-void graph_reduce(Graph *g, const bool *without);
+void factor_graph_reduce(FactorGraph *g, const bool *without);
 
 #endif

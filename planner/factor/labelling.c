@@ -1,101 +1,104 @@
 /*
- * plan.c -- keeps what values take by row, in a tree over the rows.
+ * labelling.c -- keeps what values take by row, in a tree over the rows.
  */
-#include "planner/factor/plan.h"
+#include "planner/factor/labelling.h"
 
-static void fill(Plan *plan, int at, int begin, int width) {
-  const Core *core = plan->core;
-  plan->more[at] = 0;
+static void fill(Labelling *labelling, int at, int begin, int width) {
+  const Core *core = labelling->core;
+  labelling->more[at] = 0;
   if (width == 1) {
-    plan->most[at] = begin < core->n_rows ? -core->room[begin] : INT64_MIN / 4;
+    labelling->most[at] =
+        begin < core->n_rows ? -core->room[begin] : INT64_MIN / 4;
     return;
   }
-  fill(plan, 2 * at, begin, width / 2);
-  fill(plan, 2 * at + 1, begin + width / 2, width / 2);
-  int64_t a = plan->most[2 * at], b = plan->most[2 * at + 1];
-  plan->most[at] = a > b ? a : b;
+  fill(labelling, 2 * at, begin, width / 2);
+  fill(labelling, 2 * at + 1, begin + width / 2, width / 2);
+  int64_t a = labelling->most[2 * at], b = labelling->most[2 * at + 1];
+  labelling->most[at] = a > b ? a : b;
 }
 
-void plan_clear(Plan *plan) {
-  for (int i = 0; i < plan->core->n_variables; i++) plan->values[i] = -1;
-  fill(plan, 1, 0, plan->width);
+void labelling_clear(Labelling *labelling) {
+  for (int i = 0; i < labelling->core->n_variables; i++)
+    labelling->values[i] = -1;
+  fill(labelling, 1, 0, labelling->width);
 }
 
-Plan *plan_create(Arena *arena, const Core *core) {
-  Plan *plan = ARENA_NEW(arena, Plan);
-  plan->core = core;
-  plan->width = 1;
-  while (plan->width < core->n_rows) plan->width *= 2;
-  plan->values = ARENA_ARRAY(arena, int, core->n_variables);
-  plan->most = ARENA_ARRAY(arena, int64_t, 2 * (int64_t)plan->width);
-  plan->more = ARENA_ARRAY(arena, int64_t, 2 * (int64_t)plan->width);
-  plan_clear(plan);
-  return plan;
+Labelling *labelling_create(Arena *arena, const Core *core) {
+  Labelling *labelling = ARENA_NEW(arena, Labelling);
+  labelling->core = core;
+  labelling->width = 1;
+  while (labelling->width < core->n_rows) labelling->width *= 2;
+  labelling->values = ARENA_ARRAY(arena, int, core->n_variables);
+  labelling->most = ARENA_ARRAY(arena, int64_t, 2 * (int64_t)labelling->width);
+  labelling->more = ARENA_ARRAY(arena, int64_t, 2 * (int64_t)labelling->width);
+  labelling_clear(labelling);
+  return labelling;
 }
 
 /* Adds to the rows of a piece that lie in a subtree. */
-static void add(Plan *plan, int at, int begin, int width, const CorePiece *of,
-                int64_t usage) {
+static void add(Labelling *labelling, int at, int begin, int width,
+                const CorePiece *of, int64_t usage) {
   if (of->end <= begin || begin + width <= of->begin) return;
   if (of->begin <= begin && begin + width <= of->end) {
-    plan->most[at] += usage;
-    plan->more[at] += usage;
+    labelling->most[at] += usage;
+    labelling->more[at] += usage;
     return;
   }
-  add(plan, 2 * at, begin, width / 2, of, usage);
-  add(plan, 2 * at + 1, begin + width / 2, width / 2, of, usage);
-  int64_t a = plan->most[2 * at], b = plan->most[2 * at + 1];
-  plan->most[at] = (a > b ? a : b) + plan->more[at];
+  add(labelling, 2 * at, begin, width / 2, of, usage);
+  add(labelling, 2 * at + 1, begin + width / 2, width / 2, of, usage);
+  int64_t a = labelling->most[2 * at], b = labelling->most[2 * at + 1];
+  labelling->most[at] = (a > b ? a : b) + labelling->more[at];
 }
 
 /* Returns the most above the room in the rows of a piece in a subtree. */
-static int64_t most_in(const Plan *plan, int at, int begin, int width,
+static int64_t most_in(const Labelling *labelling, int at, int begin, int width,
                        const CorePiece *of) {
   if (of->end <= begin || begin + width <= of->begin) return INT64_MIN / 2;
-  if (of->begin <= begin && begin + width <= of->end) return plan->most[at];
-  int64_t a = most_in(plan, 2 * at, begin, width / 2, of);
-  int64_t b = most_in(plan, 2 * at + 1, begin + width / 2, width / 2, of);
-  return (a > b ? a : b) + plan->more[at];
+  if (of->begin <= begin && begin + width <= of->end)
+    return labelling->most[at];
+  int64_t a = most_in(labelling, 2 * at, begin, width / 2, of);
+  int64_t b = most_in(labelling, 2 * at + 1, begin + width / 2, width / 2, of);
+  return (a > b ? a : b) + labelling->more[at];
 }
 
-static void add_all(Plan *plan, int variable, int value, int sign) {
-  const Core *core = plan->core;
+static void add_all(Labelling *labelling, int variable, int value, int sign) {
+  const Core *core = labelling->core;
   for (int k = core->piece_begins[variable];
        k < core->piece_begins[variable + 1]; k++)
     if (core->pieces[k].usages[value])
-      add(plan, 1, 0, plan->width, &core->pieces[k],
+      add(labelling, 1, 0, labelling->width, &core->pieces[k],
           sign * core->pieces[k].usages[value]);
 }
 
-void plan_put(Plan *plan, int variable, int value) {
-  add_all(plan, variable, value, 1);
-  plan->values[variable] = value;
+void labelling_put(Labelling *labelling, int variable, int value) {
+  add_all(labelling, variable, value, 1);
+  labelling->values[variable] = value;
 }
 
-void plan_take(Plan *plan, int variable) {
-  add_all(plan, variable, plan->values[variable], -1);
-  plan->values[variable] = -1;
+void labelling_take(Labelling *labelling, int variable) {
+  add_all(labelling, variable, labelling->values[variable], -1);
+  labelling->values[variable] = -1;
 }
 
-int64_t plan_over(const Plan *plan, int variable, int value) {
-  const Core *core = plan->core;
+int64_t labelling_over(const Labelling *labelling, int variable, int value) {
+  const Core *core = labelling->core;
   int64_t over = 0;
   for (int k = core->piece_begins[variable];
        k < core->piece_begins[variable + 1]; k++) {
     const CorePiece *piece = &core->pieces[k];
     int64_t usage = piece->usages[value];
     if (usage == 0) continue;
-    int64_t above = most_in(plan, 1, 0, plan->width, piece) + usage;
+    int64_t above = most_in(labelling, 1, 0, labelling->width, piece) + usage;
     over = above > over ? above : over;
   }
   return over;
 }
 
-int plan_worst_row(const Plan *plan) {
+int labelling_worst_row(const Labelling *labelling) {
   int at = 1;
-  while (at < plan->width)
-    at = 2 * at + (plan->most[2 * at + 1] > plan->most[2 * at]);
-  return at - plan->width;
+  while (at < labelling->width)
+    at = 2 * at + (labelling->most[2 * at + 1] > labelling->most[2 * at]);
+  return at - labelling->width;
 }
 
 void cost_add(Cost *to, FactorCost cost) {
@@ -105,10 +108,11 @@ void cost_add(Cost *to, FactorCost cost) {
     to->sum += cost;
 }
 
-Cost plan_cost(const Plan *plan) {
-  const Core *core = plan->core;
-  const int *values = plan->values;
-  Cost cost = {plan->most[1] > 0 ? plan->most[1] : 0, 0, core->constant};
+Cost labelling_cost(const Labelling *labelling) {
+  const Core *core = labelling->core;
+  const int *values = labelling->values;
+  Cost cost = {labelling->most[1] > 0 ? labelling->most[1] : 0, 0,
+               core->constant};
   for (int i = 0; i < core->n_variables; i++)
     cost_add(&cost, core->costs[core->first[i] + values[i]]);
   for (int e = 0; e < core->n_edges; e++) {

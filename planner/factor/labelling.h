@@ -1,9 +1,9 @@
 /*
- * plan.h -- declares values of a core that change one after the other, and what
- * they take in each row.
+ * labelling.h -- declares values of a core that change one after the other, and
+ * what they take in each row.
  */
-#ifndef PLANNER_FACTOR_PLAN_H
-#define PLANNER_FACTOR_PLAN_H
+#ifndef PLANNER_FACTOR_LABELLING_H
+#define PLANNER_FACTOR_LABELLING_H
 
 #include "planner/factor/core.h"
 
@@ -14,7 +14,7 @@ typedef struct Cost {
   FactorCost sum;
 } Cost;
 
-typedef struct Plan {
+typedef struct Labelling {
   const Core *core;
   int64_t weight; /* the price of the most that it exceeds the limit */
   Cost cost;
@@ -22,22 +22,22 @@ typedef struct Plan {
   int width;            /* rows of the tree, a power of two */
   int64_t *most, *more; /* a tree of what is above the room: the largest in a
                            subtree, and what is added to all of it */
-} Plan;
+} Labelling;
 
-Plan *plan_create(Arena *arena, const Core *core);
+Labelling *labelling_create(Arena *arena, const Core *core);
 /* Takes back all values. */
-void plan_clear(Plan *plan);
-void plan_put(Plan *plan, int variable, int value);
-void plan_take(Plan *plan, int variable);
+void labelling_clear(Labelling *labelling);
+void labelling_put(Labelling *labelling, int variable, int value);
+void labelling_take(Labelling *labelling, int variable);
 /* Returns a row in which most is above the room. */
-int plan_worst_row(const Plan *plan);
+int labelling_worst_row(const Labelling *labelling);
 /* Returns how far a variable without a value exceeds the limit with this one.
  */
-int64_t plan_over(const Plan *plan, int variable, int value);
+int64_t labelling_over(const Labelling *labelling, int variable, int value);
 static inline bool cost_is_allowed(Cost cost) {
   return cost.over == 0 && cost.n_forbidden == 0;
 }
-Cost plan_cost(const Plan *plan);
+Cost labelling_cost(const Labelling *labelling);
 void cost_add(Cost *to, FactorCost cost);
 
 #endif

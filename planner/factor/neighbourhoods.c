@@ -1,5 +1,5 @@
 /*
- * neighbourhoods.c -- changes a plan for the better.
+ * neighbourhoods.c -- changes a labelling for the better.
  *
  * A neighbourhood is a set of variables: some that stand near each other in the
  * graph or use memory in the same row.  All others keep their values; these are
@@ -66,7 +66,7 @@ static int find_user(Solver *s, int row) {
          k < core->piece_begins[variable + 1]; k++) {
       const CorePiece *piece = &core->pieces[k];
       if (piece->begin <= row && row < piece->end &&
-          piece->usages[s->plan->values[variable]] > 0)
+          piece->usages[s->labelling->values[variable]] > 0)
         return variable;
     }
   }
@@ -76,8 +76,8 @@ static int find_user(Solver *s, int row) {
 /* Returns a variable where something can be won. */
 static int find_seed(Solver *s) {
   int seed = solver_random(s, s->core->n_variables);
-  if (s->plan->cost.over > 0 && solver_random(s, 2))
-    return find_user(s, plan_worst_row(s->plan));
+  if (s->labelling->cost.over > 0 && solver_random(s, 2))
+    return find_user(s, labelling_worst_row(s->labelling));
   FactorCost most = solver_gap(s, seed);
   for (int tries = solver_random(s, 8); tries > 0; tries--) {
     int other = solver_random(s, s->core->n_variables);
@@ -104,7 +104,7 @@ static void pick_variables(Neighbourhood *h) {
 
 static Cost local_cost(const Neighbourhood *h) {
   const Core *core = h->s->core;
-  const int *values = h->s->plan->values;
+  const int *values = h->s->labelling->values;
   Cost cost = {0};
   for (int i = 0; i < h->n; i++) {
     int variable = h->variables[i];
@@ -118,7 +118,7 @@ static Cost local_cost(const Neighbourhood *h) {
                                   values[edge->of[1]]]);
     }
   }
-  cost.over = h->s->plan->most[1] > 0 ? h->s->plan->most[1] : 0;
+  cost.over = h->s->labelling->most[1] > 0 ? h->s->labelling->most[1] : 0;
   return cost;
 }
 
@@ -156,7 +156,7 @@ static Elimination *make_elimination(const Neighbourhood *h, int factor) {
       const CoreEdge *edge = &core->edges[core->edge_lists[k]];
       int side = edge->of[1] == variable, other = edge->of[!side];
       if (h->numbers[other] < 0)
-        add_fixed(e->costs[i], edge, side, h->s->plan->values[other]);
+        add_fixed(e->costs[i], edge, side, h->s->labelling->values[other]);
       else if (side == 0)
         elimination_add(e, i, h->numbers[other], edge->n[1], 1, edge->costs);
     }
@@ -172,13 +172,13 @@ static int choose(void *user, int variable, const FactorCost *costs) {
   for (int v = 0; v < h->sizes[variable]; v++) {
     if (costs[v] >= least) continue;
     Cost cost = {.sum = costs[v]};
-    cost.over = plan_over(s->plan, h->variables[variable], v);
+    cost.over = labelling_over(s->labelling, h->variables[variable], v);
     FactorCost worth = solver_worth(s, cost);
     if (worth >= least) continue;
     least = worth;
     best = v;
   }
-  plan_put(s->plan, h->variables[variable], best);
+  labelling_put(s->labelling, h->variables[variable], best);
   return best;
 }
 
@@ -190,22 +190,23 @@ static void solve(Neighbourhood *h) {
   e->most = (int64_t)1 << (10 + solver_random(s, 6));
   e->choose = choose;
   e->user = h;
-  for (int i = 0; i < h->n; i++) plan_take(s->plan, h->variables[i]);
+  for (int i = 0; i < h->n; i++) labelling_take(s->labelling, h->variables[i]);
   elimination_solve(e, values);
   for (int i = 0; i < h->n; i++)
-    if (s->plan->values[h->variables[i]] < 0)
-      plan_put(s->plan, h->variables[i], values[i]);
+    if (s->labelling->values[h->variables[i]] < 0)
+      labelling_put(s->labelling, h->variables[i], values[i]);
   s->work += e->work + 100 * h->n;
 }
 
-/* Makes the limit dearer while the plan exceeds it, and cheaper otherwise, so
- * that plans stay near it on either side. */
+/* Makes the limit dearer while the labelling exceeds it, and cheaper otherwise,
+ * so that labellings stay near it on either side. */
 static void weigh(Solver *s) {
-  if (s->plan->cost.over > 0)
-    s->plan->weight +=
-        s->plan->weight < (int64_t)1 << 60 ? s->plan->weight / 16 + 1 : 0;
+  if (s->labelling->cost.over > 0)
+    s->labelling->weight += s->labelling->weight < (int64_t)1 << 60
+                                ? s->labelling->weight / 16 + 1
+                                : 0;
   else
-    s->plan->weight -= s->plan->weight / 32;
+    s->labelling->weight -= s->labelling->weight / 32;
 }
 
 void neighbourhood(Solver *s) {
@@ -220,19 +221,21 @@ void neighbourhood(Solver *s) {
   h.old = ARENA_ARRAY(scratch, int, h.n);
   for (int i = 0; i < h.n; i++) {
     h.sizes[i] = core->n[h.variables[i]];
-    h.old[i] = s->plan->values[h.variables[i]];
+    h.old[i] = s->labelling->values[h.variables[i]];
   }
   Cost before = local_cost(&h);
   solve(&h);
   Cost after = local_cost(&h);
   if (solver_worth(s, before) < solver_worth(s, after)) {
-    for (int i = 0; i < h.n; i++) plan_take(s->plan, h.variables[i]);
-    for (int i = 0; i < h.n; i++) plan_put(s->plan, h.variables[i], h.old[i]);
+    for (int i = 0; i < h.n; i++) labelling_take(s->labelling, h.variables[i]);
+    for (int i = 0; i < h.n; i++)
+      labelling_put(s->labelling, h.variables[i], h.old[i]);
   } else {
-    s->plan->cost.sum += after.sum - before.sum;
-    s->plan->cost.n_forbidden += after.n_forbidden - before.n_forbidden;
-    s->plan->cost.over = after.over;
-    if (cost_is_allowed(s->plan->cost)) solver_better(s, s->plan->cost.sum);
+    s->labelling->cost.sum += after.sum - before.sum;
+    s->labelling->cost.n_forbidden += after.n_forbidden - before.n_forbidden;
+    s->labelling->cost.over = after.over;
+    if (cost_is_allowed(s->labelling->cost))
+      solver_better(s, s->labelling->cost.sum);
   }
   if (core->n_rows > 0) weigh(s);
   arena_destroy(scratch);

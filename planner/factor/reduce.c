@@ -17,7 +17,7 @@
  * Between two runs of the queue, rows.c removes values that no memory is left
  * for, and usages in rows that cannot exceed the limit.
  */
-#include "planner/factor/graph.h"
+#include "planner/factor/factor_graph.h"
 
 enum {
   MOST_DOMINANCE = 1 << 24, /* operations for one variable */
@@ -25,7 +25,7 @@ enum {
 };
 
 typedef struct Reduction {
-  Graph *g;
+  FactorGraph *g;
   const bool *without;
   int *queue; /* a ring */
   int begin, n;
@@ -42,7 +42,7 @@ static void touch(Reduction *r, int variable) {
 static void touch_neighbours(Reduction *r, int variable) {
   const Variable *v = &r->g->variables[variable];
   for (int k = 0; k < v->edges.n; k++)
-    touch(r, graph_other(&r->g->edges.data[v->edges.data[k]], variable));
+    touch(r, factor_graph_other(&r->g->edges.data[v->edges.data[k]], variable));
 }
 
 static void add_cost(FactorCost *sum, FactorCost cost) {
@@ -56,24 +56,24 @@ static bool *all_kept(Reduction *r, int n) {
 }
 
 static void keep_values(Reduction *r, int variable, const bool *keep) {
-  graph_keep(r->g, variable, keep);
+  factor_graph_keep(r->g, variable, keep);
   touch(r, variable);
   touch_neighbours(r, variable);
 }
 
 /* ---- consistency ---- */
 
-static bool has_partner(const Graph *g, const Edge *edge, int variable,
+static bool has_partner(const FactorGraph *g, const Edge *edge, int variable,
                         int value) {
-  int n = g->variables[graph_other(edge, variable)].n;
+  int n = g->variables[factor_graph_other(edge, variable)].n;
   for (int j = 0; j < n; j++)
-    if (*graph_at(g, edge, variable, value, j) < COST_LIMIT) return true;
+    if (*factor_graph_at(g, edge, variable, value, j) < COST_LIMIT) return true;
   return false;
 }
 
 /* Removes values of a variable; its neighbours are looked at in their turn. */
 static bool reduce_consistency(Reduction *r, int variable) {
-  Graph *g = r->g;
+  FactorGraph *g = r->g;
   Variable *v = &g->variables[variable];
   bool *keep = all_kept(r, v->n), all = true;
   for (int i = 0; i < v->n; i++) {
@@ -97,12 +97,12 @@ static bool is_smaller(const Variable *of, int w, int v) {
 }
 
 /* Returns the largest difference of the rows of w and v in an edge. */
-static FactorCost largest_difference(const Graph *g, const Edge *edge,
+static FactorCost largest_difference(const FactorGraph *g, const Edge *edge,
                                      int variable, int w, int v) {
-  int n = g->variables[graph_other(edge, variable)].n;
+  int n = g->variables[factor_graph_other(edge, variable)].n;
   int64_t stride = edge->of[0] == variable ? 1 : g->variables[edge->of[1]].n;
-  const FactorCost *of_w = graph_at(g, edge, variable, w, 0);
-  const FactorCost *of_v = graph_at(g, edge, variable, v, 0);
+  const FactorCost *of_w = factor_graph_at(g, edge, variable, w, 0);
+  const FactorCost *of_v = factor_graph_at(g, edge, variable, v, 0);
   FactorCost most = -COST_NEVER;
   for (int j = 0; j < n; j++) {
     FactorCost cost = of_v[j * stride];
@@ -114,7 +114,7 @@ static FactorCost largest_difference(const Graph *g, const Edge *edge,
 }
 
 /* Returns whether v can go, because w does all that v does. */
-static bool is_dominated(const Graph *g, int variable, int w, int v) {
+static bool is_dominated(const FactorGraph *g, int variable, int w, int v) {
   const Variable *of = &g->variables[variable];
   if (!is_smaller(of, w, v)) return false;
   FactorCost sum = of->costs[w] - of->costs[v];
@@ -128,12 +128,13 @@ static bool is_dominated(const Graph *g, int variable, int w, int v) {
 }
 
 static bool reduce_dominance(Reduction *r, int variable) {
-  Graph *g = r->g;
+  FactorGraph *g = r->g;
   Variable *v = &g->variables[variable];
   int64_t work = 0;
   for (int k = 0; k < v->edges.n; k++)
-    work +=
-        g->variables[graph_other(&g->edges.data[v->edges.data[k]], variable)].n;
+    work += g->variables[factor_graph_other(&g->edges.data[v->edges.data[k]],
+                                            variable)]
+                .n;
   if (v->n < 2 || work * v->n * v->n > MOST_DOMINANCE) return false;
   bool *keep = all_kept(r, v->n), all = true;
   for (int i = 0; i < v->n; i++)
@@ -148,7 +149,7 @@ static bool reduce_dominance(Reduction *r, int variable) {
 
 /* ---- edges that are sums ---- */
 
-static bool is_sum(const Graph *g, const Edge *edge) {
+static bool is_sum(const FactorGraph *g, const Edge *edge) {
   int n = g->variables[edge->of[0]].n, m = g->variables[edge->of[1]].n;
   const FactorCost *c = edge->costs;
   for (int i = 0; i < n; i++)
@@ -161,14 +162,14 @@ static bool is_sum(const Graph *g, const Edge *edge) {
 }
 
 static bool separate_edge(Reduction *r, int at) {
-  Graph *g = r->g;
+  FactorGraph *g = r->g;
   Edge *edge = &g->edges.data[at];
   if (!is_sum(g, edge)) return false;
   Variable *a = &g->variables[edge->of[0]], *b = &g->variables[edge->of[1]];
   for (int i = 0; i < a->n; i++) a->costs[i] += edge->costs[(int64_t)i * b->n];
   for (int j = 0; j < b->n; j++)
     add_cost(&b->costs[j], edge->costs[j] - edge->costs[0]);
-  graph_remove_edge(g, at);
+  factor_graph_remove_edge(g, at);
   touch(r, edge->of[0]);
   touch(r, edge->of[1]);
   return true;
@@ -186,13 +187,14 @@ static bool reduce_sums(Reduction *r, int variable) {
 
 /* Finds the one value of `to` that each value of `from` allows.  Returns
  * whether there is at most one. */
-static bool find_function(const Graph *g, const Edge *edge, int from,
+static bool find_function(const FactorGraph *g, const Edge *edge, int from,
                           int *out_map) {
-  int n = g->variables[from].n, m = g->variables[graph_other(edge, from)].n;
+  int n = g->variables[from].n,
+      m = g->variables[factor_graph_other(edge, from)].n;
   for (int i = 0; i < n; i++) {
     out_map[i] = -1;
     for (int j = 0; j < m; j++) {
-      if (*graph_at(g, edge, from, i, j) >= COST_LIMIT) continue;
+      if (*factor_graph_at(g, edge, from, i, j) >= COST_LIMIT) continue;
       if (out_map[i] >= 0) return false;
       out_map[i] = j;
     }
@@ -203,11 +205,11 @@ static bool find_function(const Graph *g, const Edge *edge, int from,
 
 /* Returns whether tables do not grow much when a variable with few values gets
  * the values of another one. */
-static bool is_small_join(const Graph *g, int from, int to) {
+static bool is_small_join(const FactorGraph *g, int from, int to) {
   const Variable *x = &g->variables[from], *y = &g->variables[to];
   int64_t before = (int64_t)x->n * y->n, after = 0;
   for (int k = 0; k < y->edges.n; k++) {
-    int other = graph_other(&g->edges.data[y->edges.data[k]], to);
+    int other = factor_graph_other(&g->edges.data[y->edges.data[k]], to);
     if (other == from) continue;
     before += (int64_t)y->n * g->variables[other].n;
     after += (int64_t)x->n * g->variables[other].n;
@@ -217,20 +219,20 @@ static bool is_small_join(const Graph *g, int from, int to) {
 
 /* Gives an edge of `to` to `from`. */
 static void move_edge(Reduction *r, int at, int from, int to, const int *map) {
-  Graph *g = r->g;
+  FactorGraph *g = r->g;
   Edge edge = g->edges.data[at];
-  int other = graph_other(&edge, to), n = g->variables[from].n;
+  int other = factor_graph_other(&edge, to), n = g->variables[from].n;
   int m = g->variables[other].n;
   FactorCost *costs = ARENA_ARRAY(g->arena, FactorCost, (int64_t)n * m);
   for (int i = 0; i < n; i++)
     for (int j = 0; j < m; j++)
-      costs[(int64_t)i * m + j] = *graph_at(g, &edge, to, map[i], j);
-  graph_remove_edge(g, at);
-  graph_add_edge(g, from, other, costs);
+      costs[(int64_t)i * m + j] = *factor_graph_at(g, &edge, to, map[i], j);
+  factor_graph_remove_edge(g, at);
+  factor_graph_add_edge(g, from, other, costs);
   touch(r, other);
 }
 
-static void move_pieces(Graph *g, int from, int to, const int *map) {
+static void move_pieces(FactorGraph *g, int from, int to, const int *map) {
   Variable *x = &g->variables[from], *y = &g->variables[to];
   for (int k = 0; k < y->pieces.n; k++) {
     Piece piece = y->pieces.data[k];
@@ -243,37 +245,37 @@ static void move_pieces(Graph *g, int from, int to, const int *map) {
 }
 
 static void contract(Reduction *r, int at, int from, int to, const int *map) {
-  Graph *g = r->g;
+  FactorGraph *g = r->g;
   Variable *x = &g->variables[from], *y = &g->variables[to];
   Step step = {.n_others = 1, .others = {from}};
   step.choice = ARENA_ARRAY(g->arena, int, x->n);
   for (int i = 0; i < x->n; i++) {
-    FactorCost pair = *graph_at(g, &g->edges.data[at], from, i, map[i]);
+    FactorCost pair = *factor_graph_at(g, &g->edges.data[at], from, i, map[i]);
     x->costs[i] = cost_plus(x->costs[i], cost_plus(y->costs[map[i]], pair));
     step.choice[i] = y->labels[map[i]];
   }
-  graph_remove_edge(g, at);
+  factor_graph_remove_edge(g, at);
   while (y->edges.n > 0)
     move_edge(r, y->edges.data[y->edges.n - 1], from, to, map);
   move_pieces(g, from, to, map);
-  graph_remove(g, to, step);
+  factor_graph_remove(g, to, step);
   touch(r, from);
   touch_neighbours(r, from);
 }
 
 /* How much has to move if a variable joins another one. */
-static int weight_of(const Graph *g, int variable) {
+static int weight_of(const FactorGraph *g, int variable) {
   return g->variables[variable].edges.n + g->variables[variable].pieces.n;
 }
 
 /* Contracts one edge of a variable, in either direction. */
 static bool reduce_contraction(Reduction *r, int variable) {
-  Graph *g = r->g;
+  FactorGraph *g = r->g;
   const Variable *v = &g->variables[variable];
   for (int k = 0; k < v->edges.n; k++) {
     int at = v->edges.data[k];
     const Edge *edge = &g->edges.data[at];
-    int ends[2] = {variable, graph_other(edge, variable)};
+    int ends[2] = {variable, factor_graph_other(edge, variable)};
     bool is_light = weight_of(g, ends[0]) < weight_of(g, ends[1]);
     for (int side = 0; side < 2; side++) {
       int from = ends[side ^ is_light], to = ends[!side ^ is_light];
@@ -290,15 +292,16 @@ static bool reduce_contraction(Reduction *r, int variable) {
 /* ---- degree ---- */
 
 /* The cost of each value of a variable with others fixed, and of the best. */
-static FactorCost best_value(const Graph *g, int variable, const Edge **edges,
-                             const int *others, int n, int *out_value) {
+static FactorCost best_value(const FactorGraph *g, int variable,
+                             const Edge **edges, const int *others, int n,
+                             int *out_value) {
   const Variable *v = &g->variables[variable];
   FactorCost best = COST_NEVER;
   *out_value = 0;
   for (int i = 0; i < v->n; i++) {
     FactorCost sum = v->costs[i];
     for (int k = 0; k < n; k++)
-      add_cost(&sum, *graph_at(g, edges[k], variable, i, others[k]));
+      add_cost(&sum, *factor_graph_at(g, edges[k], variable, i, others[k]));
     if (sum < best) {
       best = sum;
       *out_value = i;
@@ -308,7 +311,7 @@ static FactorCost best_value(const Graph *g, int variable, const Edge **edges,
 }
 
 static bool reduce_degree(Reduction *r, int variable) {
-  Graph *g = r->g;
+  FactorGraph *g = r->g;
   Variable *v = &g->variables[variable];
   int degree = v->edges.n, n[2] = {1, 1}, at[2] = {0, 0}, value;
   const Edge *edges[2] = {0};
@@ -316,7 +319,7 @@ static bool reduce_degree(Reduction *r, int variable) {
   if (degree > 2 || v->pieces.n > 0) return false;
   for (int k = 0; k < degree; k++) {
     edges[k] = &g->edges.data[v->edges.data[k]];
-    step.others[k] = graph_other(edges[k], variable);
+    step.others[k] = factor_graph_other(edges[k], variable);
     n[k] = g->variables[step.others[k]].n;
   }
   if ((int64_t)n[0] * n[1] * v->n > MOST_JOINED) return false;
@@ -328,36 +331,38 @@ static bool reduce_degree(Reduction *r, int variable) {
       costs[cell] = best_value(g, variable, edges, at, degree, &value);
       step.choice[cell] = v->labels[value];
     }
-  while (v->edges.n > 0) graph_remove_edge(g, v->edges.data[v->edges.n - 1]);
-  if (degree == 2) graph_add_edge(g, step.others[0], step.others[1], costs);
+  while (v->edges.n > 0)
+    factor_graph_remove_edge(g, v->edges.data[v->edges.n - 1]);
+  if (degree == 2)
+    factor_graph_add_edge(g, step.others[0], step.others[1], costs);
   for (int i = 0; degree == 1 && i < n[0]; i++)
     add_cost(&g->variables[step.others[0]].costs[i], costs[i]);
   if (degree == 0) add_cost(&g->constant, costs[0]);
-  graph_remove(g, variable, step);
+  factor_graph_remove(g, variable, step);
   for (int k = 0; k < degree; k++) touch(r, step.others[k]);
   return true;
 }
 
 /* Gives the edges of a variable with a single value to its neighbours. */
 static bool reduce_single(Reduction *r, int variable) {
-  Graph *g = r->g;
+  FactorGraph *g = r->g;
   Variable *v = &g->variables[variable];
   if (v->n != 1) return false;
   rows_merge(g, variable);
   while (v->edges.n > 0) {
     int at = v->edges.data[v->edges.n - 1];
     const Edge *edge = &g->edges.data[at];
-    int other = graph_other(edge, variable);
+    int other = factor_graph_other(edge, variable);
     for (int i = 0; i < g->variables[other].n; i++)
       add_cost(&g->variables[other].costs[i],
-               *graph_at(g, edge, variable, 0, i));
-    graph_remove_edge(g, at);
+               *factor_graph_at(g, edge, variable, 0, i));
+    factor_graph_remove_edge(g, at);
     touch(r, other);
   }
   Step step = {.choice = ARENA_NEW(g->arena, int)};
   step.choice[0] = v->labels[0];
   add_cost(&g->constant, v->costs[0]);
-  graph_remove(g, variable, step);
+  factor_graph_remove(g, variable, step);
   return true;
 }
 
@@ -378,7 +383,7 @@ static void reduce_variable(Reduction *r, int variable) {
 }
 
 static void run_queue(Reduction *r) {
-  Graph *g = r->g;
+  FactorGraph *g = r->g;
   while (r->n > 0 && !g->has_none) {
     int variable = r->queue[r->begin];
     r->begin = (r->begin + 1) % g->n_variables;
@@ -392,7 +397,7 @@ static void run_queue(Reduction *r) {
 /* Dominance takes longer than the other rules, so it waits until they find
  * nothing. */
 static void run_dominance(Reduction *r) {
-  Graph *g = r->g;
+  FactorGraph *g = r->g;
   for (int i = 0; i < g->n_variables && !g->has_none; i++)
     if (g->variables[i].n > 1) {
       rows_merge(g, i);
@@ -401,7 +406,7 @@ static void run_dominance(Reduction *r) {
     }
 }
 
-void graph_reduce(Graph *g, const bool *without) {
+void factor_graph_reduce(FactorGraph *g, const bool *without) {
   Arena *scratch = arena_beside(g->arena);
   bool *is_changed = ARENA_ARRAY(scratch, bool, g->n_variables);
   Reduction r = {.g = g, .without = without};

@@ -8,7 +8,7 @@
  */
 #include <stdlib.h>
 
-#include "planner/factor/graph.h"
+#include "planner/factor/factor_graph.h"
 
 typedef struct Event {
   int64_t time;
@@ -34,7 +34,7 @@ static int row_from(const int64_t *times, int n, int64_t time) {
   return low;
 }
 
-void rows_create(Graph *g, const FactorProblem *problem) {
+void rows_create(FactorGraph *g, const FactorProblem *problem) {
   int n = 2 * problem->usages.n;
   Event *events = ARENA_ARRAY(g->arena, Event, n);
   int64_t *times = ARENA_ARRAY(g->arena, int64_t, n);
@@ -88,7 +88,7 @@ static Bound *sort_bounds(const Variable *v, Arena *scratch) {
 }
 
 /* Appends a piece of these usages, the least of which becomes fixed. */
-static void append_piece(Graph *g, Pieces *to, int begin, int end,
+static void append_piece(FactorGraph *g, Pieces *to, int begin, int end,
                          const Wide *usages, int n) {
   Wide least = usages[0];
   bool is_zero = true, is_same = to->n > 0 && to->data[to->n - 1].end == begin;
@@ -110,7 +110,7 @@ static void append_piece(Graph *g, Pieces *to, int begin, int end,
   vec_push(g->arena, to, piece);
 }
 
-void rows_merge(Graph *g, int variable) {
+void rows_merge(FactorGraph *g, int variable) {
   Variable *v = &g->variables[variable];
   if (v->is_merged || v->pieces.n == 0) return;
   Arena *scratch = arena_beside(g->arena);
@@ -142,7 +142,7 @@ typedef struct Room {
 } Room;
 
 /* Adds up the least or the most of all pieces. */
-static void add_up(const Graph *g, bool most, int64_t *out) {
+static void add_up(const FactorGraph *g, bool most, int64_t *out) {
   Arena *scratch = arena_beside(g->arena);
   Wide *change = ARENA_ARRAY(scratch, Wide, g->n_rows + 1), sum = 0;
   for (int i = 0; i < g->n_variables; i++) {
@@ -164,7 +164,7 @@ static void add_up(const Graph *g, bool most, int64_t *out) {
   arena_destroy(scratch);
 }
 
-static void make_tree(const Graph *g, Room *room, Arena *scratch) {
+static void make_tree(const FactorGraph *g, Room *room, Arena *scratch) {
   room->n = g->n_rows;
   room->levels = 1;
   while (1 << room->levels <= room->n) room->levels++;
@@ -204,7 +204,7 @@ static bool mark_large(const Room *room, const Piece *piece, int n,
   return has_gone;
 }
 
-static bool reduce_variable(Graph *g, const Room *room, int variable,
+static bool reduce_variable(FactorGraph *g, const Room *room, int variable,
                             Arena *scratch) {
   Variable *v = &g->variables[variable];
   bool *keep = ARENA_ARRAY(scratch, bool, v->n), has_gone = false;
@@ -218,12 +218,12 @@ static bool reduce_variable(Graph *g, const Room *room, int variable,
   }
   bool is_changed = has_gone || n < v->pieces.n;
   v->pieces.n = n;
-  if (has_gone) graph_keep(g, variable, keep);
+  if (has_gone) factor_graph_keep(g, variable, keep);
   rows_merge(g, variable);
   return is_changed;
 }
 
-int rows_reduce(Graph *g, bool *is_changed) {
+int rows_reduce(FactorGraph *g, bool *is_changed) {
   Arena *scratch = arena_beside(g->arena);
   Room room = {0};
   int n_changes = 0;

@@ -3,7 +3,7 @@
  */
 #include "planner/factor/factor.h"
 
-#include "planner/factor/graph.h"
+#include "planner/factor/factor_graph.h"
 #include "planner/factor/solver.h"
 
 const char *factor_part_name(FactorPart part) {
@@ -23,7 +23,7 @@ static void note_bound(Solver *s) {
   solver_raise(s, bound);
 }
 
-/* Takes values out that only dearer plans than the best have. */
+/* Takes values out that only dearer labellings than the best have. */
 static void fix_values(Solver *s) {
   Messages *m = s->messages;
   if (s->budget->without[FACTOR_fixing] || m->has_none) return;
@@ -65,19 +65,19 @@ static void walk(Solver *s, int64_t work) {
   while (s->work < end && solver_count(s)) neighbourhood(s);
 }
 
-static bool is_better(const Solver *s, const Plan *a, const Plan *b) {
+static bool is_better(const Solver *s, const Labelling *a, const Labelling *b) {
   bool is_over[] = {a->cost.over > 0, b->cost.over > 0};
   if (is_over[0] != is_over[1]) return is_over[1];
   return solver_worth(s, a->cost) < solver_worth(s, b->cost);
 }
 
 static void exchange(Solver *s) {
-  Plan *plan = s->plan;
-  s->plan = s->other_plan;
-  s->other_plan = plan;
+  Labelling *labelling = s->labelling;
+  s->labelling = s->other_labelling;
+  s->other_labelling = labelling;
 }
 
-/* Reads a plan off messages for which memory is twice as dear as it is: it
+/* Reads a labelling off messages for which memory is twice as dear as it is: it
  * comes near the limit, and walking on makes it cheaper. */
 static void decode_dear(Solver *s) {
   Messages *m = s->messages;
@@ -95,21 +95,24 @@ static void decode_dear(Solver *s) {
   messages_price(m);
 }
 
-/* Starts a second plan from the messages, and goes on with the better one. */
+/* Starts a second labelling from the messages, and goes on with the better one.
+ */
 static void start_again(Solver *s, int64_t work, bool is_dear) {
-  bool has_plan = s->plan->values[0] >= 0;
-  s->other_plan->weight = s->plan->weight;
+  bool has_labelling = s->labelling->values[0] >= 0;
+  s->other_labelling->weight = s->labelling->weight;
   exchange(s);
   if (is_dear)
     decode_dear(s);
   else
     decode(s, false);
   walk(s, work);
-  if (has_plan && is_better(s, s->other_plan, s->plan)) exchange(s);
+  if (has_labelling && is_better(s, s->other_labelling, s->labelling))
+    exchange(s);
 }
 
 /* Walks on. Two rounds of three begin at what the messages say now, with half
- * of the work: a plan that has been walked on for long leads nowhere else. */
+ * of the work: a labelling that has been walked on for long leads nowhere else.
+ */
 static void improve(Solver *s, int64_t work, int round) {
   int64_t start = s->work;
   if (round % 3 < 2) start_again(s, work / 2, round % 3 == 1);
@@ -139,8 +142,8 @@ static bool is_steady(const Solver *s, FactorCost before) {
   return s->bound - before <= gap / 200;
 }
 
-/* The bound and the plan get equal shares of the work.  Where sweeps no longer
- * raise the bound, branches take its share. */
+/* The bound and the labelling get equal shares of the work.  Where sweeps no
+ * longer raise the bound, branches take its share. */
 static void run(Solver *s) {
   enum { STEADY_ROUNDS = 8, FIRST_WORK = 1 << 20 };
   Branches *branches = NULL;
@@ -164,14 +167,14 @@ static void run(Solver *s) {
 }
 
 /* Finds the values of all variables of the problem. */
-static const int *restore(Arena *arena, const Graph *g, const Core *core,
+static const int *restore(Arena *arena, const FactorGraph *g, const Core *core,
                           const int *best) {
   int *values = ARENA_ARRAY(arena, int, g->n_variables);
   for (int i = 0; i < core->n_variables; i++) {
     const Variable *v = &g->variables[core->variables[i]];
     values[core->variables[i]] = v->labels[best[i]];
   }
-  graph_restore(g, values);
+  factor_graph_restore(g, values);
   return values;
 }
 
@@ -199,7 +202,8 @@ static bool is_too_large(const FactorProblem *problem) {
   return sum >= FACTOR_MOST_COST;
 }
 
-static FactorResult make_result(Arena *arena, const Solver *s, const Graph *g) {
+static FactorResult make_result(Arena *arena, const Solver *s,
+                                const FactorGraph *g) {
   const Core *core = s->core;
   FactorResult result = {.nodes = s->nodes,
                          .n_variables = core->n_variables,
@@ -221,8 +225,8 @@ FactorResult factor_solve(Arena *arena, const FactorProblem *problem,
   FactorResult result = {.outcome = FACTOR_too_large, .cost = FACTOR_FORBIDDEN};
   if (is_too_large(problem)) return result;
   Arena *scratch = arena_beside(arena);
-  Graph *g = graph_create(scratch, problem);
-  if (!g->has_none) graph_reduce(g, budget->without);
+  FactorGraph *g = factor_graph_create(scratch, problem);
+  if (!g->has_none) factor_graph_reduce(g, budget->without);
   if (g->has_none) {
     result.outcome = FACTOR_none;
   } else {

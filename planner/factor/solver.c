@@ -36,12 +36,13 @@ void solver_better(Solver *s, FactorCost cost) {
   if (cost >= s->cost) return;
   s->cost = cost;
   for (int i = 0; i < s->core->n_variables; i++)
-    s->best[i] = s->plan->values[i];
+    s->best[i] = s->labelling->values[i];
   report(s);
 }
 
 FactorCost solver_worth(const Solver *s, Cost cost) {
-  Wide sum = cost.sum + (((Wide)cost.over * s->plan->weight) >> PRICE_BITS) +
+  Wide sum = cost.sum +
+             (((Wide)cost.over * s->labelling->weight) >> PRICE_BITS) +
              (Wide)cost.n_forbidden * COST_AVOID;
   return sum < COST_NEVER ? (FactorCost)sum : COST_NEVER;
 }
@@ -60,11 +61,11 @@ Solver *solver_create(Arena *arena, const Core *core,
   s->core = core;
   s->messages = messages_create(arena, core);
   s->messages->is_local = budget->without[FACTOR_messages];
-  s->plan = plan_create(arena, core);
-  s->other_plan = plan_create(arena, core);
+  s->labelling = labelling_create(arena, core);
+  s->other_labelling = labelling_create(arena, core);
   s->prices = ARENA_ARRAY(arena, int64_t, core->n_rows + 1);
   s->scale = 1 << 20;
-  s->plan->weight = s->other_plan->weight = (int64_t)1 << PRICE_BITS;
+  s->labelling->weight = s->other_labelling->weight = (int64_t)1 << PRICE_BITS;
   s->best = ARENA_ARRAY(arena, int, core->n_variables);
   s->reading = ARENA_ARRAY(arena, int, core->n_variables);
   s->usages = ARENA_ARRAY(arena, int64_t, core->n_rows + 1);
@@ -77,7 +78,7 @@ Solver *solver_create(Arena *arena, const Core *core,
 FactorCost solver_gap(const Solver *s, int variable) {
   const Core *core = s->core;
   const Messages *m = s->messages;
-  const int *values = s->plan->values;
+  const int *values = s->labelling->values;
   FactorCost sum = m->theta[core->first[variable] + values[variable]];
   for (int k = core->edge_begins[variable]; k < core->edge_begins[variable + 1];
        k++) {

@@ -6,15 +6,15 @@
 
 #include "planner/factor/eliminate.h"
 #include "planner/factor/messages.h"
-#include "planner/factor/plan.h"
+#include "planner/factor/labelling.h"
 
 typedef struct Solver {
   Arena *arena;
   const FactorBudget *budget;
   const Core *core;
   Messages *messages;
-  Plan *plan; /* what is being changed */
-  Plan *other_plan;
+  Labelling *labelling; /* what is being changed */
+  Labelling *other_labelling;
   int *best;        /* the best values that are allowed */
   FactorCost cost;  /* of them; COST_NEVER: none */
   FactorCost bound; /* of all values that can be better than the best */
@@ -38,14 +38,14 @@ int solver_random(Solver *s, int n);
 /* Counts a node.  Returns whether there are any left. */
 bool solver_count(Solver *s);
 bool solver_must_stop(Solver *s);
-/* Notes that the values of the plan are allowed and cost this. */
+/* Notes that the values of the labelling are allowed and cost this. */
 void solver_better(Solver *s, FactorCost cost);
-/* Returns the cost of a plan with penalties for what is not allowed. */
+/* Returns the cost of a labelling with penalties for what is not allowed. */
 FactorCost solver_worth(const Solver *s, Cost cost);
 void solver_raise(Solver *s, FactorCost bound);
 
-/* Returns what a variable of the plan with its edges costs above the bound, as
- * the messages have it. */
+/* Returns what a variable of the labelling with its edges costs above the
+ * bound, as the messages have it. */
 FactorCost solver_gap(const Solver *s, int variable);
 
 /* ---- multipliers.c ---- */
@@ -55,13 +55,13 @@ void multipliers_step(Solver *s);
 
 /* ---- decode.c ---- */
 
-/* Makes the plan of what the messages say: each value as memory allows, or, if
- * `freely`, whatever is above the limit. */
+/* Makes the labelling of what the messages say: each value as memory allows,
+ * or, if `freely`, whatever is above the limit. */
 void decode(Solver *s, bool freely);
 
 /* ---- neighbourhoods.c ---- */
 
-/* Solves a part of the plan again, and keeps what is no worse. */
+/* Solves a part of the labelling again, and keeps what is no worse. */
 void neighbourhood(Solver *s);
 
 /* ---- branch.c ---- */
