@@ -18,10 +18,10 @@
 #define MODEL_MEMBER_FLAG(name)  bool name;
 #define MODEL_MEMBER_PROGRAM_FLAG(name)
 #define MODEL_MEMBER_CHANNELS(name) double name[3];
-#define MODEL_MEMBER_SIZES(name)   int64_t name[MAX_RANK];
-#define MODEL_MEMBER_SOURCE(name)  SourceKind name;
-#define MODEL_MEMBER_FORMULA(name) Formula name;
-#define MODEL_MEMBER_AVERAGE(name) ClassAverage name;
+#define MODEL_MEMBER_SIZES(name)    int64_t name[MAX_RANK];
+#define MODEL_MEMBER_SOURCE(name)   SourceKind name;
+#define MODEL_MEMBER_FORMULA(name)  Formula name;
+#define MODEL_MEMBER_AVERAGE(name)  ClassAverage name;
 
 /* A use of an integer field allows 0 <= value < below, or `ignored`, for these
  * elements of a sample. */

@@ -168,20 +168,22 @@ static void remove_forbidden(FactorGraph *g, int variable, bool *keep) {
 
 FactorGraph *factor_graph_create(Arena *arena, const FactorProblem *problem) {
   FactorGraph *g = ARENA_NEW(arena, FactorGraph);
-  int most = 1;
   g->arena = arena;
   g->limit = problem->limit < INT64_MAX / 4 ? problem->limit : INT64_MAX / 4;
   g->n_variables = problem->variables.n;
   g->variables = ARENA_ARRAY(arena, Variable, g->n_variables);
-  for (int i = 0; i < g->n_variables; i++) {
+  for (int i = 0; i < g->n_variables; i++)
     add_variable(g, i, &problem->variables.data[i]);
-    most = g->variables[i].n > most ? g->variables[i].n : most;
-  }
   for (int i = 0; i < problem->pairs.n; i++)
     add_pair(g, &problem->pairs.data[i]);
-  rows_create(g, problem);
-  bool *keep = ARENA_ARRAY(arena, bool, most);
+  return g;
+}
+
+void factor_graph_remove_forbidden(FactorGraph *g) {
+  int most = 1;
+  for (int i = 0; i < g->n_variables; i++)
+    most = g->variables[i].n > most ? g->variables[i].n : most;
+  bool *keep = ARENA_ARRAY(g->arena, bool, most);
   for (int i = 0; i < g->n_variables && !g->has_none; i++)
     remove_forbidden(g, i, keep);
-  return g;
 }

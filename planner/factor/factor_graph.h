@@ -54,10 +54,12 @@ typedef struct FactorGraph {
   bool has_none; /* proved: no values are allowed */
 } FactorGraph;
 
-/* ---- graph.c ---- */
+/* ---- factor_graph.c ---- */
 
 /* Makes the graph of a problem, one edge for each pair of variables. */
 FactorGraph *factor_graph_create(Arena *arena, const FactorProblem *problem);
+/* Removes the values of forbidden cost, with what they take of rows. */
+void factor_graph_remove_forbidden(FactorGraph *g);
 int factor_graph_other(const Edge *edge, int variable);
 /* Returns a pair's cost by the value of `variable` and that of the other. */
 FactorCost *factor_graph_at(const FactorGraph *g, const Edge *edge,

@@ -226,6 +226,8 @@ FactorResult factor_solve(Arena *arena, const FactorProblem *problem,
   if (is_too_large(problem)) return result;
   Arena *scratch = arena_beside(arena);
   FactorGraph *g = factor_graph_create(scratch, problem);
+  rows_create(g, problem);
+  factor_graph_remove_forbidden(g);
   if (!g->has_none) factor_graph_reduce(g, budget->without);
   if (g->has_none) {
     result.outcome = FACTOR_none;

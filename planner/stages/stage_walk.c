@@ -66,7 +66,8 @@ static void add_shape(StageSearch *s, const StagedPlan *like,
     return;
   s->n_estimates++;
   if (s->takes_all_cuts) {
-    stage_add_cuts(s, &plan);
+    const StagePlay *play = stage_play_of(s, &plan.shape);
+    if (play) stage_add_cuts(s, play, &plan);
     return;
   }
   if (!stage_estimate(s, &plan)) return;

@@ -66,13 +66,17 @@ bool stage_estimate(StageSearch *search, StagedPlan *plan);
 
 const StagePlay *stage_play_of(StageSearch *search, const StageShape *shape);
 
+/* ---- stage_all_cuts.c ---- */
+
+/* Adds the smallest plans of an assignment and schedule, under all cuts. */
+void stage_add_cuts(StageSearch *search, const StagePlay *play,
+                    const StagedPlan *like);
+
 /* ---- stage_small.c ---- */
 
 /* Returns whether plans of the program are so cheap to price that many may be.
  */
 bool stage_is_small(const Pricing *p);
-/* Adds the smallest plans of an assignment and schedule, under all cuts. */
-void stage_add_cuts(StageSearch *search, const StagedPlan *like);
 /* Prices the smallest plans with assignments in about so much memory, of all
  * borders.  Returns the first one that fits, or NULL. */
 const StagedPlan *stage_price_small(StageSearch *search, Bytes memory);
