@@ -184,7 +184,7 @@ static FactorCost bound_node(Solver *s, FactorCost bound) {
 
 static void branch(Branches *b, int node, FactorCost bound, int variable) {
   Solver *s = b->s;
-  int value = s->labelling->values[variable], first;
+  int value = s->labelling->values[variable], first = value;
   count_values(s, variable, &first);
   if (s->messages->is_out[s->core->first[variable] + value]) value = first;
   for (int is_equal = 0; is_equal < 2; is_equal++) {
