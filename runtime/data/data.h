@@ -20,7 +20,7 @@ typedef struct InputSearch {
   const int *signals;
 } InputSearch;
 
-/* ---- data.c: what the samples of a step are ---- */
+/* ---- data.c, blocks.c, places.c: what the samples of a step are ---- */
 
 typedef struct Data Data;
 /* Opens every file that the program names.  How many samples and steps there
