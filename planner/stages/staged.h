@@ -72,7 +72,7 @@ const StagePlay *stage_play_of(StageSearch *search, const StageShape *shape);
 void stage_add_cuts(StageSearch *search, const StagePlay *play,
                     const StagedPlan *like);
 
-/* ---- stage_small.c ---- */
+/* ---- stage_lean.c ---- */
 
 /* Returns whether plans of the program are so cheap to price that many may be.
  */
@@ -80,8 +80,6 @@ bool stage_is_small(const Pricing *p);
 /* Prices the smallest plans with assignments in about so much memory, of all
  * borders.  Returns the first one that fits, or NULL. */
 const StagedPlan *stage_price_small(StageSearch *search, Bytes memory);
-
-/* ---- stage_lean.c ---- */
 
 /* Prices the smallest plans, whatever their steps. */
 void price_staged_lean(StageSearch *search);
