@@ -275,7 +275,7 @@ int64_t input_streams(const unsigned char *bytes, int64_t n) {
 
 Status input_open_path(const char *path, const InputSearch *search,
                        InputFile *out) {
-  int fd;
+  int fd = -1;
   struct stat info;
   *out = (InputFile){.fd = -1};
   TRY(try_open(path, &fd));

@@ -161,6 +161,7 @@ static void add_other_meshes(SoundSpace *space, SoundGroups *groups, int g) {
     if (!are_equal) add_groups(space, groups);
     return;
   }
+  ASSERT(g < SOUND_GROUPS);
   int64_t n = groups->ranks[g], *sizes = groups->sizes[g];
   for (int64_t a = 1; a <= n; a++) {
     if (n % a != 0) continue;
