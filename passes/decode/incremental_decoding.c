@@ -352,6 +352,10 @@ static bool analyse_scan(Incremental *inc, int id, TokenFacts *out) {
 static bool analyse_node(Incremental *inc, int id) {
   const Node *node = inc->from->nodes.data[id];
   TokenFacts *out = &inc->facts[id];
+  /* Each token has numbers of its own, by its position in the window. */
+  if (op_is(node->op, OPCLASS_random) &&
+      has_dim(node->types[0], inc->token_dim))
+    return blame_node(inc, id, "makes random numbers");
   if (!join_facts(inc, id, out)) return false;
   if (!out->has_tokens) return true;
   if (op_has(node->op, OP_FLAG_causal)) return analyse_scan(inc, id, out);

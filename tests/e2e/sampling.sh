@@ -60,6 +60,14 @@ sed 's/mask(s, T >= S)/s/' "$chargpt" >ahead.dnn
 "$dnnc" sample ahead.dnn $small --load char.ckpt --json --count 9 >ahead.json 2>err || { cat err; fail "ahead"; }
 grep -q "note: every token computes the full window: 'block\[0\].attn.p' reads later token positions" err || { cat err; fail "no note"; }
 [ "$(tokens ahead.json | tr -cd , | wc -c)" = 8 ] || fail "not 9 tokens"
+
+# Random numbers belong to a position of the window, so no token is decoded alone; a seed gives the same text again.
+sed 's/x = gather(wte, tok, V) + wpe/&\n  x = x + normal(x) * 0.1/' "$chargpt" >noise.dnn
+for name in noise again; do
+  "$dnnc" sample noise.dnn $small --load char.ckpt --json --count 9 >$name.json 2>err || { cat err; fail "random numbers"; }
+done
+grep -q "note: every token computes the full window: .* makes random numbers along 'T'" err || { cat err; fail "no note of random numbers"; }
+[ "$(tokens noise.json | tr -cd , | wc -c)" = 8 ] && [ "$(tokens noise.json)" = "$(tokens again.json)" ] || fail "random numbers of a sample"
 "$dnnc" sample "$root/models/mlp.dnn" --load char.ckpt 2>err
 [ $? = 1 ] && grep -q 'has no sample block' err || { cat err; fail "no sample block"; }
 
