@@ -1,20 +1,26 @@
 #!/bin/bash
-# Models that make pictures: the mean validation loss of the autoencoder over five seeds
-# is within 3 % of PyTorch's (tests/reference/vae_digits.py records it); both models
-# make pictures whose grey is that of the digits.
+# Models that make pictures: the mean validation loss over five seeds is within 3 % of PyTorch's
+# for the autoencoder and within 5 % for the diffusion model, whose loss varies by 3 % from seed to
+# seed (tests/reference/*_digits.py record them); both make pictures whose grey is that of the digits.
 . "$(dirname "$0")/lib.sh"
 export OMP_NUM_THREADS=1
-for seed in 1 2 3 4 5; do
-  "$dnnc" run "$root/models/vae_digits.dnn" --data "$root" --seed $seed --json --quiet >out.json 2>err ||
-    { cat err; fail "vae_digits with seed $seed"; }
-  field validation_loss out.json
-done >losses
-awk -v bar=0.03 'FNR == NR { if ($1 != "#") { torch += $2; n++ } next } { own += $1; m++ }
-  END { if (n != 5 || m != 5) exit 1
-    own /= m; torch /= n; d = own / torch - 1
-    printf "mean validation loss of five seeds %.4f, of PyTorch %.4f\n", own, torch
-    exit !(d < bar && d > -bar) }' "$root/tests/reference/vae_digits.txt" losses ||
-  { cat losses; fail "not within 3 % of PyTorch"; }
+# like_torch MODEL BAR OPTION...: the mean validation loss of five seeds is that of PyTorch's.
+like_torch() {
+  local model=$1 bar=$2 seed
+  shift 2
+  for seed in 1 2 3 4 5; do
+    "$dnnc" run "$root/models/$model.dnn" "$@" --data "$root" --seed $seed --json --quiet >out.json 2>err ||
+      { cat err; fail "$model with seed $seed"; }
+    field validation_loss out.json
+  done >losses
+  awk -v bar="$bar" -v model="$model" 'FNR == NR { if ($1 != "#") { torch += $2; n++ } next } { own += $1; m++ }
+    END { if (n != 5 || m != 5) exit 1
+      own /= m; torch /= n; d = own / torch - 1
+      printf "%s: mean validation loss of five seeds %.4f, of PyTorch %.4f\n", model, own, torch
+      exit !(d < bar && d > -bar) }' "$root/tests/reference/$model.txt" losses ||
+    { cat losses; fail "$model is not within $bar of PyTorch"; }
+}
+like_torch vae_digits 0.03
 
 # grey FILE LOW HIGH: the mean over 100 pictures, of 64 numbers each.
 grey() {
@@ -29,9 +35,5 @@ pictures() { # NET LOW HIGH: of the digits the mean is 0.305 of black to white
   grey "$1.csv" "$2" "$3"
 }
 pictures vae 0.25 0.36
-"$dnnc" run "$root/models/diffusion_digits.dnn" epochs=20 --data "$root" --json --quiet >out.json 2>err ||
-  { cat err; fail "diffusion_digits"; }
-loss=$(field validation_loss out.json)
-echo "diffusion: loss $loss"
-awk -v l="$loss" 'BEGIN { exit !(l < 0.45) }' || fail "the noise is not found: $loss"
+like_torch diffusion_digits 0.05 epochs=20
 pictures diffusion -0.65 -0.15
