@@ -32,6 +32,7 @@ for model in groups sgd_groups; do
     check "$name" $settings
   done <"$folder/$model.txt"
 done
+model=optimizers
 
 # A matrix of which a row and a column have no gradient, as the weights of an
 # expert with one token have.
