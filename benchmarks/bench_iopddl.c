@@ -155,7 +155,8 @@ int main(int argc, char **argv) {
   (void)argc;
   Run run = {.begin = now(), .cost = FACTOR_FORBIDDEN};
   read_options(&run, argv);
-  Arena *arena = arena_create(memory_create(no_memory, NULL));
+  Memory *memory = memory_create(no_memory, NULL);
+  Arena *arena = arena_create(memory);
   FactorProblem *problem;
   int n;
   Status status = iopddl_read(arena, run.file, &problem, &n);
@@ -169,10 +170,13 @@ int main(int argc, char **argv) {
     result = factor_solve(arena, problem, &run.budget);
   if (result.values && run.solution)
     status = write_solution(arena, run.solution, result.values, n);
-  if (status.code != STATUS_ok) {
+  int code = 2;
+  if (status.code == STATUS_ok) {
+    print_result(&run, &result);
+    code = result.values ? 0 : 1;
+  } else {
     fprintf(stderr, "%s\n", status.message);
-    return 2;
   }
-  print_result(&run, &result);
-  return result.values ? 0 : 1;
+  memory_destroy(memory);
+  return code;
 }

@@ -112,7 +112,7 @@ static void append_piece(FactorGraph *g, Pieces *to, int begin, int end,
 
 void rows_merge(FactorGraph *g, int variable) {
   Variable *v = &g->variables[variable];
-  if (v->is_merged || v->pieces.n == 0) return;
+  if (v->is_merged || v->n == 0 || v->pieces.n == 0) return;
   Arena *scratch = arena_beside(g->arena);
   Pieces pieces = {0};
   Bound *bounds = sort_bounds(v, scratch);
