@@ -39,7 +39,7 @@ bool rank_stage_fits(const RankCutsRequest *r, int option, int first, int end,
   StageCost cost = stage_cost(of->costs, first, end);
   return cost.state + cost.gradient + cost.saved * r->frames[place] +
              of->costs->transient <=
-         of->memory;
+         of->memory * r->over;
 }
 
 /* ---- tables ---- */

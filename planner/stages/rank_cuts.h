@@ -29,6 +29,7 @@ typedef struct RankCutsRequest {
   int n_pieces, n_ranks;
   int most_stages;
   int microbatches;
+  int over; /* estimates of bytes may be as many times what a rank has */
   int n_options;
   const RankOption *options;
   const int *frames; /* by stage, counted from the last one: micro-batches

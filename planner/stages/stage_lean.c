@@ -23,8 +23,7 @@ enum {
   MOST_SMALL_PRICES = 96,
   FEWEST_SMALL_PRICES = 16,
   MOST_ILLEGAL_PRICES = 8, /* before a legal one */
-  MOST_ESTIMATES = 15000,  /* of a walk */
-  MOST_TIMES_OVER = 2      /* no estimate is as far above the packed bytes */
+  MOST_ESTIMATES = 15000   /* of a walk */
 };
 
 /* ---- small programs ---- */

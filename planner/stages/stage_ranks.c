@@ -28,6 +28,7 @@ typedef struct RankSearch {
   RankShapes shapes;
   RankBorders borders;
   RankLinks links;
+  int over; /* estimates of bytes may be as many times what a rank has */
   RankSetting listed; /* whose options these are */
   RankOptions options;
   VEC(RankedPlan) plans;
@@ -259,8 +260,8 @@ static const int *frames_of_1f1b(Arena *arena, int microbatches) {
 }
 
 /* The slowest stage as fast as can be; then the least sum of all where that one
- * is a little slower: with few micro-batches these wait for the first stages.
- */
+ * is a little slower: with few micro-batches these wait for the first stages,
+ * and with one the sum is all. */
 static bool find_plans(RankWalk *w, Arena *arena) {
   enum { LITTLE = 50, MORE = 5 };
   StageSearch *s = w->search->s;
@@ -280,6 +281,9 @@ static bool find_plans(RankWalk *w, Arena *arena) {
       rank_cuts_find(sums, n, slowest + slowest / part, stages);
       add_plans(w, n, stages);
     }
+    if (w->setting.microbatches > 1) continue;
+    rank_cuts_find(sums, n, NONE, stages);
+    add_plans(w, n, stages);
   }
   return has_any;
 }
@@ -320,6 +324,7 @@ static bool walk_setting(RankSearch *search, const RankSetting *setting) {
                         .n_ranks = ranks,
                         .most_stages = most < MOST_RANKED ? most : MOST_RANKED,
                         .microbatches = setting->microbatches,
+                        .over = search->over,
                         .n_options = w.options.n,
                         .options = w.options.data,
                         .frames = frames_of_1f1b(own, setting->microbatches),
@@ -394,7 +399,7 @@ static void walk(RankSearch *search, bool shards, int64_t out_best[2]) {
     return;
   }
   while (batch % (2 * most) == 0) most *= 2;
-  for (int64_t m = most, n_worse = 0; m >= 2 && n_worse < MOST_WORSE; m /= 2) {
+  for (int64_t m = most, n_worse = 0; m >= 1 && n_worse < MOST_WORSE; m /= 2) {
     int first = search->plans.n;
     if (input->host->is_stopped(input->host->user)) return;
     walk_microbatches(search, (int)m, shards);
@@ -497,15 +502,29 @@ static void walk_sharding(RankSearch *search, const int64_t best[2]) {
       walk_microbatches(search, (int)best[i], true);
 }
 
-void price_ranked(StageSearch *s, int most) {
-  RankSearch search = {.s = s, .links = {s, map_create(s->arena)}};
+static void walk_and_price(RankSearch *search, int most) {
   int64_t best[2] = {0, 0};
+  walk(search, false, best);
+  price_best(search, 0, most);
+  int first = search->plans.n;
+  walk_sharding(search, best);
+  price_best(search, first, most);
+}
+
+/* Estimates of a few small values are far off: where none fits, plans of a
+ * program whose price is cheap are priced. */
+void price_ranked(StageSearch *s, int most) {
+  RankSearch search = {.s = s, .links = {s, map_create(s->arena)}, .over = 1};
+  Bytes memory = s->memory;
   if (s->p->input->ranks > MOST_UNEQUAL_RANKS) return;
   rank_shapes_list(s, &search.shapes);
   search.borders = rank_borders(s);
-  walk(&search, false, best);
-  price_best(&search, 0, most);
-  int first = search.plans.n;
-  walk_sharding(&search, best);
-  price_best(&search, first, most);
+  walk_and_price(&search, most);
+  bool may_fit =
+      search.plans.n == 0 && stage_is_small(s->p) && memory <= INT64_MAX / 16;
+  if (!may_fit) return;
+  search.over = MOST_TIMES_OVER;
+  s->memory = memory * MOST_TIMES_OVER;
+  walk_and_price(&search, most);
+  s->memory = memory;
 }

@@ -184,7 +184,7 @@ static bool is_over(StageSearch *s) {
  * these. */
 static bool may_be_count(const PlaceWalk *w, int64_t m) {
   bool is_asked = w->s->pins.needs_stages || w->s->pins.schedule;
-  bool may_be = is_asked ? m >= 1 : m >= 2 && 2 * m >= w->groups;
+  bool may_be = m >= 1 && (is_asked || 2 * m >= w->groups);
   return may_be && !is_over(w->s);
 }
 

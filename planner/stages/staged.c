@@ -18,9 +18,6 @@ static const char *why_not(const Pricing *p, bool needs) {
   if (input->slice->n_groups > 1 && input->ranks > MOST_UNEQUAL_RANKS)
     return "there are several groups or islands of machines, with more than "
            "128 ranks";
-  if (!needs && pins && pins->microbatches.is_set &&
-      pins->microbatches.value < 2)
-    return "there is one micro-batch";
   return NULL;
 }
 

@@ -74,6 +74,9 @@ void stage_add_cuts(StageSearch *search, const StagePlay *play,
 
 /* ---- stage_lean.c ---- */
 
+/* No estimate of a small program is as many times what its arena packs. */
+enum { MOST_TIMES_OVER = 2 };
+
 /* Returns whether plans of the program are so cheap to price that many may be.
  */
 bool stage_is_small(const Pricing *p);

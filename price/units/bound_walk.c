@@ -299,15 +299,11 @@ static bool make_settings(BoundWalk *b, int groups, const Mesh *mesh,
   return true;
 }
 
-/* Stages have several. */
 static bool walk_microbatches(BoundWalk *b, int groups, const Mesh *mesh) {
   const BoundRequest *r = b->r;
-  int64_t least = groups > 1 ? 2 : 1;
-  if (r->microbatches)
-    return r->microbatches < least ||
-           make_settings(b, groups, mesh, r->microbatches);
+  if (r->microbatches) return make_settings(b, groups, mesh, r->microbatches);
   for (int64_t m = 1; m <= r->batch && r->batch % m == 0; m *= 2)
-    if (m >= least && !make_settings(b, groups, mesh, m)) return false;
+    if (!make_settings(b, groups, mesh, m)) return false;
   return true;
 }
 

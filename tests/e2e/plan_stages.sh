@@ -96,3 +96,36 @@ fi
 plan --search stages --ranks 1 -o alone.plan && grep -q 'no stages (there is one rank)' alone.plan || fail "one rank"
 printf 'mesh { data = 4 }\nplan { }\n' >data.plan
 plan --search stages --plan data.plan -o pinned.plan && grep -q 'no stages (the mesh is written)' pinned.plan || fail "a written mesh"
+
+# ---- one micro-batch ----
+# A fast machine behind a slow link has all the work, in a stage of its own.
+cat >one.dnn <<'END'
+dim B = 16, K = 2048, H = 7, O = 8
+net m(x: [B, K]) -> [B, O] {
+  param u: [K, H] = normal(0.1)
+  param w: [H, O] = normal(0.1)
+  x = relu(dot(x, u, K))
+  return dot(x, w, H)
+}
+data d {
+  x: [B, K] = synthetic()
+  y: [B, O] = synthetic()
+}
+train {
+  loss = mse(m(d.x), d.y)
+  optimizer = sgd(lr = 0.1)
+  steps = 2
+}
+plan { microbatches = 1 }
+END
+cat >one.cluster <<'END'
+cluster machines {
+  group fast { device = fast; level node { count = 1; link = 1Gb/s } }
+  group slow { device = slow; level node { count = 1; link = 1Gb/s } }
+  level room { link = 1Gb/s; latency = 30us }
+}
+device fast { base = a100_80g }
+device slow { base = v100_16g; flops_f32 = 300G }
+END
+"$dnnc" plan one.dnn --cluster one.cluster --search stages --quiet -o one.plan
+grep -q 'stage 1' one.plan && grep -q 'microbatches = 1$' one.plan || fail "one micro-batch"

@@ -18,11 +18,11 @@ static bool has_stages(const SoundSpace *space, const SoundMesh *mesh,
   return mesh->groups != NULL;
 }
 
-/* Groups of other meshes, or one micro-batch, which no stages share. */
+/* Groups of other meshes. */
 static bool has_other_stages(const SoundSpace *space, const SoundMesh *mesh,
                              const SoundChoice *choice) {
-  (void)space;
-  return mesh->groups && (!mesh->groups->are_equal || choice->microbatches < 2);
+  (void)space, (void)choice;
+  return mesh->groups && !mesh->groups->are_equal;
 }
 
 static bool has_three_axes(const SoundSpace *space, const SoundMesh *mesh,

@@ -57,7 +57,8 @@ static void set_case(TestCase *t, uint64_t seed) {
   for (int k = 0; k < MOST_TEST_RANKS; k++)
     t->frames[k] = k < few ? k + 1 : few;
   for (int i = 0; i < pieces; i++) t->message[i] = RANDOM(12);
-  t->request = (RankCutsRequest){.n_pieces = pieces,
+  t->request = (RankCutsRequest){.over = 1,
+                                 .n_pieces = pieces,
                                  .n_ranks = ranks,
                                  .most_stages = ranks,
                                  .microbatches = 1 + RANDOM(8),
