@@ -8,6 +8,7 @@
  *     wait %4                98 .. 103 us waits for all_reduce
  */
 #include "driver/driver_price.h"
+#include "price/price_servers.h"
 
 #include <string.h>
 
@@ -113,8 +114,46 @@ static void check_spans(const PriceClass *class, const PricedClass *spans) {
   for (int i = 0; i < N_COST_PARTS; i++) ASSERT(parts[i] == class->parts[i]);
 }
 
+/* ---- the price ---- */
+
+static Bytes input_bytes(const Graph *graph, Role role) {
+  Bytes bytes = 0;
+  for (int i = 0; i < graph->inputs.n; i++) {
+    const GraphInput *input = &graph->inputs.data[i];
+    const Type *type = graph_type(graph, input->value);
+    if (input->role == role)
+      bytes += type_elements(type) * dtype_size_bytes(type->dtype);
+  }
+  return bytes;
+}
+
+/* A push has the inputs of the update that workers compute, a reply what the
+ * workers have a copy of. */
+static PricedServer priced_server(const EntryPoint *update) {
+  const Graph *graph = update->stages.data[0].graph;
+  return (PricedServer){.update = update,
+                        .push = input_bytes(graph, ROLE_push),
+                        .reply = input_bytes(graph, ROLE_param) +
+                                 input_bytes(graph, ROLE_state)};
+}
+
+/* The programs are that of the workers, and one of each server. */
+static Price price_with_servers(const Priced *p, const PlanServers *of) {
+  Arena *arena = p->c->module->arena;
+  PricedServer *servers = ARENA_ARRAY(arena, PricedServer, of->n);
+  for (int s = 0; s < of->n; s++)
+    servers[s] = priced_server(p->programs[1 + s].step);
+  PricedServers all = {.workers = {p->programs[0].step, p->programs[0].ranks},
+                       .n = of->n,
+                       .servers = servers,
+                       .staleness = of->staleness};
+  return price_servers(arena, &all, &p->model, &p->slice);
+}
+
 static Price price_step(const Priced *p, SimTell *tell, void *user) {
   Arena *arena = p->c->module->arena;
+  const PlanServers *servers = plan_servers(p->c->plan);
+  if (servers) return price_with_servers(p, servers);
   PriceProgram *programs = ARENA_ARRAY(arena, PriceProgram, p->n_programs);
   for (int i = 0; i < p->n_programs; i++)
     programs[i] = (PriceProgram){p->programs[i].step, p->programs[i].ranks};
@@ -349,11 +388,15 @@ bool driver_price(const Compilation *c, const PriceRequest *request,
   out->model.profile = request->profile;
   out->model.without = request->without;
   out->model.curves = request->curves;
-  if (driver_refuse_servers(c, "the price of a step")) return false;
+  if (request->wants_spans && driver_refuse_servers(c, "a step over time"))
+    return false;
   if (!check_model(c, find_programs(out)) || !check_periods(c)) return false;
   out->slice =
       cluster_slice(module->arena, out->cluster, request->first_rank, c->ranks);
   if (!driver_cost_model(c, &out->slice, &out->model) || !check_links(c, out))
+    return false;
+  if (out->model.transport != TRANSPORT_mpi &&
+      driver_refuse_servers(c, "a transport other than MPI"))
     return false;
   double begin = driver_seconds();
   if (request->wants_spans)

@@ -36,7 +36,7 @@ int cost_term_find(const char *name) {
 
 bool cost_part_is_wait(CostTerm part) {
   return (part >= COST_all_gather && part <= COST_permute) ||
-         part == COST_message || part == COST_swap;
+         part == COST_message || part == COST_swap || part == COST_server;
 }
 
 bool cost_counts(const CostModel *model, CostTerm term) {

@@ -32,6 +32,7 @@ typedef struct Pricing {
 
 bool price_has_part(const Price *price, CostTerm part) {
   if (part == COST_swap) return price->parts[COST_swap] > 0;
+  if (part == COST_server) return price->servers != NULL;
   return part != COST_message || price->has_messages;
 }
 
@@ -278,7 +279,9 @@ static SimClass *sim_classes(const Pricing *p, bool are_folded) {
   for (int i = 0; i < p->n_programs; i++)
     for (int g = 0; g < p->programs[i].slice.n_groups; g++, class ++) {
       const SimActions *actions = &p->programs[i].actions[g];
-      *class = (SimClass){actions->n, p->links.n_queues, actions->data};
+      *class = (SimClass){.n_actions = actions->n,
+                          .n_queues = p->links.n_queues,
+                          .actions = actions->data};
       if (are_folded)
         class->actions = fold_actions(p->arena, actions->data, actions->n,
                                       &class->n_actions);

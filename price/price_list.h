@@ -40,6 +40,20 @@ typedef struct PriceWait {
   int class, call; /* call: place in the timeline of its program */
 } PriceWait;
 
+/* The loads of a step with servers of parameters, in which each worker makes
+ * one clock, in the mean: none of them is longer than that step. */
+typedef struct ServerLoads {
+  int n, workers;
+  int64_t staleness;     /* -1: replies wait for no other worker */
+  Ps compute;            /* of a worker, the mean */
+  Ps link;               /* what the fullest link carries keeps it busy */
+  int64_t link_rank;     /* the first rank that has this link */
+  LinkDirection link_to; /* into it, or out of it */
+  Ps service;            /* of the server that is busy for longest */
+  int64_t service_rank;
+  Ps fastest, slowest; /* clock of a worker, the mean of each */
+} ServerLoads;
+
 typedef struct Price {
   /* They wait for each other: each for the next one, and the last for the
    * first.  None of what follows is known then. */
@@ -59,6 +73,7 @@ typedef struct Price {
   bool has_messages;      /* between programs */
   int n_classes, slowest; /* slowest: the class of `step` and `parts` */
   PriceClass *classes;
+  const ServerLoads *servers; /* NULL: the plan has none */
   /* Actions of the first class before and after folding. */
   int n_actions, n_folded;
 } Price;

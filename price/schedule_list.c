@@ -115,7 +115,8 @@ static void make_program(Maker *m) {
   }
   SimClass *classes = ARENA_ARRAY(m->arena, SimClass, list->n_ranks);
   for (int c = 0; c < list->n_ranks; c++)
-    classes[c] = (SimClass){of_rank[c].n, 1, of_rank[c].data};
+    classes[c] = (SimClass){
+        .n_actions = of_rank[c].n, .n_queues = 1, .actions = of_rank[c].data};
   list->program = (SimProgram){.n_classes = list->n_ranks,
                                .n_transfers = m->transfers.n,
                                .n_terms = 1,

@@ -108,3 +108,11 @@ int shared_link(const SharedLinks *links, int program, int queue, int link,
   ASSERT((int)direction < n);
   return (owner * n + (int)direction) * links->n_cluster + link;
 }
+
+SharedLinkOwner shared_link_owner(const SharedLinks *links, int link) {
+  int n = shared_link_directions(links);
+  int direction = link / links->n_cluster % n;
+  int owner = link / links->n_cluster / n;
+  return (SharedLinkOwner){links->are_shared ? owner : owner / links->n_queues,
+                           (LinkDirection)direction};
+}

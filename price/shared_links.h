@@ -29,6 +29,13 @@ int shared_links_count(const SharedLinks *links);
  * direction, as a queue of a program uses it. */
 int shared_link(const SharedLinks *links, int program, int queue, int link,
                 LinkDirection direction);
+/* The first program that has a link of the simulator, and the direction. */
+typedef struct SharedLinkOwner {
+  int program;
+  LinkDirection direction;
+} SharedLinkOwner;
+
+SharedLinkOwner shared_link_owner(const SharedLinks *links, int link);
 /* Returns how many directions of a link a collective uses: with one program
  * both are alike, and one stands for them. */
 int shared_link_directions(const SharedLinks *links);

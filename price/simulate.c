@@ -90,7 +90,7 @@ static void begin_if_ready(Simulation *s, Under *under) {
   s->open.n = kept;
 }
 
-static void start_transfer(Simulation *s, int class, const SimAction *action) {
+void simulation_start(Simulation *s, int class, const SimAction *action) {
   Runner *runner = &s->runners[class];
   Under *under = find_open(s, action->transfer, class);
   SimQueue *queue = &runner->queues[action->queue];
@@ -108,6 +108,7 @@ static void start_transfer(Simulation *s, int class, const SimAction *action) {
 static void end_transfer(Simulation *s, Under *under) {
   s->have_rates_changed = true;
   s->n_ended[under->id]++;
+  if (s->has_servers) simulator_servers_note_end(s, under->id);
   for (int i = 0; i < under->members.n; i++) {
     const Member *member = &under->members.data[i];
     int class = member->class;
@@ -170,7 +171,7 @@ static void count_demand(Simulation *s) {
 
 /* Only the first class compares iterations: where it repeats, all do. */
 static bool compares_iterations(const Simulation *s, const Runner *runner) {
-  return runner == s->runners && !s->tell;
+  return runner == s->runners && !s->tell && !s->has_servers;
 }
 
 static void enter_loop(Simulation *s, Runner *runner) {
@@ -208,13 +209,19 @@ static bool wait_for(Simulation *s, Runner *runner, const SimAction *action) {
   return false;
 }
 
+static int most_steps(const Simulation *s) {
+  return s->has_servers ? SIM_MOST_CLOCKS : s->n_steps;
+}
+
 static void end_step(Simulation *s, Runner *runner) {
   ASSERT(runner->loops.n == 0);
+  if (s->has_servers) simulator_servers_grow(s, runner);
   runner->step_ends[runner->step++] = s->now;
   runner->at = 0;
   s->longest = simulation_longest(s);
-  if (runner->step == s->n_steps) {
-    s->n_running--;
+  if (runner->step == s->n_steps) s->n_running--;
+  if (runner->step >= most_steps(s)) {
+    if (s->has_servers) s->n_running = 0;
     return;
   }
   for (int i = 0; i < N_TOTALS * s->program->n_terms; i++)
@@ -222,7 +229,7 @@ static void end_step(Simulation *s, Runner *runner) {
   if (compares_iterations(s, runner)) recurrence_step(s);
 }
 
-static void begin_launch(Simulation *s, int class, Ps duration) {
+void simulation_launch(Simulation *s, int class, Ps duration) {
   Runner *runner = &s->runners[class];
   runner->left = duration;
   runner->cut = 0;
@@ -237,7 +244,7 @@ static void begin_launch(Simulation *s, int class, Ps duration) {
 static void advance_class(Simulation *s, int class) {
   Runner *runner = &s->runners[class];
   s->is_ready[class] = false;
-  while (runner->step < s->n_steps && !runner->is_running &&
+  while (runner->step < most_steps(s) && !runner->is_running &&
          runner->waits_for < 0) {
     if (runner->at == runner->class->n_actions) {
       end_step(s, runner);
@@ -247,11 +254,11 @@ static void advance_class(Simulation *s, int class) {
     switch (action->kind) {
     case SIM_run:
       runner->at++;
-      begin_launch(s, class, action->duration);
+      simulation_launch(s, class, action->duration);
       break;
     case SIM_start:
       runner->at++;
-      if (runner->step >= action->from_step) start_transfer(s, class, action);
+      if (runner->step >= action->from_step) simulation_start(s, class, action);
       break;
     case SIM_wait:
       if (runner->step < action->from_step)
@@ -429,7 +436,11 @@ static void pass_event(Simulation *s, Ps time) {
 static void advance_ready(Simulation *s) {
   size_t n = (size_t)s->program->n_classes;
   for (uint8_t *at = s->is_ready; (at = memchr(at, true, n));) {
-    advance_class(s, (int)(at - s->is_ready));
+    int class = (int)(at - s->is_ready);
+    if (s->runners[class].serving)
+      simulator_servers_advance(s, class);
+    else
+      advance_class(s, class);
     n = (size_t)s->program->n_classes - (size_t)(++at - s->is_ready);
   }
 }
@@ -471,6 +482,7 @@ static void make_runner(Simulation *s, Runner *runner, const SimClass *class,
   runner->totals = new_totals(s);
   runner->before = new_totals(s);
   runner->step_ends = ARENA_ARRAY(s->arena, Ps, s->n_steps);
+  runner->n_kept = s->n_steps;
 }
 
 /* ---- results ---- */
@@ -483,16 +495,18 @@ static SimResult result_of(Simulation *s) {
   for (int c = 0; c < n; c++) {
     const Runner *runner = &s->runners[c];
     result.classes[c] =
-        (SimClassResult){.step_ends = runner->step_ends,
+        (SimClassResult){.n_steps = runner->step,
+                         .step_ends = runner->step_ends,
                          .compute = runner->totals + TOTAL_compute * n_terms,
                          .exposed = runner->totals + TOTAL_exposed * n_terms,
                          .taken = runner->totals + TOTAL_taken * n_terms,
                          .waits_for = runner->waits_for,
                          .waits_at = runner->at - 1,
                          .waits_on = simulation_waits_on(s, c)};
-    if (result.is_stuck) continue;
+    if (result.is_stuck || runner->serving) continue;
     for (int i = 0; i < N_TOTALS * n_terms; i++)
       runner->totals[i] -= runner->before[i];
+    if (runner->step < s->n_steps) continue;
     Ps before = s->n_steps > 1 ? runner->step_ends[s->n_steps - 2] : 0;
     Ps step = runner->step_ends[s->n_steps - 1] - before;
     if (step > result.step) result.step = step;
@@ -528,10 +542,11 @@ SimResult simulate(Arena *arena, const SimProgram *program, int n_steps,
   memset(s.is_ready, true, (size_t)program->n_classes);
   s.has_gaps = sim_has_gaps(program);
   s.longest = simulation_longest(&s);
+  simulator_servers_prepare(&s);
   recurrence_prepare(&s);
   for (;;) {
     advance_ready(&s);
-    if (s.n_running == 0) break;
+    if (s.n_running <= 0) break;
     if (s.have_rates_changed) {
       count_demand(&s);
       find_rates(&s);

@@ -21,6 +21,8 @@
 #define SIM_LONGEST (INT64_MAX / 8)
 /* Steps that a simulation may run. */
 enum { SIM_MOST_STEPS = 128, SIM_LONG_STEPS = 7 };
+/* Steps of the fastest class beside one that serves. */
+enum { SIM_MOST_CLOCKS = 1 << 14 };
 
 /* A share of 1 of a link or of a stream. */
 #define SIM_ONE ((int64_t)1 << 20)
@@ -47,9 +49,22 @@ typedef struct SimAction {
   int id;        /* what a span says of it */
 } SimAction;
 
+/* A class that serves takes pushes, one after the other, in the order of their
+ * ends.  For each it runs its first action, and then starts the reply to each
+ * worker that may have one: the action behind that, plus the number of the
+ * worker. */
+typedef struct SimServer {
+  int n_workers;
+  const int *pushes; /* by worker: a transfer that it starts once in a step */
+  /* A reply waits until the slowest worker has pushed this many clocks less; -1
+   * means that it waits for none. */
+  int64_t staleness;
+} SimServer;
+
 typedef struct SimClass {
   int n_actions, n_queues;
   const SimAction *actions;
+  const SimServer *server; /* NULL: its actions are a list */
 } SimClass;
 
 /* The time that a transfer keeps a link busy when it has the link for itself.
@@ -104,6 +119,7 @@ typedef struct SimSpan {
 typedef void SimTell(void *user, const SimSpan *span);
 
 typedef struct SimClassResult {
+  int n_steps;   /* that it has made: more than were asked for beside servers */
   Ps *step_ends; /* [n_steps] */
   Ps *compute;   /* [n_terms]: of the last step, as if nothing were taken */
   Ps *exposed;   /* [n_terms]: the stream waits for transfers */
@@ -130,7 +146,10 @@ bool sim_has_gaps(const SimProgram *program);
  * class are the time of its last step.  Iterations of a loop that repeat are
  * counted and not run, unless there is a `tell`, which is told of all that the
  * last step starts; the result is the same.  What a class still has to do after
- * SIM_LONGEST of a step takes no time.  Allocates the result in `arena`. */
+ * SIM_LONGEST of a step takes no time.  Where some class serves, which has no
+ * steps, all others go on until each has made `n_steps`, or one of them has
+ * made SIM_MOST_CLOCKS; the times of the last step are then not those of one
+ * step. Allocates the result in `arena`. */
 SimResult simulate(Arena *arena, const SimProgram *program, int n_steps,
                    SimTell *tell, void *user);
 

@@ -8,6 +8,7 @@
 #include "price/simulate.h"
 
 typedef struct Under Under;
+typedef struct SimServing SimServing;
 
 /* A class that has come to a transfer, and what is behind it in its queue. */
 typedef struct Member {
@@ -77,6 +78,8 @@ typedef struct Runner {
   Ps *totals;                    /* [N_TOTALS][n_terms], of all steps */
   Ps *before;                    /* totals at the begin of the step at hand */
   Ps *step_ends;
+  int n_kept;          /* room in step_ends */
+  SimServing *serving; /* the state of a class that serves, or NULL */
 } Runner;
 
 enum { TOTAL_compute, TOTAL_exposed, TOTAL_taken, N_TOTALS };
@@ -87,6 +90,7 @@ typedef struct Simulation {
   Arena *arena;
   const SimProgram *program;
   bool has_gaps;          /* some transfer takes less time after another one */
+  bool has_servers;       /* some class serves */
   int n_steps, n_running; /* classes that are not at their end */
   Ps now, longest;        /* time at which the longest steps end */
   Runner *runners;
@@ -94,7 +98,10 @@ typedef struct Simulation {
   uint8_t *is_ready; /* by class: it may go on now */
   Classes moving[2]; /* whose transfers move bytes: now, before rates changed */
   bool have_rates_changed;
-  int64_t *n_ended;  /* [n_transfers] */
+  int64_t *n_ended; /* [n_transfers] */
+  /* With classes that serve, by transfer: the class to which it is a push, or
+   * -1, and the number of the worker there. */
+  int *pushed_to, *pushed_by;
   VEC(Under *) open; /* come to, not begun */
   VEC(Under *) under_way;
   VEC(Under *) ended; /* transfers ended by the event at hand */
@@ -126,7 +133,8 @@ static inline Member *simulation_member(Under *under, int class) {
 static inline Ps simulation_longest(const Simulation *s) {
   int least = s->n_steps - 1;
   for (int c = 0; c < s->program->n_classes; c++)
-    if (s->runners[c].step < least) least = s->runners[c].step;
+    if (s->runners[c].step < least && !s->program->classes[c].server)
+      least = s->runners[c].step;
   return least < SIM_LONG_STEPS ? (least + 1) * SIM_LONGEST : INT64_MAX;
 }
 
@@ -163,6 +171,24 @@ static inline int simulation_slot(const Runner *runner,
                                   const SimAction *action) {
   return runner->slots[action - runner->class->actions];
 }
+
+/* ---- simulate.c ---- */
+
+/* Puts a transfer into a queue of the class. */
+void simulation_start(Simulation *s, int class, const SimAction *action);
+/* The class begins to compute for so long. */
+void simulation_launch(Simulation *s, int class, Ps duration);
+
+/* ---- simulator_servers.c ---- */
+
+/* Finds the classes that serve, which have no steps of their own. */
+void simulator_servers_prepare(Simulation *s);
+/* Notes that a transfer has ended, which may be a push. */
+void simulator_servers_note_end(Simulation *s, int transfer);
+/* Serves pushes up to an update that takes time. */
+void simulator_servers_advance(Simulation *s, int class);
+/* Makes room for the end of one more step. */
+void simulator_servers_grow(Simulation *s, Runner *runner);
 
 /* ---- recurrence.c ---- */
 

@@ -56,7 +56,7 @@ simulate 1MB/s --without all_reduce --without interference --json >out.json ||
 [ "$(value all_reduce)" = 0.0 ] || { cat out.json; fail "a term is left out"; }
 awk -v a="$(value step_s)" -v b="$slow" 'BEGIN { exit !(a < b / 2) }' ||
   fail "without all_reduce $(value step_s), with it $slow"
-[ "$("$dnnc" list terms | grep -c ' part  ')" = 14 ] || fail "list terms"
+[ "$("$dnnc" list terms | grep -c ' part  ')" = 15 ] || fail "list terms"
 # On a GPU a 16-bit product whose rows are no multiple of 16 bytes is slow: that of 50,257 words is, that of 50,304 is not.
 words() { # V OPTION...
   "$dnnc" simulate "$root/models/gpt2.dnn" "V=$1" B=8 --cluster "$root/models/h100x256.cluster" \
@@ -267,4 +267,31 @@ plan {
 EOF
 "$dnnc" simulate few.dnn --plan few.plan --cluster few.cluster --json >out 2>err && grep -q '"fits":true' out ||
   { cat err; fail "a rank without a piece"; }
+
+# Servers of parameters: parts add up, a step is at least as long as each load of it, and what servers do can be left out.
+printf 'cluster many {\n device = c\n level node { count = 8; link = 100MB/s; latency = 20us; kind = switch }\n}\ndevice c { base = cpu; cores = 1; memory = 1GiB }\n' >many.cluster
+for staleness in 0 2 none; do
+  printf 'mesh { data = 4 }\nplan { sync = server(ranks = 4..5, staleness = %s) }\n' $staleness >servers.plan
+  for without in alignment server; do
+    "$dnnc" simulate "$root/models/mlp.dnn" --cluster many.cluster --plan servers.plan --without $without --json \
+      >"$staleness-$without.json" || fail "servers with staleness $staleness"
+  done
+done
+python3 - <<'END_OF_PYTHON' || fail "servers"
+import json
+for staleness in "0", "2", "none":
+    out, free = (json.load(open(f"{staleness}-{name}.json")) for name in ("alignment", "server"))
+    loads = out["servers"]
+    assert loads["staleness"] == (None if staleness == "none" else int(staleness)) and loads["workers"] == 4
+    assert abs(sum(out["terms"].values()) - out["step_s"]) < 1e-11
+    for load in "compute_s", "link_s", "service_s":
+        assert 0 < loads[load] < out["step_s"] * (1 + 1e-9), load
+    assert loads["largest"] == "link"
+    assert out["bytes_sent"] >= 4 * 535818 and [r["title"] for r in out["ranks"]] == ["workers", "server 0", "server 1"]
+    assert all(r["compute_s"] + r["exposed_comm_s"] < out["step_s"] * (1 + 1e-9) for r in out["ranks"])
+    assert loads["fastest_clock_s"] <= out["step_s"] <= loads["slowest_clock_s"]
+    assert free["terms"]["server"] == 0 and free["step_s"] < out["step_s"] / 10
+bsp, ssp, asp = (json.load(open(f"{s}-alignment.json"))["step_s"] for s in ("0", "2", "none"))
+assert asp <= ssp <= bsp
+END_OF_PYTHON
 echo "simulate: schedules, models, deadlocks and mistakes"

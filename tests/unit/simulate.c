@@ -211,7 +211,8 @@ static SimResult run_told(Arena *arena, const Case *c, List *lists, int n_steps,
   for (; c->lists[program->n_classes]; program->n_classes++) {
     List *list = &lists[program->n_classes];
     *list = read_list(c->lists[program->n_classes]);
-    classes[program->n_classes] = (SimClass){list->n, QUEUES, list->actions};
+    classes[program->n_classes] = (SimClass){
+        .n_actions = list->n, .n_queues = QUEUES, .actions = list->actions};
   }
   return simulate(arena, program, n_steps, tell, user);
 }
@@ -519,9 +520,11 @@ Test(simulate, random_lists_take_as_long_in_single_ticks) {
                                    .n_starts = program.n_classes};
     }
     for (int c = 0; c < program.n_classes; c++)
-      classes[c] = (SimClass){
-          random_list(&calls, program.n_transfers, queue_of, actions[c]),
-          QUEUES, actions[c]};
+      classes[c] =
+          (SimClass){.n_actions = random_list(&calls, program.n_transfers,
+                                              queue_of, actions[c]),
+                     .n_queues = QUEUES,
+                     .actions = actions[c]};
     SimResult result = simulate(module->arena, &program, 1, NULL, NULL);
     Ps expected = tick_until_done(&program);
     cr_assert_eq(result.step, expected, "round %d: %lld, in ticks %lld", round,
@@ -549,7 +552,7 @@ Test(simulate, waits_for_an_earlier_run) {
                          {.kind = SIM_run, .duration = 1},
                          {.kind = SIM_wait}};
   SimTransfer transfer = {.n_starts = 1, LOADS({0, 4})};
-  SimClass class = {5, 1, actions};
+  SimClass class = {.n_actions = 5, .n_queues = 1, .actions = actions};
   SimProgram program = {.n_classes = 1,
                         .n_transfers = 1,
                         .n_links = 1,
@@ -615,7 +618,9 @@ Test(simulate, loops_of_many_classes_repeat) {
   SimTransfer transfers[2 * N];
   SimLoad loads[2 * N][2];
   for (int c = 0; c < N; c++) {
-    classes[c] = (SimClass){chain_list(c, N, actions[c]), 3, actions[c]};
+    classes[c] = (SimClass){.n_actions = chain_list(c, N, actions[c]),
+                            .n_queues = 3,
+                            .actions = actions[c]};
     loads[c][0] = (SimLoad){c, 100000019};
     loads[c][1] = (SimLoad){(c + 1) % N, 70000001};
     loads[N + c][0] = (SimLoad){c, 700000013};
@@ -730,7 +735,8 @@ Test(simulate, loops_take_as_long_as_run_in_full) {
         if (actions[c][i].kind == SIM_run)
           actions[c][i].duration += draw(&calls, 20);
       }
-      classes[c] = (SimClass){n, LOOP_QUEUES, actions[c]};
+      classes[c] = (SimClass){
+          .n_actions = n, .n_queues = LOOP_QUEUES, .actions = actions[c]};
     }
     SimResult result = simulate(module->arena, &program, n_steps, NULL, NULL);
     SimResult full = simulate(module->arena, &program, n_steps, no_span, NULL);
@@ -755,7 +761,7 @@ static size_t bytes_of_chain(int n) {
     actions[k++] = (SimAction){.kind = SIM_run, .duration = 1};
     if (c + 1 < n) actions[k++] = (SimAction){.kind = SIM_start, .transfer = c};
     transfers[c] = (SimTransfer){.n_starts = 1, .n_loads = 1, .loads = &load};
-    classes[c] = (SimClass){k, 1, actions};
+    classes[c] = (SimClass){.n_actions = k, .n_queues = 1, .actions = actions};
   }
   SimProgram program = {.n_classes = n,
                         .n_transfers = n - 1,

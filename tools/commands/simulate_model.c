@@ -86,6 +86,72 @@ static void print_head(Text *out, const Priced *s) {
                 100 * errors.mean, 100 * errors.largest, errors.runs);
 }
 
+/* ---- servers ---- */
+
+typedef enum LargestLoad { LOAD_compute, LOAD_link, LOAD_service } LargestLoad;
+
+static LargestLoad largest_load(const ServerLoads *loads) {
+  if (loads->link > loads->compute && loads->link > loads->service)
+    return LOAD_link;
+  return loads->service > loads->compute ? LOAD_service : LOAD_compute;
+}
+
+static const char *staleness_text(Arena *arena, const ServerLoads *loads) {
+  if (loads->staleness < 0) return "none";
+  return arena_printf(arena, "%lld", (long long)loads->staleness);
+}
+
+static void print_servers(Text *out, const Priced *s) {
+  static const char *const names[] = {"what a worker computes", "the link",
+                                      "the server"};
+  const ServerLoads *loads = s->price.servers;
+  if (!loads) return;
+  text_printf(out,
+              "%d workers, %d server%s, staleness %s: in a step a worker "
+              "computes %s, the fullest link, %s rank %lld, carries messages "
+              "for %s, and rank %lld serves pushes for %s; the largest load is "
+              "%s\n",
+              loads->workers, loads->n, loads->n > 1 ? "s" : "",
+              staleness_text(out->arena, loads),
+              milliseconds(out, loads->compute),
+              loads->link_to == LINK_in ? "into" : "out of",
+              (long long)loads->link_rank, milliseconds(out, loads->link),
+              (long long)loads->service_rank, milliseconds(out, loads->service),
+              names[largest_load(loads)]);
+  if (loads->fastest < loads->slowest)
+    text_printf(out, "workers make a clock in %s to %s\n",
+                milliseconds(out, loads->fastest),
+                milliseconds(out, loads->slowest));
+}
+
+static void print_seconds_json(Text *out, const char *key, Ps time) {
+  text_printf(out, ",\"%s\":", key);
+  text_add_real(out, (double)time * 1e-12);
+}
+
+static void print_servers_json(Text *out, const Priced *s) {
+  static const char *const names[] = {"compute", "link", "service"};
+  const ServerLoads *loads = s->price.servers;
+  if (!loads) return;
+  text_printf(out, ",\"servers\":{\"workers\":%d,\"servers\":%d,\"staleness\":",
+              loads->workers, loads->n);
+  if (loads->staleness < 0)
+    text_add(out, "null");
+  else
+    text_printf(out, "%lld", (long long)loads->staleness);
+  print_seconds_json(out, "compute_s", loads->compute);
+  print_seconds_json(out, "link_s", loads->link);
+  text_printf(out, ",\"link_rank\":%lld,\"link_direction\":\"%s\"",
+              (long long)loads->link_rank,
+              loads->link_to == LINK_in ? "in" : "out");
+  print_seconds_json(out, "service_s", loads->service);
+  text_printf(out, ",\"service_rank\":%lld,\"largest\":\"%s\"",
+              (long long)loads->service_rank, names[largest_load(loads)]);
+  print_seconds_json(out, "fastest_clock_s", loads->fastest);
+  print_seconds_json(out, "slowest_clock_s", loads->slowest);
+  text_add(out, "}");
+}
+
 void priced_print(Text *out, const Priced *s) {
   const Price *price = &s->price;
   print_head(out, s);
@@ -100,6 +166,7 @@ void priced_print(Text *out, const Priced *s) {
               (long long)price->n_launches, (long long)price->n_transfers,
               text_quantity(out->arena, (double)price->sent, "B"));
   priced_print_profile(out, s);
+  print_servers(out, s);
   priced_print_classes(out, s);
   print_largest(out, s);
 }
@@ -130,6 +197,10 @@ static void print_json_class(Text *out, const Priced *s, int i) {
   text_add_real(out, (double)class->exposed * 1e-12);
   text_printf(out, ",\"bytes_sent\":%lld", (long long)class->sent);
   if (has_stages(s)) print_json_stages(out, s, class);
+  if (s->price.servers)
+    text_printf(out, ",\"first_rank\":%lld,\"title\":\"%s\"",
+                (long long)class->first_rank,
+                s->programs[class->program].program->title);
   text_add(out, "}");
 }
 
@@ -162,7 +233,9 @@ void priced_print_json(Text *out, const Priced *s) {
     text_add(out, "0");
   text_printf(out, ",\"bytes_sent\":%lld,\"ranks\":[", (long long)price->sent);
   for (int i = 0; i < price->n_classes; i++) print_json_class(out, s, i);
-  text_add(out, "],");
+  text_add(out, "]");
+  print_servers_json(out, s);
+  text_add(out, ",");
   if (has_stages(s)) {
     show_edges_json(out, s->programs[0].step);
     text_add(out, ",");

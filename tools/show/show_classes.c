@@ -244,6 +244,19 @@ static void print_stages(Text *out, const ClassRun *run) {
   print_arena(out, run);
 }
 
+/* Workers, or a server. */
+static void print_titled(Text *out, const ClassRun *run) {
+  const PriceClass *first = run->first;
+  text_printf(out, "rank%s %s, %s (%s): compute %s, wait %s; ",
+              first->ranks > 1 ? "s" : "",
+              show_ranks(out->arena, first->first_rank, first->ranks),
+              run->s->programs[first->program].program->title,
+              first->group->device->name,
+              amounts(out->arena, run, compute_of, time_text),
+              amounts(out->arena, run, wait_of, time_text));
+  print_memory(out, run);
+}
+
 static void print_ranks(Text *out, const ClassRun *run) {
   const PriceClass *class = run->first;
   text_printf(out, "%d ranks of %s (%s): compute %s, wait %s; ", class->ranks,
@@ -263,8 +276,11 @@ void priced_print_classes(Text *out, const Priced *s) {
   }
   double far = choose_far(s);
   for (int at = 0; at < n;) {
-    ClassRun run = run_from(s, at, s->n_programs > 1 ? far : -1);
-    if (s->n_programs > 1)
+    bool is_alone = s->n_programs == 1 || s->price.servers;
+    ClassRun run = run_from(s, at, is_alone ? -1 : far);
+    if (s->price.servers)
+      print_titled(out, &run);
+    else if (s->n_programs > 1)
       print_stages(out, &run);
     else
       print_ranks(out, &run);
