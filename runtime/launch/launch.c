@@ -44,6 +44,7 @@ enum {
   GRACE_MS = 500,  /* for reports after a loss */
   JUDGE_MS = 500,  /* for more reports after one of silence */
   ENDED_MS = 3000, /* for the others, after a rank gave up */
+  LEAVE_MS = 5000, /* for mpirun, after all ranks said that they end */
   KILL_MS = 300,   /* for mpirun to see that its ranks are dead */
   DEAD_MS = 1000,  /* for the last ranks to vanish */
   POLL_MS = 100,
@@ -91,6 +92,7 @@ typedef struct Launch {
   Silences silences;
   int64_t judge_at_ms; /* 0: nobody is silent */
   int n_kills;
+  bool is_leaving; /* all have said that they end */
   char scratch[64];
 } Launch;
 
@@ -255,8 +257,12 @@ static void kill_ranks(Launch *launch) {
     signal_process(&launch->ranks[i], SIGKILL);
 }
 
+/* A shorter limit replaces a longer one: several waits do not add up. */
 static void kill_in(Launch *launch, int64_t ms) {
-  if (!launch->kill_at_ms) launch->kill_at_ms = now_ms() + ms;
+  int64_t at_ms = now_ms() + ms;
+  if (launch->n_kills > 0) return;
+  if (!launch->kill_at_ms || at_ms < launch->kill_at_ms)
+    launch->kill_at_ms = at_ms;
 }
 
 /* First the ranks, upon which mpirun ends; if it does not, it is killed too: a
@@ -614,13 +620,22 @@ static bool have_all_said(const Launch *launch) {
 
 /* Ranks that keep nothing end at once when we are stopped, and mpirun may take
  * most of a second to end after them.  So it is killed once all have said that
- * they end. */
+ * they end.  Else it gets a limit: within MPI_Finalize a rank sends no
+ * heartbeats, so nobody hears that one of them is stopped there. */
 static void hurry(Launch *launch) {
   const LaunchOptions *options = launch->options;
-  bool is_stopped =
-      launch->n_signals > 0 && options->keeps_nothing && options->ranks > 1;
-  if (is_stopped && launch->n_kills == 0 && have_all_said(launch))
-    launch->kill_at_ms = now_ms();
+  bool is_stopped = launch->n_signals > 0 && options->keeps_nothing;
+  if (options->ranks == 1 || !have_all_said(launch)) return;
+  if (!is_stopped && !launch->kill_at_ms) launch->is_leaving = true;
+  kill_in(launch, is_stopped ? 0 : LEAVE_MS);
+}
+
+/* Their work is done, and the exit code is what they said. */
+static void print_late_end(const Launch *launch) {
+  if (launch->is_leaving && launch->n_kills == 0)
+    message_print("warning: the ranks have not ended %d s after their work, so "
+                  "they are killed; nothing is lost\n",
+                  LEAVE_MS / 1000);
 }
 
 static int wait_for_child(Launch *launch) {
@@ -633,6 +648,7 @@ static int wait_for_child(Launch *launch) {
     int64_t now = now_ms();
     if (launch->kill_at_ms && now >= launch->kill_at_ms) {
       print_loss(launch);
+      print_late_end(launch);
       kill_now(launch);
     }
     check_start(launch);

@@ -83,6 +83,32 @@ PATH=$PWD/crashing:$PATH $run --steps 3 --no-save >crash.json 2>crash.err ||
   { cat crash.err; fail "a crash of mpirun at the end"; }
 grep -q 'warning: mpirun was killed' crash.err || fail "no word of the crash"
 
+# A rank that is stopped while MPI ends sends no heartbeat, and all have said
+# that they end: the launcher waits for 5 s.
+cat >finalize.c <<'END'
+#include <dlfcn.h>
+#include <signal.h>
+#include <stdlib.h>
+int MPI_Finalize(void) {
+  const char *rank = getenv("OMPI_COMM_WORLD_RANK");
+  if (rank && *rank == '1') raise(SIGSTOP);
+  return ((int (*)(void))dlsym(RTLD_NEXT, "MPI_Finalize"))();
+}
+END
+if ${CC:-cc} -D_GNU_SOURCE -shared -fPIC finalize.c -o finalize.so -Wl,--no-as-needed -l:libmpi.so.40 2>cc.err; then
+  begin=$(date +%s%N)
+  DNN_MPI_LIB=$PWD/finalize.so timeout -k 1 20 $run --steps 3 --no-save >late.json 2>late.err
+  code=$?
+  ms=$((($(date +%s%N) - begin) / 1000000))
+  for p in $(ranks_of); do kill -KILL "$p"; done
+  [ $code = 0 ] || { cat late.err; fail "stopped at the end: exit $code after $ms ms"; }
+  [ $ms -le 10000 ] || fail "stopped at the end: $ms ms"
+  grep -q 'warning: the ranks have not ended' late.err || { cat late.err; fail "stopped at the end: no word of it"; }
+  echo "stopped at the end: exit $code after $ms ms"
+else
+  echo "stopped at the end: skipped, no libmpi.so.40 to link with: $(head -n 1 cc.err)"
+fi
+
 # A missing oneDNN costs speed: one warning, exit 0.
 DNN_ONEDNN_LIB=none $run --steps 3 --no-save >dnnl.json 2>dnnl.err ||
   { cat dnnl.err; fail "without oneDNN"; }
