@@ -174,6 +174,7 @@ typedef struct Memory {
   int *n;          /* by kind */
   int64_t **holds; /* by kind: a unit, or a number of updates */
   bool has_data, has_update;
+  bool keeps_values; /* the update reads what the forward pass has left */
   bool is_wrong;
 } Memory;
 
@@ -217,6 +218,28 @@ static bool has_data(const Proof *p, const ProgramStage *stage) {
   return has;
 }
 
+static TokenKind kind_of_node(const ProgramStage *stage, int id) {
+  int s = 0;
+  while (id >= stage->segments.data[s].end_node) s++;
+  return stage->segments.data[s].kind;
+}
+
+static bool keeps_values(const ProgramStage *stage) {
+  const Graph *graph = stage->graph;
+  for (int id = 0; id < graph->nodes.n; id++) {
+    const Node *node = graph->nodes.data[id];
+    if (node->op == OP_input || kind_of_node(stage, id) != TOKEN_update)
+      continue;
+    for (int i = 0; i < node->n_inputs; i++) {
+      int from = node->inputs[i].node;
+      if (graph->nodes.data[from]->op != OP_input &&
+          kind_of_node(stage, from) == TOKEN_forward)
+        return true;
+    }
+  }
+  return false;
+}
+
 static Memory make_memory(const Proof *p, int rank) {
   const ProgramStage *stage = stage_of(p, rank);
   int n_kinds = N_PLACES + 2 * p->n_edges;
@@ -240,6 +263,7 @@ static Memory make_memory(const Proof *p, int rank) {
     make_places(&m, sent_kind(e), 1, NOTHING);
   }
   m.has_data = has_data(p, stage);
+  m.keeps_values = keeps_values(stage);
   for (int i = 0; i < stage->segments.n; i++)
     m.has_update |= stage->segments.data[i].kind == TOKEN_update;
   return m;
@@ -321,6 +345,8 @@ static void walk_update(Memory *m, const Made *made) {
     must_hold(m, PLACE_gradient, gradient_place(m, unit),
               unit < m->p->n_units ? unit : zeros_of(unit));
   }
+  if (m->keeps_values && !rules->has_two && made->unit < m->p->n_units)
+    must_hold(m, PLACE_frame, register_of(made, REGISTER_frame), made->unit);
   m->is_wrong |= first % group != 0;
   must_hold(m, PLACE_state, 0, number);
   must_hold(m, PLACE_version, register_of(made, REGISTER_version), number);

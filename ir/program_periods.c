@@ -126,13 +126,38 @@ static void check_segments(Periods *p, const ProgramStage *stage) {
   }
 }
 
+/* A state has one version, which forward passes ahead of its update would read
+ * too early. */
+static void check_states(Periods *p, const ProgramStage *stage) {
+  const Graph *graph = stage->graph;
+  for (int id = 0; id < graph->nodes.n && !p->is_refused; id++) {
+    const Node *node = graph->nodes.data[id];
+    for (int i = 0; i < node->n_inputs; i++) {
+      const GraphInput *input = input_of(graph, node->inputs[i]);
+      if (!input || input->role != ROLE_state ||
+          !graph_find_output(graph, ROLE_state, input->path) ||
+          (node->phase == PHASE_update && !p->in->has_two))
+        continue;
+      const char *what = p->in->has_two ? "" : "reading ";
+      Diag *d = diag(p->in->diags, DIAG_not_supported, node->span,
+                     arena_printf(p->arena,
+                                  "%sthe state '%s' in a pass under a schedule "
+                                  "that keeps versions of parameters",
+                                  what, input->path));
+      diag_note(d, p->in->span,
+                "passes of later batches would read it before the update that "
+                "writes it");
+      diag_help(d, "a schedule that waits for updates, as 1f1b, allows it");
+      p->is_refused = true;
+      return;
+    }
+  }
+}
+
 /* Results are read at the end of the period of their update. */
 static void check_roles(Periods *p, const ProgramStage *stage) {
   const Graph *graph = stage->graph;
-  for (int i = 0; i < graph->inputs.n; i++)
-    if (graph->inputs.data[i].role == ROLE_state)
-      refuse(p, arena_printf(p->arena, "the state '%s'",
-                             graph->inputs.data[i].path));
+  check_states(p, stage);
   for (int i = 0; i < graph->outputs.n; i++) {
     Role role = graph->outputs.data[i].role;
     if (stage->n_ahead > 0 && (role == ROLE_loss || role == ROLE_metric))

@@ -14,6 +14,11 @@
  * term of a sum, gradients and the loss that must be finite.  Outputs are those
  * of the own batch.
  *
+ * Where batches end inside of a group of replicas, those without one have terms
+ * of 0.  A gradient is divided by the number of replicas nevertheless.  What
+ * states are made of, as statistics are, is divided by the number of those that
+ * have a batch: each has a 1 in its passes, which is 0 where there are none.
+ *
  * requires: marks of stage_microbatches     keeps: outputs
  * cost: O(nodes)
  */
@@ -24,8 +29,12 @@
 typedef struct Means {
   Rewrite rewrite;
   AxisSet axes;
-  int n;       /* replicas */
-  Value *mean; /* by old node, of its first result; VALUE_NONE */
+  int n;         /* replicas */
+  bool *follows; /* by old node: from a state */
+  /* By old node, of its first result, and whether it is for a state;
+   * VALUE_NONE. */
+  Value *mean[2];
+  Value present; /* number of replicas that have a batch; VALUE_NONE */
 } Means;
 
 static AxisSet replica_axes(const Mesh *mesh) {
@@ -88,21 +97,42 @@ static Value make_sum(Means *m, Value term, const Type *type) {
   return append(m, OP_all_reduce, &term, 1, &attrs, type);
 }
 
-/* The sum is of the backward pass, so that a bucket may have it. */
-static Value make_mean(Means *m, int reader, Value from) {
-  Arena *arena = m->rewrite.ctx->module->arena;
-  const Type *type = graph_type(m->rewrite.to, from);
+static Value make_const(Means *m, DType dtype, double value, bool is_of_pass) {
   Attrs attrs = {0};
-  attrs_float(&attrs, ATTR_value, m->n);
-  attrs_name(
-      &attrs, ATTR_dtype,
-      name_intern(m->rewrite.ctx->module->names, dtype_name(type->dtype)));
+  attrs_float(&attrs, ATTR_value, value);
+  attrs_name(&attrs, ATTR_dtype,
+             name_intern(m->rewrite.ctx->module->names, dtype_name(dtype)));
+  if (is_of_pass) attrs_int(&attrs, ATTR_per_microbatch, 1);
+  return append(m, OP_const, NULL, 0, &attrs,
+                type_create(m->rewrite.ctx->module->arena, dtype, 0));
+}
+
+/* The number of replicas that have a batch. */
+static Value count_present(Means *m) {
+  if (value_is(m->present)) return m->present;
+  m->rewrite.to->phase = PHASE_forward;
+  Value one = make_const(m, DT_f32, 1, true);
+  m->rewrite.to->phase = PHASE_weight_gradient;
+  const Type *type = graph_type(m->rewrite.to, one);
+  return m->present = make_sum(m, make_term(m, one), type);
+}
+
+static Value cast_to(Means *m, Value value, DType dtype) {
+  const Type *type = graph_type(m->rewrite.to, value);
+  return type->dtype == dtype ? value : graph_cast(m->rewrite.to, value, dtype);
+}
+
+/* The sum is of the backward pass, so that a bucket may have it. */
+static Value make_mean(Means *m, int reader, Value from, bool is_of_state) {
+  const Type *type = graph_type(m->rewrite.to, from);
   rewrite_at(&m->rewrite, reader);
   m->rewrite.to->phase = PHASE_weight_gradient;
-  Value sum = make_sum(m, make_term(m, from), type);
+  Value sum = make_sum(m, make_term(m, from), type), by = VALUE_NONE;
+  if (is_of_state) by = count_present(m);
   rewrite_at(&m->rewrite, reader);
-  Value operands[2] = {sum, append(m, OP_const, NULL, 0, &attrs,
-                                   type_create(arena, type->dtype, 0))};
+  by = is_of_state ? cast_to(m, by, type->dtype)
+                   : make_const(m, type->dtype, m->n, false);
+  Value operands[2] = {sum, by};
   return append(m, OP_div, operands, 2, NULL, type);
 }
 
@@ -123,9 +153,10 @@ static Value read_value(Means *m, int reader, Value old) {
                       graph_path(from, old.node)));
     return value;
   }
-  if (!value_is(m->mean[old.node]))
-    m->mean[old.node] = make_mean(m, reader, value);
-  return m->mean[old.node];
+  bool is_of_state = m->follows[reader];
+  Value *mean = &m->mean[is_of_state][old.node];
+  if (!value_is(*mean)) *mean = make_mean(m, reader, value, is_of_state);
+  return *mean;
 }
 
 static void copy_update(Means *m, int id) {
@@ -141,6 +172,11 @@ static void copy_update(Means *m, int id) {
     rewrite_set(&m->rewrite, (Value){id, r}, (Value){made.node, r});
 }
 
+static bool is_state(const Graph *graph, const Node *node) {
+  return node->op == OP_input &&
+         graph->inputs.data[node_int(node, ATTR_index, 0)].role == ROLE_state;
+}
+
 Graph *pass_replica_means(PassContext *ctx, const Graph *graph) {
   if (!ctx->cut || !ctx->cut->has_versions || mesh_ranks(&graph->mesh) == 1)
     return NULL;
@@ -149,10 +185,17 @@ Graph *pass_replica_means(PassContext *ctx, const Graph *graph) {
   Means m = {.rewrite = rewrite_begin(ctx, graph),
              .axes = replica_axes(&graph->mesh),
              .n = mesh_ranks(&graph->mesh),
-             .mean = ARENA_ARRAY(ctx->scratch, Value, graph->nodes.n)};
-  for (int id = 0; id < graph->nodes.n; id++) m.mean[id] = VALUE_NONE;
+             .follows = ARENA_ARRAY(ctx->scratch, bool, graph->nodes.n),
+             .present = VALUE_NONE};
+  for (int k = 0; k < ARRAY_LENGTH(m.mean); k++) {
+    m.mean[k] = ARENA_ARRAY(ctx->scratch, Value, graph->nodes.n);
+    for (int id = 0; id < graph->nodes.n; id++) m.mean[k][id] = VALUE_NONE;
+  }
   for (int id = 0; id < graph->nodes.n; id++) {
     const Node *node = graph->nodes.data[id];
+    m.follows[id] = is_state(graph, node);
+    for (int i = 0; i < node->n_inputs; i++)
+      m.follows[id] |= m.follows[node->inputs[i].node];
     if (node->phase == PHASE_update && node->op != OP_input)
       copy_update(&m, id);
     else

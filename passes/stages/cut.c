@@ -526,9 +526,11 @@ StageCut stages_cut(PassContext *ctx, const Graph *joint) {
                                      plan_splits_backward(scratch, ctx->plan),
                   .has_versions = ctx->is_training &&
                                   plan_has_versions(scratch, ctx->plan)};
-  for (int s = 0; s < c.n_stages; s++)
-    vec_push(ctx->module->arena, &cut.graphs,
-             build_stage(&c, &inputs, n_values, s));
+  for (int s = 0; s < c.n_stages; s++) {
+    Graph *graph = build_stage(&c, &inputs, n_values, s);
+    if (cut.has_versions) stage_states_update(scratch, graph);
+    vec_push(ctx->module->arena, &cut.graphs, graph);
+  }
   for (int i = 0; i < c.crossings.n; i++)
     vec_push(ctx->module->arena, &cut.edges, c.crossings.data[i].edge);
   stages_find_levels(scratch, ctx->plan->batch_dim, &cut);

@@ -39,6 +39,12 @@ typedef struct StageCut {
  * of the plan, which live in the module.  What cannot be cut is reported. */
 StageCut stages_cut(PassContext *ctx, const Graph *joint);
 
+/* ---- state_updates.c ---- */
+
+/* Makes what computes the next states from the last ones, and what no pass
+ * reads, a part of the update. */
+void stage_states_update(Arena *scratch, Graph *graph);
+
 /* ---- server_tables.c ---- */
 
 /* Deals the parameters that a graph trains to the servers of the plan. */

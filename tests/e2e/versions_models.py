@@ -4,15 +4,19 @@
 #
 #   versions_models.py data MODEL COUNT FOLDER          writes the data of so many minibatches
 #   versions_models.py first CHECKPOINT                 writes parameters to begin with: init.safetensors
-#   versions_models.py check MODEL PROGRAM CHECKPOINT LOG PARTS MINIBATCHES DRAINS [vertical | 2bw] [older | newer]
-#     [replicas=N,N,N]
+#   versions_models.py check MODEL PROGRAM CHECKPOINT LOG PARTS MINIBATCHES DRAINS [vertical | 2bw]
+#     [older | newer | stale | fewer] [replicas=N,N,N]
 #
-# MODEL: lenet or gpt.  PROGRAM: the folder of the program of one rank; its data are in the folder `one`.
+# MODEL: lenet, gpt or norms.  PROGRAM: the folder of the program of one rank; its data are in the folder `one`.
 # PARTS: what the parameters of each stage begin with, as "conv2d[0];conv2d[1];linear".  The rate is 2^-5 and
-# the momentum 0.5, so their products are exact.  older, newer: stage 0 reads such versions.
+# the momentum 0.5, so their products are exact.  older, newer: stage 0 reads such versions.  A state, as the running
+# statistics of norms, has one version: the minibatches of a group of replicas make the next one, which is the mean of
+# what each alone would make of it.  stale: it is made of that which the forward pass found; fewer: replicas without
+# a minibatch count.
 #
-# lenet has equal bits.  Kernels of gpt are fused in another way in a graph without stages: weights and momenta
-# are within 1e-5 of the largest element of their tensor, or 1e-9, and losses within 1e-5.
+# lenet has equal bits.  Kernels of gpt are fused in another way in a graph without stages, and states of norms are
+# rounded once for all replicas: weights, momenta and states are within 1e-5 of the largest element of their tensor,
+# or 1e-9, and losses within 1e-5.
 import json
 import os
 import random
@@ -125,7 +129,9 @@ def check(model, program, checkpoint, log, parts, count, drains, words):
     shapes = shapes_of(checkpoint)
     weights = read_tensors("first.ckpt")
     stage = {name: [s for s, part in enumerate(parts) if name.startswith(tuple(part.split(",")))] for name in weights}
-    moments = {name: [0.0] * len(values) for name, values in weights.items()}
+    first = read_tensors("one.ckpt")
+    states = states_of(first)
+    moments = {name: [0.0] * len(values) for name, values in weights.items() if name not in states}
     history = {name: [values] for name, values in weights.items()}  # since the last drain, by number of updates
     held, k = {name: [] for name in weights}, 0  # gradients that no update has; minibatches since the last drain
     lines = [json.loads(line) for line in open(log) if line.startswith("{")]
@@ -138,15 +144,22 @@ def check(model, program, checkpoint, log, parts, count, drains, words):
             of, r = 0 if is_vertical else s, replicas[s]
             ahead = 1 if has_two else (sum(replicas[of:]) - 1) // replicas[of]
             version = (k // replicas[of] - ahead) * (replicas[of] // r) + (shift if s == 0 else 0)
+            if name in states and "stale" not in words:
+                version = len(history[name]) - 1
             mixed[name] = history[name][min(max(version, 0), len(history[name]) - 1)]
-        loss, grads, _ = gradient(model, program, batch, shapes, mixed)
+        loss, grads, made = gradient(model, program, batch, shapes, mixed)
         compare_values(model, "loss of minibatch %d" % (t + 1), [losses[t]], [loss])
         k += 1
         is_drained = t + 1 in drains or t + 1 == count
-        for name, grad in grads.items():
+        for name, grad in [*grads.items(), *made.items()]:
             r = replicas[stage[name][0]]
             held[name].append(grad)
             if k % r and not is_drained:
+                continue
+            if name in states:
+                n = r if "fewer" in words else len(held[name])
+                history[name].append([f32(sum(values) / n) for values in zip(*held[name])])
+                held[name] = []
                 continue
             total = [0.0] * len(grad)
             for of_replica in held[name]:
@@ -159,7 +172,8 @@ def check(model, program, checkpoint, log, parts, count, drains, words):
     made = read_tensors(checkpoint)
     for name, (values,) in history.items():
         compare_values(model, name, made[name], values)
-        compare_values(model, "momentum of " + name, made[moment_of(made, name)], moments[name])
+        if name in moments:
+            compare_values(model, "momentum of " + name, made[moment_of(made, name)], moments[name])
     print("equal")
 
 
