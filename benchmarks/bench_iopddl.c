@@ -132,11 +132,10 @@ static Status write_solution(Arena *arena, const char *path, const int *values,
 }
 
 static void print_result(const Run *run, const FactorResult *result) {
-  static const char *const outcomes[] = {"proved", "found", "none", "unknown",
-                                         "too large"};
+  static const char *const outcomes[] = {"proved", "found", "none", "unknown"};
   char cost[32] = "null", bound[32] = "null";
   if (result->values) snprintf(cost, sizeof cost, "%" PRId64, result->cost);
-  if (result->outcome != FACTOR_none && result->outcome != FACTOR_too_large)
+  if (result->outcome != FACTOR_none)
     snprintf(bound, sizeof bound, "%" PRId64, result->bound);
   double seconds = now() - run->begin;
   if (run->json)

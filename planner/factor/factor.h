@@ -18,9 +18,12 @@
 
 typedef int64_t FactorCost;
 
-/* Costs that forbid, and the sum that finite costs may reach: for each variable
- * and pair the largest absolute value counts. */
+/* Costs that forbid, and the sum at which sums saturate. */
 #define FACTOR_FORBIDDEN ((FactorCost)100000000000000000)
+#define FACTOR_MOST_SUM  ((FactorCost)1 << 62)
+/* Sums inside of the engine stay below this one: where the ranges of all
+ * variables and pairs sum to more, differences above a common limit count as
+ * the limit.  Bounds hold all the same; a cost is summed in full. */
 #define FACTOR_MOST_COST ((FactorCost)1 << 57)
 
 /* ---- problem.c: what is to be solved ---- */
@@ -42,8 +45,8 @@ void factor_add_usage(FactorProblem *problem, int variable, int64_t begin,
                       int64_t end, const int64_t *usages);
 /* Limits the usages at all times; without a call there is no limit. */
 void factor_limit(FactorProblem *problem, int64_t limit);
-/* Returns the sum of costs; it saturates at FACTOR_FORBIDDEN, which a forbidden
- * value or pair gives, too. */
+/* Returns the sum of costs; it saturates at FACTOR_MOST_SUM and at its
+ * negative. A forbidden value or pair gives FACTOR_MOST_SUM, too. */
 FactorCost factor_cost(const FactorProblem *problem, const int *values);
 /* Returns the most that the values take at any time. */
 int64_t factor_peak(const FactorProblem *problem, const int *values);
@@ -64,16 +67,16 @@ typedef struct FactorBudget {
   bool without[N_FACTOR_PARTS]; /* parts that are left out */
   bool (*stop)(void *user);     /* a clock; NULL: none */
   void (*better)(void *user, FactorCost cost, FactorCost bound); /* or NULL;
-                         called when either has become better */
+                         called when either has become better; not where sums
+                         saturate */
   void *user;
 } FactorBudget;
 
 typedef enum FactorOutcome {
-  FACTOR_proved,    /* the values have the least cost */
-  FACTOR_found,     /* values are there, and a bound */
-  FACTOR_none,      /* proved: no values keep to the limit and the pairs */
-  FACTOR_unknown,   /* no values were found; the bound holds */
-  FACTOR_too_large, /* costs sum to more than FACTOR_MOST_COST */
+  FACTOR_proved,  /* the values have the least cost */
+  FACTOR_found,   /* values are there, and a bound */
+  FACTOR_none,    /* proved: no values keep to the limit and the pairs */
+  FACTOR_unknown, /* no values were found; the bound holds */
 } FactorOutcome;
 
 typedef struct FactorResult {

@@ -132,26 +132,93 @@ void factor_graph_restore(const FactorGraph *g, int *labels) {
 
 /* ---- from a problem ---- */
 
+/* The least and the largest finite cost of a table; the largest is below the
+ * least if there is none. */
+typedef struct Range {
+  FactorCost least, most;
+} Range;
+
+static Range range_of(const FactorCost *costs, int64_t n) {
+  Range range = {FACTOR_FORBIDDEN, INT64_MIN};
+  for (int64_t i = 0; i < n; i++) {
+    if (costs[i] >= FACTOR_FORBIDDEN) continue;
+    if (costs[i] < range.least) range.least = costs[i];
+    if (costs[i] > range.most) range.most = costs[i];
+  }
+  return range;
+}
+
+static int64_t n_cells(const FactorProblem *problem, const ProblemPair *pair) {
+  const ProblemVariable *variables = problem->variables.data;
+  return (int64_t)variables[pair->of[0]].n_values *
+         variables[pair->of[1]].n_values;
+}
+
+/* Returns the sum of what tables cost at most above their least cost, none more
+ * than `cap`; with the cap COST_NEVER the sum of largest absolute values. */
+static Wide sum_ranges(const Range *ranges, int64_t n, FactorCost cap) {
+  Wide sum = 0;
+  for (int64_t i = 0; i < n; i++) {
+    Wide least = ranges[i].least, most = ranges[i].most;
+    if (most < least) continue;
+    Wide range = most - least;
+    if (cap == COST_NEVER)
+      range = most > -least ? most : -least;
+    else if (range > cap)
+      range = cap;
+    sum += range;
+  }
+  return sum;
+}
+
+/* Finds the cap by which sums stay below FACTOR_MOST_COST. */
+static FactorCost find_cap(Arena *scratch, const FactorProblem *problem) {
+  int64_t n = problem->variables.n;
+  Range *ranges = ARENA_ARRAY(scratch, Range, n + problem->pairs.n);
+  for (int64_t i = 0; i < n; i++)
+    ranges[i] = range_of(problem->variables.data[i].costs,
+                         problem->variables.data[i].n_values);
+  for (int64_t i = 0; i < problem->pairs.n; i++) {
+    const ProblemPair *pair = &problem->pairs.data[i];
+    ranges[n + i] = range_of(pair->costs, n_cells(problem, pair));
+  }
+  n += problem->pairs.n;
+  if (sum_ranges(ranges, n, COST_NEVER) < FACTOR_MOST_COST) return COST_NEVER;
+  FactorCost cap = FACTOR_MOST_COST;
+  while (sum_ranges(ranges, n, cap) >= FACTOR_MOST_COST) cap /= 2;
+  return cap;
+}
+
+/* Copies costs; with a cap the least one goes outside. */
+static void copy_costs(FactorGraph *g, FactorCost *to, const FactorCost *from,
+                       int64_t n) {
+  bool is_capped = g->cap < COST_NEVER;
+  Range range = is_capped ? range_of(from, n) : (Range){0, 0};
+  if (is_capped && range.most >= range.least) g->outside += range.least;
+  for (int64_t i = 0; i < n; i++) {
+    Wide cost = (Wide)from[i] - range.least;
+    if (from[i] >= FACTOR_FORBIDDEN)
+      to[i] = COST_NEVER;
+    else
+      to[i] = cost < g->cap ? (FactorCost)cost : g->cap;
+  }
+}
+
 static void add_variable(FactorGraph *g, int variable,
                          const ProblemVariable *from) {
   Variable *v = &g->variables[variable];
   v->n = from->n_values;
   v->labels = ARENA_ARRAY(g->arena, int, v->n);
   v->costs = ARENA_ARRAY(g->arena, FactorCost, v->n);
-  for (int i = 0; i < v->n; i++) {
-    v->labels[i] = i;
-
-    v->costs[i] =
-        from->costs[i] < FACTOR_FORBIDDEN ? from->costs[i] : COST_NEVER;
-  }
+  for (int i = 0; i < v->n; i++) v->labels[i] = i;
+  copy_costs(g, v->costs, from->costs, v->n);
 }
 
-static void add_pair(FactorGraph *g, const ProblemPair *pair) {
-  int64_t n =
-      (int64_t)g->variables[pair->of[0]].n * g->variables[pair->of[1]].n;
+static void add_pair(FactorGraph *g, const FactorProblem *problem,
+                     const ProblemPair *pair) {
+  int64_t n = n_cells(problem, pair);
   FactorCost *costs = ARENA_ARRAY(g->arena, FactorCost, n);
-  for (int64_t i = 0; i < n; i++)
-    costs[i] = pair->costs[i] < FACTOR_FORBIDDEN ? pair->costs[i] : COST_NEVER;
+  copy_costs(g, costs, pair->costs, n);
   factor_graph_add_edge(g, pair->of[0], pair->of[1], costs);
 }
 
@@ -170,12 +237,15 @@ FactorGraph *factor_graph_create(Arena *arena, const FactorProblem *problem) {
   FactorGraph *g = ARENA_NEW(arena, FactorGraph);
   g->arena = arena;
   g->limit = problem->limit < INT64_MAX / 4 ? problem->limit : INT64_MAX / 4;
+  Arena *scratch = arena_beside(arena);
+  g->cap = find_cap(scratch, problem);
+  arena_destroy(scratch);
   g->n_variables = problem->variables.n;
   g->variables = ARENA_ARRAY(arena, Variable, g->n_variables);
   for (int i = 0; i < g->n_variables; i++)
     add_variable(g, i, &problem->variables.data[i]);
   for (int i = 0; i < problem->pairs.n; i++)
-    add_pair(g, &problem->pairs.data[i]);
+    add_pair(g, problem, &problem->pairs.data[i]);
   return g;
 }
 

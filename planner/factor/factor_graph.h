@@ -50,6 +50,9 @@ typedef struct FactorGraph {
                   is than in the one before */
   int64_t limit;
   FactorCost constant;
+  FactorCost cap; /* costs above the least of their table count as this one at
+                     most; COST_NEVER: sums are small enough */
+  Wide outside;   /* with a cap: the least costs of all tables */
   VEC(Step) steps;
   bool has_none; /* proved: no values are allowed */
 } FactorGraph;

@@ -21,6 +21,9 @@ static inline FactorCost cost_plus(FactorCost a, FactorCost b) {
                                                                    : a + b;
 }
 
+/* Returns a sum that is at most FACTOR_MOST_SUM from 0. */
+FactorCost factor_saturate(Wide sum);
+
 typedef struct ProblemVariable {
   int n_values;
   const FactorCost *costs;

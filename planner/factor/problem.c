@@ -42,25 +42,28 @@ void factor_limit(FactorProblem *problem, int64_t limit) {
   problem->limit = limit;
 }
 
-/* Adds a cost; both are below FACTOR_FORBIDDEN or the sum is it. */
-static FactorCost plus(FactorCost sum, FactorCost cost) {
-  if (sum >= FACTOR_FORBIDDEN || cost >= FACTOR_FORBIDDEN)
-    return FACTOR_FORBIDDEN;
-  return sum < -4 * FACTOR_FORBIDDEN ? sum : sum + cost;
+FactorCost factor_saturate(Wide sum) {
+  if (sum > FACTOR_MOST_SUM) return FACTOR_MOST_SUM;
+  return sum < -FACTOR_MOST_SUM ? -FACTOR_MOST_SUM : (FactorCost)sum;
 }
 
 FactorCost factor_cost(const FactorProblem *problem, const int *values) {
-  FactorCost sum = 0;
-  for (int i = 0; i < problem->variables.n; i++)
-    sum = plus(sum, problem->variables.data[i].costs[values[i]]);
+  Wide sum = 0;
+  bool is_forbidden = false;
+  for (int i = 0; i < problem->variables.n; i++) {
+    FactorCost cost = problem->variables.data[i].costs[values[i]];
+    is_forbidden |= cost >= FACTOR_FORBIDDEN;
+    sum += cost;
+  }
   for (int i = 0; i < problem->pairs.n; i++) {
     const ProblemPair *pair = &problem->pairs.data[i];
-    int n = problem->variables.data[pair->of[1]].n_values;
-    sum = plus(
-        sum,
-        pair->costs[(int64_t)values[pair->of[0]] * n + values[pair->of[1]]]);
+    int64_t n = problem->variables.data[pair->of[1]].n_values;
+    FactorCost cost =
+        pair->costs[values[pair->of[0]] * n + values[pair->of[1]]];
+    is_forbidden |= cost >= FACTOR_FORBIDDEN;
+    sum += cost;
   }
-  return sum;
+  return is_forbidden ? FACTOR_MOST_SUM : factor_saturate(sum);
 }
 
 /* A usage that begins or ends. */

@@ -178,32 +178,20 @@ static const int *restore(Arena *arena, const FactorGraph *g, const Core *core,
   return values;
 }
 
-/* Adds the largest finite cost of n to a sum, which saturates. */
-static void add_largest(FactorCost *sum, const FactorCost *costs, int64_t n) {
-  FactorCost most = 0;
-  for (int64_t i = 0; i < n; i++) {
-    FactorCost cost = costs[i] < 0 ? -costs[i] : costs[i];
-    if (costs[i] < FACTOR_FORBIDDEN && cost > most) most = cost;
-  }
-  *sum = most > FACTOR_MOST_COST - *sum ? FACTOR_MOST_COST : *sum + most;
+/* Adds what the graph left outside.  With a cap the cost of the values is more
+ * than the sum of what is left of costs, so it is added up again. */
+static void add_outside(FactorResult *result, const FactorProblem *problem,
+                        const FactorGraph *g) {
+  if (g->cap == COST_NEVER) return;
+  result->bound = factor_saturate(result->bound + g->outside);
+  if (!result->values) return;
+  result->cost = factor_cost(problem, result->values);
+  if (result->bound < result->cost || result->cost == FACTOR_MOST_SUM)
+    result->outcome = FACTOR_found;
 }
 
-static bool is_too_large(const FactorProblem *problem) {
-  FactorCost sum = 0;
-  const ProblemVariable *variables = problem->variables.data;
-  for (int i = 0; i < problem->variables.n; i++)
-    add_largest(&sum, variables[i].costs, variables[i].n_values);
-  for (int i = 0; i < problem->pairs.n; i++) {
-    const ProblemPair *pair = &problem->pairs.data[i];
-    int64_t n = (int64_t)variables[pair->of[0]].n_values *
-                variables[pair->of[1]].n_values;
-    add_largest(&sum, pair->costs, n);
-  }
-  return sum >= FACTOR_MOST_COST;
-}
-
-static FactorResult make_result(Arena *arena, const Solver *s,
-                                const FactorGraph *g) {
+static FactorResult make_result(Arena *arena, const FactorProblem *problem,
+                                const Solver *s, const FactorGraph *g) {
   const Core *core = s->core;
   FactorResult result = {.nodes = s->nodes,
                          .n_variables = core->n_variables,
@@ -217,29 +205,28 @@ static FactorResult make_result(Arena *arena, const Solver *s,
   else
     result.outcome = has_values ? FACTOR_found : FACTOR_unknown;
   if (has_values) result.values = restore(arena, g, core, s->best);
+  add_outside(&result, problem, g);
   return result;
 }
 
 FactorResult factor_solve(Arena *arena, const FactorProblem *problem,
                           const FactorBudget *budget) {
-  FactorResult result = {.outcome = FACTOR_too_large, .cost = FACTOR_FORBIDDEN};
-  if (is_too_large(problem)) return result;
+  FactorResult result = {.outcome = FACTOR_none, .cost = FACTOR_FORBIDDEN};
   Arena *scratch = arena_beside(arena);
   FactorGraph *g = factor_graph_create(scratch, problem);
   rows_create(g, problem);
   factor_graph_remove_forbidden(g);
   if (!g->has_none) factor_graph_reduce(g, budget->without);
-  if (g->has_none) {
-    result.outcome = FACTOR_none;
-  } else {
+  if (!g->has_none) {
     Solver *s = solver_create(scratch, core_create(scratch, g), budget);
+    s->has_cap = g->cap < COST_NEVER;
     if (s->core->n_variables > 0) {
       run(s);
     } else {
       solver_better(s, s->core->constant);
       solver_raise(s, s->core->constant);
     }
-    result = make_result(arena, s, g);
+    result = make_result(arena, problem, s, g);
   }
   arena_destroy(scratch);
   return result;

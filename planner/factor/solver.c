@@ -26,7 +26,7 @@ bool solver_count(Solver *s) {
 
 static void report(Solver *s) {
   if (s->bound >= s->cost) s->is_proved = true;
-  if (s->budget->better)
+  if (s->budget->better && !s->has_cap)
     s->budget->better(s->budget->user,
                       s->cost < COST_LIMIT ? s->cost : FACTOR_FORBIDDEN,
                       s->bound < s->cost ? s->bound : s->cost);

@@ -27,6 +27,7 @@ typedef struct Solver {
   int64_t work;    /* table entries that were read */
   uint64_t random; /* counts random numbers */
   bool is_proved;
+  bool has_cap; /* costs are not those of the problem */
 } Solver;
 
 /* ---- solver.c ---- */

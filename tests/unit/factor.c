@@ -12,6 +12,7 @@
 
 enum { MOST_VARIABLES = 7, MOST_VALUES = 4, MOST_PAIRS = 24, MOST_USAGES = 14 };
 enum { N_TIMES = 12, N_CASES = 1000 };
+#define NONE INT64_MAX /* the cost of what is forbidden */
 
 typedef struct Usage {
   int variable, begin, end;
@@ -31,7 +32,7 @@ typedef struct Case {
 
 /* The least cost of all values within the limit, and the least peak. */
 typedef struct Walk {
-  FactorCost cost; /* FACTOR_FORBIDDEN: none */
+  FactorCost cost; /* NONE: none */
   int64_t peak;    /* INT64_MAX: none */
 } Walk;
 
@@ -78,13 +79,13 @@ static void draw_case(Case *c, uint64_t seed) {
 static FactorCost cost_of(const Case *c, const int *values) {
   FactorCost sum = 0;
   for (int i = 0; i < c->n; i++) {
-    if (c->costs[i][values[i]] >= FACTOR_FORBIDDEN) return FACTOR_FORBIDDEN;
+    if (c->costs[i][values[i]] >= FACTOR_FORBIDDEN) return NONE;
     sum += c->costs[i][values[i]];
   }
   for (int k = 0; k < c->n_pairs; k++) {
     int a = c->pairs[k][0], b = c->pairs[k][1];
     FactorCost cost = c->pair_costs[k][values[a] * c->n_values[b] + values[b]];
-    if (cost >= FACTOR_FORBIDDEN) return FACTOR_FORBIDDEN;
+    if (cost >= FACTOR_FORBIDDEN) return NONE;
     sum += cost;
   }
   return sum;
@@ -103,12 +104,12 @@ static int64_t peak_of(const Case *c, const int *values) {
 }
 
 static Walk walk(const Case *c) {
-  Walk found = {FACTOR_FORBIDDEN, INT64_MAX};
+  Walk found = {NONE, INT64_MAX};
   int values[MOST_VARIABLES] = {0}, at = 0;
   while (at < c->n) {
     FactorCost cost = cost_of(c, values);
     int64_t peak = peak_of(c, values);
-    if (cost < FACTOR_FORBIDDEN && peak < found.peak) found.peak = peak;
+    if (cost < NONE && peak < found.peak) found.peak = peak;
     if (peak <= c->limit && cost < found.cost) found.cost = cost;
     for (at = 0; at < c->n && ++values[at] == c->n_values[at]; at++)
       values[at] = 0;
@@ -143,8 +144,8 @@ static FactorProblem *make_problem(Arena *arena, const Case *c) {
 /* Returns whether the result is right. */
 static bool check(const Case *c, const FactorResult *result, const Walk *all,
                   const FactorProblem *problem) {
-  if (result->outcome == FACTOR_none) return all->cost == FACTOR_FORBIDDEN;
-  if (all->cost < FACTOR_FORBIDDEN && result->bound > all->cost) return false;
+  if (result->outcome == FACTOR_none) return all->cost == NONE;
+  if (all->cost < NONE && result->bound > all->cost) return false;
   if (!result->values) return result->outcome == FACTOR_unknown;
   if (cost_of(c, result->values) != result->cost ||
       peak_of(c, result->values) > c->limit)
@@ -229,19 +230,65 @@ Test(factor, same_values) {
   memory_destroy(memory);
 }
 
-Test(factor, too_large) {
+/* Solves one variable with these costs, n times in one problem. */
+static FactorResult solve_copies(Arena *arena, const FactorCost costs[2],
+                                 int n) {
+  FactorProblem *problem = factor_create(arena);
+  for (int i = 0; i < n; i++) factor_add_variable(problem, 2, costs);
+  FactorBudget budget = {.nodes = 10};
+  FactorResult result = factor_solve(arena, problem, &budget);
+  cr_assert_not_null(result.values);
+  cr_expect_eq(factor_cost(problem, result.values), result.cost);
+  return result;
+}
+
+/* Sums that do not fit saturate; those that do are right to the last digit. */
+Test(factor, large_sums) {
   Memory *memory = memory_create(no_memory, NULL);
   Arena *arena = arena_create(memory);
   FactorCost costs[2] = {FACTOR_FORBIDDEN - 1, FACTOR_FORBIDDEN - 2};
-  FactorProblem *problem = factor_create(arena);
-  factor_add_variable(problem, 2, costs);
-  FactorBudget budget = {.nodes = 10};
-  FactorResult one = factor_solve(arena, problem, &budget);
-  cr_expect_eq(one.outcome, FACTOR_proved);
-  cr_expect_eq(one.cost, FACTOR_FORBIDDEN - 2);
-  factor_add_variable(problem, 2, costs);
-  FactorResult two = factor_solve(arena, problem, &budget);
-  cr_expect_eq(two.outcome, FACTOR_too_large);
-  cr_expect_null(two.values);
+  FactorCost below[2] = {-FACTOR_FORBIDDEN, 5 - FACTOR_FORBIDDEN};
+  for (int n = 1; n <= 40; n += 13) {
+    FactorResult result = solve_copies(arena, costs, n);
+    cr_expect_eq(result.outcome, FACTOR_proved);
+    cr_expect_eq(result.cost, n * (FACTOR_FORBIDDEN - 2));
+    cr_expect_eq(result.bound, result.cost);
+    result = solve_copies(arena, below, n);
+    cr_expect_eq(result.outcome, FACTOR_proved);
+    cr_expect_eq(result.cost, -n * FACTOR_FORBIDDEN);
+  }
+  FactorResult result = solve_copies(arena, costs, 100);
+  cr_expect_eq(result.outcome, FACTOR_found);
+  cr_expect_eq(result.cost, FACTOR_MOST_SUM);
+  cr_expect_eq(result.bound, FACTOR_MOST_SUM);
   memory_destroy(memory);
+}
+
+/* Costs that are large against their number: bounds hold, and what is called
+ * proved is the least cost. */
+Test(factor, large_costs) {
+  int n_proved = 0;
+  for (int seed = 0; seed < 200; seed++) {
+    Memory *memory = memory_create(no_memory, NULL);
+    Arena *arena = arena_create(memory);
+    Case *c = ARENA_NEW(arena, Case);
+    draw_case(c, (uint64_t)seed);
+    FactorCost scale = FACTOR_FORBIDDEN / (seed % 2 ? 30 : 300);
+    for (int i = 0; i < c->n; i++)
+      for (int v = 0; v < c->n_values[i]; v++)
+        if (c->costs[i][v] < FACTOR_FORBIDDEN) c->costs[i][v] *= scale;
+    for (int k = 0; k < c->n_pairs; k++)
+      for (int i = 0; i < MOST_VALUES * MOST_VALUES; i++)
+        if (c->pair_costs[k][i] < FACTOR_FORBIDDEN)
+          c->pair_costs[k][i] *= scale;
+    draw_limit(c, (uint64_t)seed);
+    Walk all = walk(c);
+    FactorBudget budget = {.nodes = 2000};
+    FactorProblem *problem = make_problem(arena, c);
+    FactorResult result = factor_solve(arena, problem, &budget);
+    cr_assert(check(c, &result, &all, problem), "seed %d", seed);
+    n_proved += result.outcome == FACTOR_proved;
+    memory_destroy(memory);
+  }
+  cr_expect(n_proved > 40, "%d are proved", n_proved);
 }
