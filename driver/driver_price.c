@@ -48,13 +48,15 @@ static void find_nodes_of_stage(Arena *arena, const ProgramStage *stage,
   }
 }
 
-/* The instructions of the stages, then the calls. */
+/* The instructions of the stages, then the calls, and a node for servers. */
 static void find_nodes(Arena *arena, PricedProgram *p) {
+  static const ProgramEdge of_servers = {.path = "servers",
+                                         .to_kind = TOKEN_update};
   const EntryPoint *step = p->step;
   int n = 0, n_calls = step->timeline.n;
   for (int s = 0; s < step->stages.n; s++)
     n += step->stages.data[s].instructions->instructions.n;
-  p->nodes = ARENA_ARRAY(arena, PricedNode, n + n_calls);
+  p->nodes = ARENA_ARRAY(arena, PricedNode, n + n_calls + 1);
   n = 0;
   for (int s = 0; s < step->stages.n; s++) {
     find_nodes_of_stage(arena, &step->stages.data[s], &p->nodes[n]);
@@ -68,6 +70,10 @@ static void find_nodes(Arena *arena, PricedProgram *p) {
                                      .outer = -1,
                                      .edge = &step->edges.data[call->edge]};
   }
+  p->nodes[n + n_calls] = (PricedNode){.stage = &step->stages.data[0],
+                                       .id = -1,
+                                       .outer = -1,
+                                       .edge = &of_servers};
 }
 
 /* ---- spans ---- */
@@ -138,7 +144,8 @@ static PricedServer priced_server(const EntryPoint *update) {
 }
 
 /* The programs are that of the workers, and one of each server. */
-static Price price_with_servers(const Priced *p, const PlanServers *of) {
+static Price price_with_servers(const Priced *p, const PlanServers *of,
+                                SimTell *tell, void *user) {
   Arena *arena = p->c->module->arena;
   PricedServer *servers = ARENA_ARRAY(arena, PricedServer, of->n);
   for (int s = 0; s < of->n; s++)
@@ -147,13 +154,13 @@ static Price price_with_servers(const Priced *p, const PlanServers *of) {
                        .n = of->n,
                        .servers = servers,
                        .staleness = of->staleness};
-  return price_servers(arena, &all, &p->model, &p->slice);
+  return price_servers(arena, &all, &p->model, &p->slice, tell, user);
 }
 
 static Price price_step(const Priced *p, SimTell *tell, void *user) {
   Arena *arena = p->c->module->arena;
   const PlanServers *servers = plan_servers(p->c->plan);
-  if (servers) return price_with_servers(p, servers);
+  if (servers) return price_with_servers(p, servers, tell, user);
   PriceProgram *programs = ARENA_ARRAY(arena, PriceProgram, p->n_programs);
   for (int i = 0; i < p->n_programs; i++)
     programs[i] = (PriceProgram){p->programs[i].step, p->programs[i].ranks};
@@ -388,8 +395,6 @@ bool driver_price(const Compilation *c, const PriceRequest *request,
   out->model.profile = request->profile;
   out->model.without = request->without;
   out->model.curves = request->curves;
-  if (request->wants_spans && driver_refuse_servers(c, "a step over time"))
-    return false;
   if (!check_model(c, find_programs(out)) || !check_periods(c)) return false;
   out->slice =
       cluster_slice(module->arena, out->cluster, request->first_rank, c->ranks);
@@ -408,6 +413,11 @@ bool driver_price(const Compilation *c, const PriceRequest *request,
     return false;
   }
   priced_show_class(out, out->price.slowest);
+  if (request->wants_spans && out->price.servers &&
+      out->price.classes[out->price.slowest].step != out->price.step &&
+      driver_refuse_servers(c, "a step over time of workers with different "
+                               "clocks"))
+    return false;
   out->memory = least_memory(out);
   driver_end_station(c->options, "price", begin);
   if (out->model.profile) note_cores(out);

@@ -17,6 +17,11 @@
 
 #include "price/messages.h"
 
+typedef struct Spans {
+  Arena *arena;
+  VEC(SimSpan) spans;
+} Spans;
+
 typedef struct ServersPricing {
   Arena *arena;
   const PricedServers *of;
@@ -28,6 +33,9 @@ typedef struct ServersPricing {
   ServerQueue queue;
   Ps *clocks; /* by worker */
   ServerLoads loads;
+  SimTell *tell; /* or NULL */
+  void *user;
+  Spans of_workers, *of_updates; /* by server; with `tell` */
 } ServersPricing;
 
 /* ---- ranks ---- */
@@ -129,6 +137,7 @@ static Ps copies_of(const ServersPricing *p, int server) {
 }
 
 static int services_in_step(const ServersPricing *p) {
+  if (!counts(p, COST_server)) return 0;
   return p->queue.staleness == 0 ? 1 : p->queue.workers;
 }
 
@@ -243,6 +252,14 @@ static PriceClass class_of_server(const ServersPricing *p, int server,
   return class;
 }
 
+/* Means of a window are not exact: those that are equal but for 1 % are that of
+ * all workers. */
+static Ps step_of(const ServersPricing *p, const PriceClass *class, Ps all) {
+  Ps own = rounded(harmonic_mean(&p->clocks[class->first_rank], class->ranks));
+  Ps apart = own < all ? all - own : own - all;
+  return apart <= all / 100 ? all : own;
+}
+
 static void find_classes(const ServersPricing *p, Price *price) {
   int n = price->n_classes;
   PriceClass *classes = ARENA_ARRAY(p->arena, PriceClass, n + p->of->n);
@@ -251,8 +268,7 @@ static void find_classes(const ServersPricing *p, Price *price) {
     PriceClass *class = &classes[c];
     *class = price->classes[c];
     class->sent += pushed(p);
-    set_step(class, rounded(harmonic_mean(&p->clocks[class->first_rank],
-                                          class->ranks)));
+    set_step(class, step_of(p, class, price->step));
     if (class->step > classes[price->slowest].step) price->slowest = c;
   }
   for (int s = 0; s < p->of->n; s++)
@@ -284,15 +300,92 @@ static void find_parts(const ServersPricing *p, Price *price) {
   price->exposed = price->step - price->compute;
 }
 
+/* ---- spans ---- */
+
+static void keep_span(void *user, const SimSpan *span) {
+  Spans *spans = user;
+  vec_push(spans->arena, &spans->spans, *span);
+}
+
+/* Those of class `from` of a price, as those of class `to`, so much later. */
+static void tell_class(const ServersPricing *p, const Spans *spans, int from,
+                       int to, Ps later) {
+  for (int i = 0; i < spans->spans.n; i++) {
+    SimSpan span = spans->spans.data[i];
+    if (span.class != from) continue;
+    span.class = to;
+    span.begin += later;
+    span.end += later;
+    p->tell(p->user, &span);
+  }
+}
+
+/* Of no instruction. */
+static void tell_rest(const ServersPricing *p, const EntryPoint *entry,
+                      SimSpan span) {
+  span.queue = -1;
+  span.id = entry->timeline.n;
+  for (int s = 0; s < entry->stages.n; s++)
+    span.id += entry->stages.data[s].instructions->instructions.n;
+  if (span.end > span.begin) p->tell(p->user, &span);
+}
+
+static void tell_wait(const ServersPricing *p, const EntryPoint *entry,
+                      int class, Ps begin, Ps end) {
+  tell_rest(p, entry,
+            (SimSpan){.class = class,
+                      .term = COST_server,
+                      .is_wait = true,
+                      .begin = begin,
+                      .end = end});
+}
+
+static void tell_server(const ServersPricing *p, const Price *price, int server,
+                        int class) {
+  const PriceClass *update = update_of(p, server);
+  const EntryPoint *entry = p->of->servers[server].update;
+  int from = (int)(update - p->updates[server]->classes);
+  Ps copies = copies_of(p, server), at = 0;
+  for (int i = 0; i < services_in_step(p); i++) {
+    tell_class(p, &p->of_updates[server], from, class, at - update->begin);
+    at += update->step;
+    tell_rest(p, entry,
+              (SimSpan){.class = class,
+                        .term = COST_update,
+                        .begin = at,
+                        .end = at + copies});
+    at += copies;
+  }
+  tell_wait(p, entry, class, at, price->classes[class].step);
+}
+
+static void tell_all(const ServersPricing *p, const Price *price) {
+  int n = price->n_classes - p->of->n;
+  for (int c = 0; c < n; c++) {
+    const PriceClass *alone = &p->workers.classes[c];
+    tell_class(p, &p->of_workers, c, c, -alone->begin);
+    tell_wait(p, p->of->workers.entry, c, alone->step, price->classes[c].step);
+  }
+  for (int s = 0; s < p->of->n; s++) tell_server(p, price, s, n + s);
+}
+
+/* ---- programs ---- */
+
+static Price price_alone(ServersPricing *p, PriceProgram program,
+                         const CostModel *model, Spans *spans) {
+  spans->arena = p->arena;
+  return price_programs(p->arena, &program, 1, model, p->slice,
+                        p->tell ? keep_span : NULL, spans);
+}
+
 static void find_programs(ServersPricing *p, const CostModel *model) {
   const PricedServers *of = p->of;
-  p->workers =
-      price_programs(p->arena, &of->workers, 1, model, p->slice, NULL, NULL);
+  p->workers = price_alone(p, of->workers, model, &p->of_workers);
   p->updates = ARENA_ARRAY(p->arena, const Price *, of->n);
+  p->of_updates = ARENA_ARRAY(p->arena, Spans, of->n);
   for (int s = 0; s < of->n; s++) {
     PriceProgram update = {of->servers[s].update, {of->workers.ranks.n, of->n}};
-    Price price =
-        price_programs(p->arena, &update, 1, model, p->slice, NULL, NULL);
+    Price price = price_alone(p, update, model, &p->of_updates[s]);
     p->updates[s] = arena_copy(p->arena, &price, sizeof price);
   }
 }
@@ -308,8 +401,11 @@ static const CostModel *models_of(Arena *arena, const CostModel *model,
 }
 
 Price price_servers(Arena *arena, const PricedServers *servers,
-                    const CostModel *model, const ClusterSlice *slice) {
+                    const CostModel *model, const ClusterSlice *slice,
+                    SimTell *tell, void *user) {
   ServersPricing p = {.arena = arena,
+                      .tell = tell,
+                      .user = user,
                       .of = servers,
                       .slice = slice,
                       .models = models_of(arena, model, slice),
@@ -324,10 +420,12 @@ Price price_servers(Arena *arena, const PricedServers *servers,
   Price price = p.workers;
   price.step = rounded(harmonic_mean(p.clocks, p.queue.workers));
   find_loads(&p, price.step);
+  if (p.loads.service > price.step) price.step = p.loads.service;
   price.sent += pushed(&p);
   find_classes(&p, &price);
   find_parts(&p, &price);
   p.loads.compute = price.step - price.parts[COST_server];
   price.servers = arena_copy(arena, &p.loads, sizeof p.loads);
+  if (tell) tell_all(&p, &price);
   return price;
 }

@@ -23,9 +23,13 @@ typedef struct PricedServers {
 /* Returns the price.  Its step is the time in which the workers make as many
  * clocks as there are workers, in steady state, and its parts are those of a
  * clock, the mean of all.  Its classes are those of the workers, whose step is
- * the mean of their clocks, and then one of each server. */
+ * the mean of their clocks, and then one of each server.  `tell`, if there is
+ * one, gets the launches and waits of a step of each class: a server serves the
+ * pushes of that step at its begin, and the identifier of what copies
+ * parameters or waits for servers is that behind all instructions and calls. */
 Price price_servers(Arena *arena, const PricedServers *servers,
-                    const CostModel *model, const ClusterSlice *slice);
+                    const CostModel *model, const ClusterSlice *slice,
+                    SimTell *tell, void *user);
 
 /* ---- the queue ---- */
 

@@ -294,4 +294,20 @@ for staleness in "0", "2", "none":
 bsp, ssp, asp = (json.load(open(f"{s}-alignment.json"))["step_s"] for s in ("0", "2", "none"))
 assert asp <= ssp <= bsp
 END_OF_PYTHON
+# What is shown of a step adds up, on the page too.
+for staleness in 0 2; do
+  printf 'mesh { data = 4 }\nplan { sync = server(ranks = 4..5, staleness = %s) }\n' $staleness >servers.plan
+  "$dnnc" show servers.plan --model "$root/models/mlp.dnn" --cluster many.cluster --json >page.json || fail "show servers"
+  "$dnnc" show servers.plan --model "$root/models/mlp.dnn" --cluster many.cluster --html page.html >/dev/null &&
+    python3 "$root/tests/e2e/page_numbers.py" page.html page.json >out || { cat out; fail "a page of servers"; }
+  python3 -c '
+import json
+out = json.load(open("page.json"))
+paths = {row["path"]: row for row in out["paths"]}
+assert sum(row["time_ps"] for row in out["paths"]) == out["step_ps"]
+assert abs(paths["servers"]["time_ps"] * 1e-12 - out["terms"]["server"]) < 1e-12
+' || fail "paths of servers"
+done
+"$dnnc" show servers.plan --model "$root/models/mlp.dnn" --cluster many.cluster --trace trace.json >/dev/null && grep -q '"wait: servers"' trace.json ||
+  fail "a trace of servers"
 echo "simulate: schedules, models, deadlocks and mistakes"

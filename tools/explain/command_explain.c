@@ -34,6 +34,10 @@ static int load(Explanation *e, Compilation *c, Priced *priced) {
                   tool->options.subject);
     return EXIT_user;
   }
+  if (driver_refuse_servers(c, "what a search would find")) {
+    tool_report(tool);
+    return EXIT_user;
+  }
   e->planning = (Planning){.tool = tool, .loaded = *c, .request = request};
   planning_begin(&e->planning);
   request.wants_spans = true;

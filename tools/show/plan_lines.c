@@ -48,11 +48,11 @@ static PlanLine *find_line(const PlanLines *lines, const char *plan, Span pin) {
 }
 
 /* The reason for a message is the line of the lower stage, after which a cut
- * is.
- */
+ * is, or that about servers. */
 static Span reason_of(Arena *arena, const Plan *plan, const PricedNode *at) {
   const ProgramEdge *edge = at->edge;
   if (!edge) return collective_pins(arena, plan, at->graph, at->id).first;
+  if (plan_servers(plan)) return plan->servers.span;
   int lower = edge->from < edge->to ? edge->from : edge->to;
   return plan->stages.data[lower].span;
 }
