@@ -125,7 +125,7 @@ static bool counts(const ServersPricing *p, CostTerm term) {
   return cost_counts(p->models, term);
 }
 
-/* What a server does for one push beside its program, or for all of BSP: it
+/* A server does this for one push beside its program, or for all of BSP: it
  * reads gradients and writes their sum, and copies parameters for replies. */
 static Ps copies_of(const ServersPricing *p, int server) {
   const PricedServer *of = &p->of->servers[server];
@@ -277,7 +277,7 @@ static void find_classes(const ServersPricing *p, Price *price) {
   price->n_classes = n + p->of->n;
 }
 
-/* Of one clock, the mean of all clocks: a class has as many of them as it has
+/* The parts of the mean clock: a class has as many of them as it has
  * ranks, and as it is faster.  What is rounded is time that ranks wait. */
 static void find_parts(const ServersPricing *p, Price *price) {
   double parts[N_COST_PARTS] = {0}, compute = 0, all = 0;
@@ -320,7 +320,7 @@ static void tell_class(const ServersPricing *p, const Spans *spans, int from,
   }
 }
 
-/* Of no instruction. */
+/* Tells of what has no instruction. */
 static void tell_rest(const ServersPricing *p, const EntryPoint *entry,
                       SimSpan span) {
   span.queue = -1;

@@ -90,7 +90,7 @@ static void begin_if_ready(Simulation *s, Under *under) {
   s->open.n = kept;
 }
 
-void simulation_start(Simulation *s, int class, const SimAction *action) {
+static void start_transfer(Simulation *s, int class, const SimAction *action) {
   Runner *runner = &s->runners[class];
   Under *under = find_open(s, action->transfer, class);
   SimQueue *queue = &runner->queues[action->queue];
@@ -229,7 +229,7 @@ static void end_step(Simulation *s, Runner *runner) {
   if (compares_iterations(s, runner)) recurrence_step(s);
 }
 
-void simulation_launch(Simulation *s, int class, Ps duration) {
+static void begin_launch(Simulation *s, int class, Ps duration) {
   Runner *runner = &s->runners[class];
   runner->left = duration;
   runner->cut = 0;
@@ -254,11 +254,11 @@ static void advance_class(Simulation *s, int class) {
     switch (action->kind) {
     case SIM_run:
       runner->at++;
-      simulation_launch(s, class, action->duration);
+      begin_launch(s, class, action->duration);
       break;
     case SIM_start:
       runner->at++;
-      if (runner->step >= action->from_step) simulation_start(s, class, action);
+      if (runner->step >= action->from_step) start_transfer(s, class, action);
       break;
     case SIM_wait:
       if (runner->step < action->from_step)
@@ -270,6 +270,18 @@ static void advance_class(Simulation *s, int class) {
     case SIM_end: end_iteration(s, runner); break;
     }
   }
+}
+
+/* Serves pushes up to an update that takes time. */
+static void advance_server(Simulation *s, int class) {
+  Runner *runner = &s->runners[class];
+  const SimAction *next;
+  s->is_ready[class] = false;
+  while (!runner->is_running && (next = simulator_servers_next(s, class)))
+    if (next->kind == SIM_run)
+      begin_launch(s, class, next->duration);
+    else
+      start_transfer(s, class, next);
 }
 
 /* ---- events ---- */
@@ -438,7 +450,7 @@ static void advance_ready(Simulation *s) {
   for (uint8_t *at = s->is_ready; (at = memchr(at, true, n));) {
     int class = (int)(at - s->is_ready);
     if (s->runners[class].serving)
-      simulator_servers_advance(s, class);
+      advance_server(s, class);
     else
       advance_class(s, class);
     n = (size_t)s->program->n_classes - (size_t)(++at - s->is_ready);

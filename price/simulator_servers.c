@@ -17,6 +17,9 @@ struct SimServing {
   int worker;    /* the one whose push is being served; -1: none */
   int64_t *clocks;
   bool *waits; /* by worker: its push is served and has no reply */
+  /* Behind an update: the workers that have been looked at since. */
+  int looked_at;
+  int64_t slowest; /* clock */
 };
 
 static const SimServer *server_of(const Simulation *s, int class) {
@@ -42,6 +45,7 @@ void simulator_servers_prepare(Simulation *s) {
     SimServing *serving = s->runners[c].serving =
         ARENA_NEW(s->arena, SimServing);
     serving->worker = -1;
+    serving->looked_at = server->n_workers;
     serving->clocks = ARENA_ARRAY(s->arena, int64_t, server->n_workers);
     serving->waits = ARENA_ARRAY(s->arena, bool, server->n_workers);
     s->runners[c].at = 1; /* behind the action of an update */
@@ -64,38 +68,36 @@ static int64_t slowest_clock(const SimServer *server,
   return slowest;
 }
 
-/* The pushes of a server have ended with that of this worker. */
-static void end_update(Simulation *s, int class) {
-  const SimServer *server = server_of(s, class);
-  SimServing *serving = s->runners[class].serving;
+static void end_update(const SimServer *server, SimServing *serving) {
   serving->clocks[serving->worker]++;
   serving->waits[serving->worker] = true;
   serving->worker = -1;
-  int64_t slowest = slowest_clock(server, serving);
-  for (int w = 0; w < server->n_workers; w++) {
-    if (!serving->waits[w]) continue;
-    if (server->staleness >= 0 &&
-        slowest < serving->clocks[w] - server->staleness)
-      continue;
-    serving->waits[w] = false;
-    simulation_start(s, class, &s->program->classes[class].actions[1 + w]);
-  }
+  serving->looked_at = 0;
+  serving->slowest = slowest_clock(server, serving);
 }
 
-void simulator_servers_advance(Simulation *s, int class) {
-  Runner *runner = &s->runners[class];
-  SimServing *serving = runner->serving;
-  s->is_ready[class] = false;
-  while (!runner->is_running) {
-    if (serving->worker >= 0) {
-      end_update(s, class);
-      continue;
-    }
-    if (serving->next == serving->line.n) return;
-    serving->worker = serving->line.data[serving->next++];
-    if (serving->next == serving->line.n) serving->next = serving->line.n = 0;
-    simulation_launch(s, class, runner->class->actions[0].duration);
+static bool may_reply(const SimServer *server, const SimServing *serving,
+                      int worker) {
+  return serving->waits[worker] &&
+         (server->staleness < 0 ||
+          serving->slowest >= serving->clocks[worker] - server->staleness);
+}
+
+const SimAction *simulator_servers_next(Simulation *s, int class) {
+  const SimServer *server = server_of(s, class);
+  SimServing *serving = s->runners[class].serving;
+  const SimAction *actions = s->program->classes[class].actions;
+  if (serving->worker >= 0) end_update(server, serving);
+  while (serving->looked_at < server->n_workers) {
+    int worker = serving->looked_at++;
+    if (!may_reply(server, serving, worker)) continue;
+    serving->waits[worker] = false;
+    return &actions[1 + worker];
   }
+  if (serving->next == serving->line.n) return NULL;
+  serving->worker = serving->line.data[serving->next++];
+  if (serving->next == serving->line.n) serving->next = serving->line.n = 0;
+  return &actions[0];
 }
 
 /* Classes that do not serve go on until each has made its steps. */

@@ -172,21 +172,15 @@ static inline int simulation_slot(const Runner *runner,
   return runner->slots[action - runner->class->actions];
 }
 
-/* ---- simulate.c ---- */
-
-/* Puts a transfer into a queue of the class. */
-void simulation_start(Simulation *s, int class, const SimAction *action);
-/* The class begins to compute for so long. */
-void simulation_launch(Simulation *s, int class, Ps duration);
-
 /* ---- simulator_servers.c ---- */
 
 /* Finds the classes that serve, which have no steps of their own. */
 void simulator_servers_prepare(Simulation *s);
 /* Notes that a transfer has ended, which may be a push. */
 void simulator_servers_note_end(Simulation *s, int transfer);
-/* Serves pushes up to an update that takes time. */
-void simulator_servers_advance(Simulation *s, int class);
+/* Returns the next action of a class that serves and runs nothing: an update,
+ * or the start of a reply.  Returns NULL if it waits for pushes. */
+const SimAction *simulator_servers_next(Simulation *s, int class);
 /* Makes room for the end of one more step. */
 void simulator_servers_grow(Simulation *s, Runner *runner);
 

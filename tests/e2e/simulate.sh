@@ -294,7 +294,7 @@ for staleness in "0", "2", "none":
 bsp, ssp, asp = (json.load(open(f"{s}-alignment.json"))["step_s"] for s in ("0", "2", "none"))
 assert asp <= ssp <= bsp
 END_OF_PYTHON
-# What is shown of a step adds up, on the page too.
+# All that is shown of a step adds up, on the page too.
 for staleness in 0 2; do
   printf 'mesh { data = 4 }\nplan { sync = server(ranks = 4..5, staleness = %s) }\n' $staleness >servers.plan
   "$dnnc" show servers.plan --model "$root/models/mlp.dnn" --cluster many.cluster --json >page.json || fail "show servers"
