@@ -373,16 +373,28 @@ static Bytes least_memory(const Priced *p) {
   return least;
 }
 
-/* Replicas of a stage are programs of their own, with one edge.  Steps fill the
- * pipeline, one for each stage, before some that count (price_list.c). */
-static bool check_periods(const Compilation *c) {
+/* Steps fill the pipeline, one for each stage, before some that count
+ * (price_list.c).  Spans of a period of several batches are not those of a
+ * step. */
+static bool check_periods(const Compilation *c, bool wants_spans) {
   enum { MOST_STAGES = SIM_MOST_STEPS - 8 };
   if (!c->plan) return true;
   if (c->plan->stages.n > MOST_STAGES)
     return !driver_refuse_versions(c, "the price of so many stages");
-  for (int s = 0; s < c->plan->stages.n; s++)
-    if (c->plan->stages.data[s].n_ranks > 1)
-      return !driver_refuse_versions(c, "the price of replicas");
+  if (!wants_spans || !plan_has_versions(c->module->arena, c->plan))
+    return true;
+  for (int s = 0; s < c->plan->stages.n; s++) {
+    const PlanStage *stage = &c->plan->stages.data[s];
+    if (stage->n_ranks == 1) continue;
+    Diag *d = diag(c->module->diags, DIAG_not_supported, stage->span,
+                   arena_printf(c->module->arena,
+                                "the timeline of replicas under the schedule "
+                                "'%s'",
+                                c->plan->schedule));
+    diag_help(d,
+              "'dnnc simulate' without '--trace' says how long a step takes");
+    return false;
+  }
   return true;
 }
 
@@ -395,7 +407,9 @@ bool driver_price(const Compilation *c, const PriceRequest *request,
   out->model.profile = request->profile;
   out->model.without = request->without;
   out->model.curves = request->curves;
-  if (!check_model(c, find_programs(out)) || !check_periods(c)) return false;
+  if (!check_model(c, find_programs(out)) ||
+      !check_periods(c, request->wants_spans))
+    return false;
   out->slice =
       cluster_slice(module->arena, out->cluster, request->first_rank, c->ranks);
   if (!driver_cost_model(c, &out->slice, &out->model) || !check_links(c, out))

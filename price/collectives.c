@@ -209,6 +209,26 @@ static SimTransfer swap_transfer(const CostModel *model, Bytes bytes) {
   return (SimTransfer){.latency = model->rates.launch + cost_ps(seconds)};
 }
 
+/* The links that are busy, of each program that comes to the transfer. */
+static void add_loads(const Collectives *c, int queue, const Ps *busy,
+                      SimTransfer *transfer) {
+  int n_links = cost_links(c->slice->cluster);
+  int n_directions = shared_link_directions(c->links);
+  SimLoad *loads =
+      ARENA_ARRAY(c->arena, SimLoad, n_links * n_directions * c->n_programs);
+  for (int i = 0; i < c->n_programs; i++)
+    for (int l = 0; l < n_links; l++)
+      for (int d = 0; d < n_directions && busy[l] > 0; d++) {
+        int link =
+            shared_link(c->links, c->program + i, queue, l, (LinkDirection)d);
+        int at = 0;
+        while (at < transfer->n_loads && loads[at].link != link) at++;
+        loads[at] = (SimLoad){link, busy[l]};
+        if (at == transfer->n_loads) transfer->n_loads++;
+      }
+  transfer->loads = loads;
+}
+
 static int add_transfer(Collectives *c, const CollectiveKind *kind,
                         CostTerm part, const ProcessGroups *groups,
                         int joined) {
@@ -219,31 +239,39 @@ static int add_transfer(Collectives *c, const CollectiveKind *kind,
     transfer = swap_transfer(&c->models[joined], kind->sent);
   else if (cost_counts(c->models, part))
     transfer = slowest_transfer(c, groups, kind->op, kind->sent, joined, busy);
-  int n_directions = shared_link_directions(c->links);
-  SimLoad *loads = ARENA_ARRAY(c->arena, SimLoad, n_links * n_directions);
-  for (int l = 0; l < n_links; l++)
-    for (int d = 0; d < n_directions && busy[l] > 0; d++)
-      loads[transfer.n_loads++] = (SimLoad){
-          shared_link(c->links, c->program, kind->queue, l, (LinkDirection)d),
-          busy[l]};
-  transfer.loads = loads;
+  add_loads(c, kind->queue, busy, &transfer);
   transfer.term = (int)part;
   for (int i = 0; i < c->n_classes; i++)
     transfer.n_starts += groups->joined[i] == joined;
+  if (c->n_programs > 1 && !op_is(kind->op, OPCLASS_swap))
+    transfer.n_starts = c->n_programs;
   vec_push(c->arena, c->transfers, transfer);
   return c->transfers->n - 1;
 }
 
-int collectives_find(Collectives *c, Op op, CostTerm part, AxisSet axes,
-                     Bytes sent, int queue) {
+static int find_kind(const Collectives *c, const CollectiveKind *like) {
   for (int i = 0; i < c->kinds.n; i++) {
     const CollectiveKind *kind = &c->kinds.data[i];
-    if (kind->op == op && kind->axes == axes && kind->sent == sent &&
-        kind->queue == queue)
+    if (kind->op == like->op && kind->axes == like->axes &&
+        kind->sent == like->sent && kind->queue == like->queue)
       return i;
   }
-  const ProcessGroups *groups = find_groups(c, axes);
+  return -1;
+}
+
+int collectives_find(Collectives *c, Op op, CostTerm part, AxisSet axes,
+                     Bytes sent, int queue) {
   CollectiveKind kind = {.op = op, .axes = axes, .sent = sent, .queue = queue};
+  int found = find_kind(c, &kind);
+  if (found >= 0) return found;
+  if (c->first && !op_is(op, OPCLASS_swap)) {
+    int known = find_kind(c->first, &kind);
+    ASSERT(known >= 0); /* replicas run one graph */
+    kind.transfer_of = c->first->kinds.data[known].transfer_of;
+    vec_push(c->arena, &c->kinds, kind);
+    return c->kinds.n - 1;
+  }
+  const ProcessGroups *groups = find_groups(c, axes);
   kind.transfer_of = ARENA_ARRAY(c->arena, int, c->n_classes);
   for (int i = 0; i < c->n_classes; i++) {
     int joined = groups->joined[i];

@@ -19,7 +19,9 @@ typedef struct CollectiveKind {
 
 typedef struct ProcessGroups ProcessGroups;
 
-typedef struct Collectives {
+typedef struct Collectives Collectives;
+
+struct Collectives {
   Arena *arena;
   const Mesh *mesh;
   const ClusterSlice *slice;
@@ -30,9 +32,14 @@ typedef struct Collectives {
   groups;
   VEC(CollectiveKind) kinds;
   int program;
+  /* Programs of one rank each come to one transfer: so many, from this one on.
+   * Those after the first of them have its kinds.  1: the program has all ranks
+   * of the slice. */
+  int n_programs;
+  const Collectives *first; /* NULL: this is the first one */
   const SharedLinks *links;
   SimTransfers *transfers; /* to which it adds */
-} Collectives;
+};
 
 /* Returns the kind of a collective over these axes, by its index.  `part` is
  * what the wait for it is counted as. */

@@ -50,6 +50,7 @@ SimTransfer price_message(Arena *arena, const CostModel *model,
                        .slice = slice,
                        .models = model,
                        .n_classes = 1,
+                       .n_programs = 1,
                        .links = &links,
                        .transfers = &transfers};
   int found = collectives_find(&alone, op, collectives_part(op), axes, sent, 0);
@@ -90,20 +91,37 @@ static const CostModel *models_of_part(const Pricing *p,
   return &p->models[i];
 }
 
+static ClusterSlice slice_of(const Pricing *p, int64_t first, int64_t n) {
+  return cluster_slice(p->arena, p->slice->cluster, p->slice->first + first, n);
+}
+
+/* In a period each replica of a stage is a program. */
+static void find_members(Pricing *p, const PriceProgram *program, int index) {
+  ProgramActions *of = &p->programs[index];
+  const ProgramStage *stage = &of->entry->stages.data[0];
+  bool has_replicas = of->entry->is_period && stage->n_ranks > 1;
+  of->n_replicas = has_replicas ? stage->n_ranks : 1;
+  of->replica = has_replicas ? of->entry->timeline.data[0].replica : 0;
+  ASSERT(program->ranks.n * of->n_replicas == mesh_ranks(&stage->graph->mesh));
+  of->first = of->replica > 0 ? &p->programs[index - of->replica] : NULL;
+  of->members = of->slice;
+  if (has_replicas)
+    of->members =
+        slice_of(p, program->ranks.first - of->replica, of->n_replicas);
+  of->models_of_members = models_of_part(p, &of->members);
+}
+
 static void begin_program(Pricing *p, const PriceProgram *program, int index) {
-  ASSERT(program->ranks.n ==
-         mesh_ranks(&program->entry->stages.data[0].graph->mesh));
   ProgramActions *of = &p->programs[index];
   *of = (ProgramActions){
       .arena = p->arena,
       .entry = program->entry,
       .program = index,
-      .slice = cluster_slice(p->arena, p->slice->cluster,
-                             p->slice->first + program->ranks.first,
-                             program->ranks.n),
+      .slice = slice_of(p, program->ranks.first, program->ranks.n),
       .links = &p->links,
       .transfers = &p->transfers};
   of->models = models_of_part(p, &of->slice);
+  find_members(p, program, index);
   program_actions_prepare(of);
 }
 
@@ -140,31 +158,62 @@ static MessageSide side_of_message(const Pricing *p,
                        .queue = program_message_queue(of, peer, direction)};
 }
 
-/* The program that runs a stage; -1: none. */
-static int program_of_stage(const Pricing *p, int number) {
+/* The first program that runs a stage, and how many of its replicas do; -1:
+ * none. */
+static int programs_of_stage(const Pricing *p, int number, int *out_n) {
   for (int i = 0; i < p->n_programs; i++)
-    if (program_find_stage(p->programs[i].entry, number) >= 0) return i;
+    if (program_find_stage(p->programs[i].entry, number) >= 0) {
+      *out_n = p->programs[i].n_replicas;
+      return i;
+    }
   return -1;
+}
+
+static int greatest_divisor(int a, int b) {
+  return b == 0 ? a : greatest_divisor(b, a % b);
+}
+
+/* Replicas exchange if some unit is of both. */
+static void add_messages_of(Pricing *p, const PriceProgram *programs,
+                            const ProgramEdge *edge, const EdgePrograms *of,
+                            MessageTransfers *messages) {
+  int step = greatest_divisor(of->n_from, of->n_to);
+  for (int i = 0; i < of->n_from; i++)
+    for (int k = i % step; k < of->n_to; k += step) {
+      int from = of->from + i, to = of->to + k;
+      int peer = (int)(programs[to].ranks.first - programs[from].ranks.first);
+      MessageSide sender = side_of_message(p, programs, from, peer, LINK_out);
+      MessageSide receiver = side_of_message(p, programs, to, -peer, LINK_in);
+      messages[of->first + i * of->n_to + k] =
+          messages_add(p->arena, p->slice, &p->links, &sender, &receiver, edge,
+                       &p->transfers);
+    }
 }
 
 /* Edges between two programs are messages; all programs have one list. */
 static void add_messages(Pricing *p, const PriceProgram *programs) {
   const EntryPoint *entry = programs[0].entry;
-  MessageTransfers *messages =
-      ARENA_ARRAY(p->arena, MessageTransfers, entry->edges.n);
+  EdgePrograms *edges = ARENA_ARRAY(p->arena, EdgePrograms, entry->edges.n);
+  int n = 0;
   for (int e = 0; e < entry->edges.n; e++) {
     const ProgramEdge *edge = &entry->edges.data[e];
-    int from = program_of_stage(p, edge->from);
-    int to = program_of_stage(p, edge->to);
-    if (from < 0 || to < 0 || from == to) continue;
-    int peer = (int)(programs[to].ranks.first - programs[from].ranks.first);
-    MessageSide sender = side_of_message(p, programs, from, peer, LINK_out);
-    MessageSide receiver = side_of_message(p, programs, to, -peer, LINK_in);
-    messages[e] = messages_add(p->arena, p->slice, &p->links, &sender,
-                               &receiver, edge, &p->transfers);
+    EdgePrograms *of = &edges[e];
+    of->from = programs_of_stage(p, edge->from, &of->n_from);
+    of->to = programs_of_stage(p, edge->to, &of->n_to);
+    of->first = n;
+    if (of->from < 0 || of->to < 0) of->n_from = of->n_to = 0;
+    n += of->n_from * of->n_to;
+  }
+  MessageTransfers *messages = ARENA_ARRAY(p->arena, MessageTransfers, n + 1);
+  for (int e = 0; e < entry->edges.n; e++) {
+    if (edges[e].n_from == 0 || edges[e].from == edges[e].to) continue;
+    add_messages_of(p, programs, &entry->edges.data[e], &edges[e], messages);
     p->price.has_messages = true;
   }
-  for (int i = 0; i < p->n_programs; i++) p->programs[i].messages = messages;
+  for (int i = 0; i < p->n_programs; i++) {
+    p->programs[i].edges = edges;
+    p->programs[i].messages = messages;
+  }
 }
 
 /* ---- results ---- */
@@ -174,10 +223,11 @@ static Ps last_begin(const SimClassResult *result, int n_steps) {
   return n_steps > 1 ? result->step_ends[n_steps - 2] : 0;
 }
 
+/* Adds the last step of a class. */
 static void read_class(PriceClass *class, const SimClassResult *result,
                        int n_steps) {
   class->begin = last_begin(result, n_steps);
-  class->step = result->step_ends[n_steps - 1] - class->begin;
+  class->step += result->step_ends[n_steps - 1] - class->begin;
   for (int part = 0; part < N_COST_PARTS; part++) {
     class->compute += result->compute[part];
     class->exposed += result->exposed[part];
@@ -187,11 +237,15 @@ static void read_class(PriceClass *class, const SimClassResult *result,
 }
 
 static void read_result(Price *price, const SimResult *result, int n_steps) {
+  for (int c = 0; c < price->n_classes; c++)
+    read_class(&price->classes[c], &result->classes[c], n_steps);
+}
+
+static void find_slowest(Price *price) {
   Ps begin = INT64_MAX; /* of the first class */
   for (int c = 0; c < price->n_classes; c++) {
     PriceClass *class = &price->classes[c];
     const PriceClass *slowest = &price->classes[price->slowest];
-    read_class(class, &result->classes[c], n_steps);
     if (class->begin < begin) begin = class->begin;
     if (class->step > slowest->step ||
         (class->step == slowest->step && class->compute > slowest->compute))
@@ -204,6 +258,19 @@ static void read_result(Price *price, const SimResult *result, int n_steps) {
     price->parts[part] = slowest->parts[part];
   price->compute = slowest->compute;
   price->exposed = slowest->exposed;
+}
+
+/* Times are those of a batch: several periods were read, which may have several
+ * batches. */
+static void divide_times(Price *price, int n) {
+  for (int c = 0; c < price->n_classes; c++) {
+    PriceClass *class = &price->classes[c];
+    class->begin /= n;
+    class->step /= n;
+    class->compute /= n;
+    class->exposed /= n;
+    for (int part = 0; part < N_COST_PARTS; part++) class->parts[part] /= n;
+  }
 }
 
 static void read_figures(Price *price, const ProgramFigures *figures) {
@@ -289,39 +356,68 @@ static SimClass *sim_classes(const Pricing *p, bool are_folded) {
   return classes;
 }
 
+/* A rank may go ahead of another one in one period and wait in the next, where
+ * batches go in turn over replicas: their mean counts. */
+static int count_runs(const Pricing *p, bool tells) {
+  enum { RUNS_OF_REPLICAS = 4 };
+  return p->price.n_batches > 1 && !tells ? RUNS_OF_REPLICAS : 1;
+}
+
+static int count_steps(const Pricing *p, const SimProgram *program,
+                       int n_runs) {
+  const EntryPoint *entry = p->programs[0].entry;
+  int most = SIM_MOST_STEPS - (n_runs - 1);
+  int n = entry->is_period         ? entry->lead + STEPS_OF_SEVERAL
+          : p->price.n_classes > 1 ? STEPS_OF_SEVERAL
+          : sim_has_gaps(program)  ? STEPS_WITH_GAPS
+                                   : 1;
+  if (n_runs > 1) n += STEPS_OF_SEVERAL;
+  return n < most ? n : most;
+}
+
+static void read_programs(Pricing *p) {
+  Price *price = &p->price;
+  find_slowest(price);
+  for (int c = 0; c < price->n_classes; c++)
+    price->classes[c].sent =
+        p->programs[price->classes[c].program].figures.sent;
+  const PriceClass *slowest = &price->classes[price->slowest];
+  read_figures(price, &p->programs[slowest->program].figures);
+}
+
 static void run_programs(Pricing *p, SimTell *tell, void *user) {
   Price *price = &p->price;
+  const EntryPoint *entry = p->programs[0].entry;
   const SimClass *classes = sim_classes(p, !tell);
   price->n_actions = p->programs[0].actions[0].n;
   price->n_folded = classes[0].n_actions;
+  price->n_batches = entry->is_period ? entry->n_units / entry->batch_units : 1;
   SimProgram program = {.n_classes = price->n_classes,
                         .n_transfers = p->transfers.n,
                         .n_links = shared_links_count(&p->links),
                         .n_terms = N_COST_PARTS,
                         .classes = classes,
                         .transfers = p->transfers.data};
-  const EntryPoint *entry = p->programs[0].entry;
-  int n_steps = entry->is_period         ? entry->lead + STEPS_OF_SEVERAL
-                : price->n_classes > 1   ? STEPS_OF_SEVERAL
-                : sim_has_gaps(&program) ? STEPS_WITH_GAPS
-                                         : 1;
+  int n_runs = count_runs(p, tell != NULL);
+  int n_steps = count_steps(p, &program, n_runs);
   Spans spans = {.arena = p->arena};
-  SimResult result =
-      simulate(p->arena, &program, n_steps, tell ? keep_span : NULL, &spans);
-  if (result.is_stuck) {
-    program.classes = sim_classes(p, false);
-    result = simulate(p->arena, &program, n_steps, NULL, NULL);
-    read_stuck(p, &result);
-    return;
+  for (int run = 0; run < n_runs; run++) {
+    SimResult result = simulate(p->arena, &program, n_steps + run,
+                                tell ? keep_span : NULL, &spans);
+    if (result.is_stuck) {
+      program.classes = sim_classes(p, false);
+      result = simulate(p->arena, &program, n_steps, NULL, NULL);
+      read_stuck(p, &result);
+      return;
+    }
+    ASSERT(result.is_idle || entry->is_period);
+    read_result(price, &result, n_steps + run);
+    if (run < n_runs - 1) continue;
+    if (n_runs * price->n_batches > 1)
+      divide_times(price, n_runs * price->n_batches);
+    read_programs(p);
+    if (tell) tell_spans(&spans, &result, price, n_steps, tell, user);
   }
-  ASSERT(result.is_idle || entry->is_period);
-  read_result(price, &result, n_steps);
-  for (int c = 0; c < price->n_classes; c++)
-    price->classes[c].sent =
-        p->programs[price->classes[c].program].figures.sent;
-  const PriceClass *slowest = &price->classes[price->slowest];
-  read_figures(price, &p->programs[slowest->program].figures);
-  if (tell) tell_spans(&spans, &result, price, n_steps, tell, user);
 }
 
 Price price_programs(Arena *arena, const PriceProgram *programs, int n,

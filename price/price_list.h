@@ -32,7 +32,7 @@ typedef struct PriceClass {
   Ps parts[N_COST_PARTS];
   /* Parts of it: kernels run; the stream waits for transfers. */
   Ps compute, exposed;
-  Bytes sent; /* by a rank in a step */
+  Bytes sent; /* by a rank in a step, or in a period of several batches */
 } PriceClass;
 
 /* A call before which all ranks of a class wait for ever. */
@@ -70,6 +70,9 @@ typedef struct Price {
    * launches, in the first class of the program. */
   int64_t n_measured;
   Ps measured, launches;
+  /* A period of stages with replicas has several batches.  Times are those of
+   * one of them, on average; bytes, launches and transfers those of all. */
+  int n_batches;
   bool has_messages;      /* between programs */
   int n_classes, slowest; /* slowest: the class of `step` and `parts` */
   PriceClass *classes;
@@ -102,7 +105,8 @@ typedef struct PriceProgram {
 } PriceProgram;
 
 /* Returns the price of entry points that run at one time, on ranks that ascend;
- * those of one have as many ranks as its meshes.  `model` is that of the
+ * those of one have as many ranks as its meshes, but for periods, where each
+ * replica of a stage is a program.  `model` is that of the
  * devices of the first group; those of the others leave the same terms out.  A
  * part that they leave out costs nothing.  Equal parts of the programs are
  * folded, unless there is a `tell`, which gets each launch, wait and transfer

@@ -16,6 +16,8 @@
  * A period of an endless list is run again and again: step t has unit t * units
  * + `unit` of each call.  Messages of units before the first one that all ranks
  * have are left out in the first steps, so that both sides have the same ones.
+ * Where stages have replicas, the unit says which of them exchange a message:
+ * each pair has a transfer of its own.
  */
 #include "price/program_actions.h"
 
@@ -209,7 +211,8 @@ static void add_instruction(Walk *w, int at) {
 
 /* ---- messages ---- */
 
-/* The messages of an edge, as this program has started them. */
+/* The messages of an edge, as this program has started them: in a period those
+ * that one replica sends to it. */
 typedef struct EdgeState {
   int64_t n_started;
   /* In a period: unit of its last message so far, if there is one, else of that
@@ -226,15 +229,32 @@ typedef struct EdgeState {
 typedef struct Timeline {
   ProgramActions *of;
   Walk *walks;
-  EdgeState *edges[N_LINK_DIRECTIONS]; /* out: sent */
+  int n_senders;                       /* of an edge, at most */
+  EdgeState *edges[N_LINK_DIRECTIONS]; /* out: sent; [edge * n_senders + i] */
   const EdgeWaits ***waits; /* [stage][segment]; NULL: not known yet */
 } Timeline;
 
+static EdgeState *state_of(const Timeline *t, int edge, LinkDirection direction,
+                           int unit) {
+  int sender = direction == LINK_in ? unit % t->of->edges[edge].n_from : 0;
+  return &t->edges[direction][edge * t->n_senders + sender];
+}
+
+/* The message of a unit that this program sends or receives. */
+static const MessageTransfers *message_of(const Timeline *t, int edge,
+                                          LinkDirection direction, int unit) {
+  const EdgePrograms *of = &t->of->edges[edge];
+  int from =
+      direction == LINK_out ? t->of->program - of->from : unit % of->n_from;
+  int to = direction == LINK_in ? t->of->program - of->to : unit % of->n_to;
+  return &t->of->messages[of->first + from * of->n_to + to];
+}
+
 static int transfer_of_edge(const Timeline *t, int edge,
-                            LinkDirection direction, int class) {
-  const MessageTransfers *messages = &t->of->messages[edge];
-  return (direction == LINK_out ? messages->of_sender
-                                : messages->of_receiver)[class];
+                            LinkDirection direction, int unit, int class) {
+  const MessageTransfers *message = message_of(t, edge, direction, unit);
+  return (direction == LINK_out ? message->of_sender
+                                : message->of_receiver)[class];
 }
 
 /* The receiver does not start a message that goes ahead, and waits for the next
@@ -252,7 +272,7 @@ static int first_step(const EntryPoint *entry, int unit) {
 
 static void add_message(Timeline *t, int at, LinkDirection direction) {
   const ProgramCall *call = &t->of->entry->timeline.data[at];
-  EdgeState *state = &t->edges[direction][call->edge];
+  EdgeState *state = state_of(t, call->edge, direction, call->unit);
   bool starts = direction == LINK_out || !goes_ahead(t);
   int slot = direction == LINK_in ? call->registers[REGISTER_microbatch] : 0;
   state->last_unit = call->unit;
@@ -260,7 +280,7 @@ static void add_message(Timeline *t, int at, LinkDirection direction) {
   state->numbers[slot] = ++state->n_started;
   state->ids[slot] = t->of->first_call_id + at;
   for (int c = 0; c < t->of->slice.n_groups && starts; c++) {
-    int transfer = transfer_of_edge(t, call->edge, direction, c);
+    int transfer = transfer_of_edge(t, call->edge, direction, call->unit, c);
     if (transfer == NO_TRANSFER) continue;
     vec_push(t->of->arena, &t->of->actions[c],
              (SimAction){
@@ -272,18 +292,19 @@ static void add_message(Timeline *t, int at, LinkDirection direction) {
   }
   t->of->figures.n_transfers++;
   if (direction == LINK_out)
-    t->of->figures.sent += t->of->messages[call->edge].sent;
+    t->of->figures.sent +=
+        message_of(t, call->edge, direction, call->unit)->sent;
 }
 
 static void add_message_wait(Timeline *t, int edge, LinkDirection direction,
                              int slot) {
-  EdgeState *state = &t->edges[direction][edge];
+  EdgeState *state = state_of(t, edge, direction, 0);
   int64_t number = state->numbers[slot];
   if (number == 0) return;
   bool is_next = direction == LINK_in && goes_ahead(t);
   int64_t back = is_next ? 0 : state->n_started - number;
   for (int c = 0; c < t->of->slice.n_groups; c++) {
-    int transfer = transfer_of_edge(t, edge, direction, c);
+    int transfer = transfer_of_edge(t, edge, direction, 0, c);
     if (transfer == NO_TRANSFER) continue;
     vec_push(t->of->arena, &t->of->actions[c],
              (SimAction){.kind = SIM_wait,
@@ -294,22 +315,35 @@ static void add_message_wait(Timeline *t, int edge, LinkDirection direction,
   state->numbers[slot] = 0;
 }
 
+static int greatest_divisor(int a, int b) {
+  return b == 0 ? a : greatest_divisor(b, a % b);
+}
+
+/* Units from one message of two replicas to the next. */
+static int units_of_pair(const EdgePrograms *of) {
+  return of->n_from / greatest_divisor(of->n_from, of->n_to) * of->n_to;
+}
+
 /* In a period: for the message of a unit, or for the last one that was sent. */
 static void add_period_wait(Timeline *t, int edge, LinkDirection direction,
                             int unit) {
   const EntryPoint *entry = t->of->entry;
-  const EdgeState *state = &t->edges[direction][edge];
+  const EdgeState *state = state_of(t, edge, direction, unit);
   bool is_sent = direction == LINK_out;
   bool is_last = is_sent || goes_ahead(t); /* or the next one */
   int last = state->last_unit - (state->is_started ? 0 : entry->n_units);
   int from_step = first_step(entry, is_sent ? last : unit);
+  int of = is_sent ? state->last_unit : unit;
   for (int c = 0; c < t->of->slice.n_groups; c++) {
-    int transfer = transfer_of_edge(t, edge, direction, c);
+    int transfer = transfer_of_edge(t, edge, direction, of, c);
     if (transfer == NO_TRANSFER) continue;
     vec_push(t->of->arena, &t->of->actions[c],
              (SimAction){.kind = SIM_wait,
                          .transfer = transfer,
-                         .back = is_last ? 0 : last - unit,
+                         .back = is_last
+                                     ? 0
+                                     : (last - unit) /
+                                           units_of_pair(&t->of->edges[edge]),
                          .id = state->ids[0],
                          .from_step = from_step});
   }
@@ -379,6 +413,7 @@ static void add_segment(Timeline *t, const ProgramCall *call,
 static int add_segments(Timeline *t, int at) {
   const EntryPoint *entry = t->of->entry;
   const ProgramCall *call = &entry->timeline.data[at];
+  if (entry->is_period && call->when == PERIOD_missing) return 1;
   const EdgeWaits *waits = waits_of(t, call->stage, call->segment);
   Walk *walk = &t->walks[call->stage];
   bool is_single = waits->n > 0 || entry->is_period;
@@ -413,31 +448,38 @@ static Walk *begin_walks(ProgramActions *p) {
         .started = map_create(p->arena),
         .costs = ARENA_ARRAY(p->arena, const LaunchCost *,
                              (size_t)list->instructions.n * p->slice.n_groups)};
-    walks[s].collectives = (Collectives){.arena = p->arena,
-                                         .mesh = &list->graph->mesh,
-                                         .slice = &p->slice,
-                                         .models = p->models,
-                                         .n_classes = p->slice.n_groups,
-                                         .program = p->program,
-                                         .links = p->links,
-                                         .transfers = p->transfers};
+    walks[s].collectives =
+        (Collectives){.arena = p->arena,
+                      .mesh = &list->graph->mesh,
+                      .slice = &p->members,
+                      .models = p->models_of_members,
+                      .n_classes = p->members.n_groups,
+                      .program = p->program,
+                      .n_programs = p->n_replicas,
+                      .first = p->first ? p->first->collectives : NULL,
+                      .links = p->links,
+                      .transfers = p->transfers};
     vec_push(p->arena, &walks[s].graphs, list->graph);
   }
+  p->collectives = &walks[0].collectives;
   return walks;
 }
 
 static Timeline begin_timeline(ProgramActions *p) {
-  Timeline t = {.of = p, .walks = begin_walks(p)};
+  Timeline t = {.of = p, .walks = begin_walks(p), .n_senders = 1};
   int n = microbatches_of(p->entry), n_edges = p->entry->edges.n;
+  for (int e = 0; e < n_edges; e++)
+    if (p->edges[e].n_from > t.n_senders) t.n_senders = p->edges[e].n_from;
+  int n_states = n_edges * t.n_senders;
   t.waits = ARENA_ARRAY(p->arena, const EdgeWaits **, p->entry->stages.n);
   for (int s = 0; s < p->entry->stages.n; s++)
     t.waits[s] = ARENA_ARRAY(p->arena, const EdgeWaits *,
                              p->entry->stages.data[s].segments.n);
   for (int d = 0; d < N_LINK_DIRECTIONS; d++) {
-    t.edges[d] = ARENA_ARRAY(p->arena, EdgeState, n_edges);
-    for (int e = 0; e < n_edges; e++) {
-      t.edges[d][e].numbers = ARENA_ARRAY(p->arena, int64_t, n);
-      t.edges[d][e].ids = ARENA_ARRAY(p->arena, int, n);
+    t.edges[d] = ARENA_ARRAY(p->arena, EdgeState, n_states);
+    for (int i = 0; i < n_states; i++) {
+      t.edges[d][i].numbers = ARENA_ARRAY(p->arena, int64_t, n);
+      t.edges[d][i].ids = ARENA_ARRAY(p->arena, int, n);
     }
   }
   return t;
@@ -468,7 +510,7 @@ static void find_last_units(Timeline *t) {
     const ProgramCall *call = &entry->timeline.data[at];
     if (call->kind == CALL_segment) continue;
     LinkDirection direction = call->kind == CALL_send ? LINK_out : LINK_in;
-    EdgeState *state = &t->edges[direction][call->edge];
+    EdgeState *state = state_of(t, call->edge, direction, call->unit);
     state->last_unit = call->unit;
     state->ids[0] = t->of->first_call_id + at;
   }

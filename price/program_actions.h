@@ -19,6 +19,13 @@ typedef struct ProgramFigures {
   Ps measured, launches;
 } ProgramFigures;
 
+/* The messages of an edge, between programs that follow each other: that from
+ * program `from` + i to `to` + k is number `first` + i * n_to + k.  Without
+ * periods there is one program on each side. */
+typedef struct EdgePrograms {
+  int from, n_from, to, n_to, first;
+} EdgePrograms;
+
 /* An entry point with the ranks that run it.  The ranks of each group of the
  * cluster are a class: one program, launches with the times of their device. */
 typedef struct ProgramActions {
@@ -27,13 +34,21 @@ typedef struct ProgramActions {
   int program;             /* its number */
   ClusterSlice slice;      /* its ranks */
   const CostModel *models; /* by class, which are the groups of the slice */
-  SimActions *actions;     /* by class */
+  /* Ranks that come to its collectives, with models by group: of a replica
+   * those of all replicas of the stage, else its own. */
+  ClusterSlice members;
+  const CostModel *models_of_members;
+  int replica, n_replicas;            /* each of them is a program */
+  const struct ProgramActions *first; /* that of replica 0, or NULL */
+  const Collectives *collectives;     /* of its first stage */
+  SimActions *actions;                /* by class */
   int **queue_of; /* by stage: queues of the rank, by queue of the list */
   VEC(PriceQueue) queues;
   const SharedLinks *links;
-  SimTransfers *transfers; /* of all programs */
-  int *first_id;           /* by stage: identifier of its first instruction */
-  const MessageTransfers *messages; /* by edge */
+  SimTransfers *transfers;   /* of all programs */
+  int *first_id;             /* by stage: identifier of its first instruction */
+  const EdgePrograms *edges; /* by edge */
+  const MessageTransfers *messages; /* by number */
   int first_call_id; /* of a message: this and its place in the timeline */
   int *call_begin;   /* [class * n_calls + call]: index of its first action */
   ProgramFigures figures;

@@ -129,9 +129,32 @@ price 2bw 4
 awk '$1 > 4 { exit 1 }' bubbles || { cat priced; fail "2bw waits"; }
 price 1f1b 4
 awk '$1 < 35 { exit 1 }' bubbles || { cat priced; fail "1f1b does not wait"; }
-"$dnnc" simulate model.dnn --plan replicas-21.plan --cluster four.cluster >priced 2>err && fail "a price of replicas"
-grep -q "not supported yet: the price of replicas under the schedule 'pipedream'" err || { cat err; fail "why there is none"; }
 echo "the steady state of four equal stages has no idle time"
+
+# Three replicas of three layers beside the rank of the fourth one are faster than one rank of each, and that rank then
+# waits for less than a tenth of a step, for the sum of the others' gradients.
+replicated() { # model plan argument...: the step of a plan with replicas, in ms
+  "$dnnc" simulate "$1" "${@:3}" --plan "$2" --cluster four.cluster --json >priced.json 2>err || { cat err; fail "the price of $2"; }
+  grep -o '"step_s":[^,]*' priced.json | cut -d: -f2
+}
+stages() { # schedule-stage ...
+  printf 'plan {\n  schedule = pipedream\n'
+  printf '  stage %s\n' "$@"
+  echo '}'
+}
+stages '0: s, x[0], x[1], x[2] on 0..2' '1: linear[3] on 3' >three.plan
+stages '0: s, x[0], x[1], x[2] on 0' '1: linear[3] on 1' >alone.plan
+three=$(replicated "$root/tests/e2e/versions_equal.dnn" three.plan) || exit 1
+grep -q '"steps_of_period":3,' priced.json || { cat priced.json; fail "the steps of a period"; }
+grep -o '"bubble":[0-9.]*' priced.json | cut -d: -f2 | awk '$1 > 0.1 { exit 1 }' || { cat priced.json; fail "balanced replicas wait"; }
+alone=$(replicated "$root/tests/e2e/versions_equal.dnn" alone.plan) || exit 1
+awk "BEGIN { exit !($three < 0.8 * $alone) }" || fail "three replicas: $three s, one: $alone s"
+# PipeDream's plan of VGG-16 (benchmarks/async_plans.py).
+stages '0: unit, adaptive_avgpool on 0..2' '1: linear on 3' >vgg.plan
+vgg=$(replicated "$root/models/vgg16.dnn" vgg.plan batch=4) || exit 1
+"$dnnc" show vgg.plan --model "$root/models/vgg16.dnn" batch=4 --cluster four.cluster >out 2>err && fail "a timeline of replicas"
+grep -q "not supported yet: the timeline of replicas under the schedule 'pipedream'" err || { cat err; fail "why there is none"; }
+echo "three replicas take $three s for a batch, one rank $alone s; VGG-16 $vgg s"
 
 # So have 16 stages.
 sed -e 's/  x = linear\[D -> D\](x \* s)/  x = x * s\n  repeat i in 16 { x = linear[D -> D](x) }/' \

@@ -24,6 +24,8 @@ typedef struct StageChain {
    * that run batches in turn. */
   bool has_versions;
   int n_replicas[MOST_STAGES];
+  int n_more[MOST_STAGES]; /* products that the forward pass has besides */
+  bool sums_replicas;      /* an update adds up the gradients of replicas */
   int first_rank[MOST_STAGES];
   Module *module;
   ProgramStage stages[MOST_STAGES];
@@ -80,6 +82,8 @@ static int write_forward(StageWriter *w, int x, int skip, int weight) {
   const char *type = batch_type(w->chain);
   if (skip >= 0) x = add_node(w, "", "add %%%d, %%%d : %s", x, skip, type);
   int y = add_node(w, "", "mul %%%d, %%%d : %s", x, weight, type);
+  for (int i = 0; i < w->chain->n_more[s]; i++)
+    y = add_node(w, "", "mul %%%d, %%%d : %s", y, weight, type);
   if (s < last) add_output(w, "send", numbered(w, "y", s), y);
   if (s == 0 && w->chain->has_skip) add_output(w, "send", "skip", y);
   return y;
@@ -108,6 +112,14 @@ static int write_backward(StageWriter *w, int dy, int x, int weight) {
 }
 
 static void write_update_alone(StageWriter *w, int gradient, int weight) {
+  if (w->chain->sums_replicas && w->chain->n_replicas[w->stage] > 1) {
+    int term = add_node(w, " @wgrad",
+                        "rename %%%d {from = [], to = []} : f32[C:4; sum@data]",
+                        gradient);
+    gradient = add_node(
+        w, " @wgrad",
+        "all_reduce %%%d {axes = [data], reduce = sum} : f32[C:4]", term);
+  }
   int next =
       add_node(w, " @update", "sub %%%d, %%%d : f32[C:4]", weight, gradient);
   add_output(w, "param", numbered(w, "w", w->stage), next);

@@ -162,9 +162,13 @@ void priced_print(Text *out, const Priced *s) {
                   milliseconds(out, price->parts[part]),
                   percent(price->parts[part], price->step),
                   cost_term_info((CostTerm)part)->meaning);
-  text_printf(out, "%lld launches, %lld transfers; a rank sends %s\n",
+  text_printf(out, "%lld launches, %lld transfers; a rank sends %s",
               (long long)price->n_launches, (long long)price->n_transfers,
               text_quantity(out->arena, (double)price->sent, "B"));
+  if (price->n_batches > 1)
+    text_printf(out, ", in %d steps: times are the mean of these",
+                price->n_batches);
+  text_add(out, "\n");
   priced_print_profile(out, s);
   print_servers(out, s);
   priced_print_classes(out, s);
@@ -231,7 +235,10 @@ void priced_print_json(Text *out, const Priced *s) {
     text_add_real(out, priced_bubble(&price->classes[price->slowest]));
   else
     text_add(out, "0");
-  text_printf(out, ",\"bytes_sent\":%lld,\"ranks\":[", (long long)price->sent);
+  text_printf(out, ",\"bytes_sent\":%lld,", (long long)price->sent);
+  if (price->n_batches > 1)
+    text_printf(out, "\"steps_of_period\":%d,", price->n_batches);
+  text_add(out, "\"ranks\":[");
   for (int i = 0; i < price->n_classes; i++) print_json_class(out, s, i);
   text_add(out, "]");
   print_servers_json(out, s);
