@@ -98,16 +98,7 @@ static ProgramParts parts_of(const Compilation *c, EntryPointId id,
     stages[s] = (ProgramStage){.graph = graphs->graphs.data[s],
                                .first_rank = c->plan->stages.data[s].first_rank,
                                .n_ranks = c->plan->stages.data[s].n_ranks};
-  for (int e = 0; e < graphs->cut.edges.n; e++) {
-    const StageEdge *edge = &graphs->cut.edges.data[e];
-    vec_push(arena, &parts.edges,
-             (ProgramEdge){.from = edge->from,
-                           .to = edge->to,
-                           .path = edge->path,
-                           .is_of_step = edge->is_of_step,
-                           .is_after = edge->is_after,
-                           .level = edge->level});
-  }
+  parts.edges = stage_program_edges(arena, &graphs->cut);
   return parts;
 }
 

@@ -73,6 +73,9 @@ bool driver_run_stages(const Compilation *c, const PassRun *of, Graph *graph,
   run.end = end;
   run_stages(c, &run, false, out);
   if (!has_mistakes(c) && disagree(out)) run_stages(c, &run, true, out);
+  if (run.is_training && !c->is_trial && !has_mistakes(c))
+    offload_report(c->module, run.plan, (const Graph *const *)out->graphs.data,
+                   out->graphs.n);
   return !has_mistakes(c);
 }
 

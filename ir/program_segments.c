@@ -184,6 +184,17 @@ static void start_segment(Arena *arena, ProgramSegments *segments,
                             .n_registers = is_of_step ? 0 : n_registers});
 }
 
+/* A swap in starts ahead of its reader: it is of the segment of the next
+ * launch.
+ */
+static int node_of_segment(const Graph *graph, int id) {
+  if (graph->nodes.data[id]->op != OP_swap_in) return id;
+  while (graph->nodes.data[id]->op == OP_swap_in ||
+         !node_is_launched(graph, id))
+    id++;
+  return id;
+}
+
 /* An input stays in the segment of the node before it. */
 ProgramSegments stage_segments(Arena *arena, const Graph *ordered, int stage,
                                const ProgramEdges *edges,
@@ -200,14 +211,15 @@ ProgramSegments stage_segments(Arena *arena, const Graph *ordered, int stage,
   for (int id = 0; id < ordered->nodes.n; id++) {
     const Node *node = ordered->nodes.data[id];
     const ProgramSegment *last = &segments.data[segments.n - 1];
-    bool is_after = is_after_microbatches(last) || is_late[id];
-    TokenKind kind = is_after ? TOKEN_update : TOKEN_once;
     if (node->op == OP_input) continue;
-    if (kinds[id] != TOKEN_once) kind = later_kind(last->kind, kinds[id]);
+    int like = node_of_segment(ordered, id);
+    bool is_after = is_after_microbatches(last) || is_late[like];
+    TokenKind kind = is_after ? TOKEN_update : TOKEN_once;
+    if (kinds[like] != TOKEN_once) kind = later_kind(last->kind, kinds[like]);
     bool is_later_part =
-        token_info(kind)->is_of_step && levels[id] > last->part;
+        token_info(kind)->is_of_step && levels[like] > last->part;
     if (kind != last->kind || is_later_part)
-      start_segment(arena, &segments, kind, levels[id], id, n_registers);
+      start_segment(arena, &segments, kind, levels[like], id, n_registers);
   }
   const ProgramSegment *last = &segments.data[segments.n - 1];
   if (last->kind != TOKEN_update)

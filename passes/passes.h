@@ -137,6 +137,13 @@ int *graph_count_uses(const Graph *graph, Arena *arena);
  * `accumulate` that reads its result is the only user. */
 bool matmul_can_add(const Graph *graph, int id, const int *n_uses);
 
+/* ---- buffers/offload.c ---- */
+
+/* Warns about lines `offload` of the plan that have no effect in any of these
+ * final graphs of training, those of all stages. */
+void offload_report(Module *module, const Plan *plan,
+                    const Graph *const *graphs, int n);
+
 /* ---- buffers/buffer_assignment.c (the last step before codegen) ---- */
 
 void persistent_buffers_add(PersistentBuffers *layout, Arena *arena,

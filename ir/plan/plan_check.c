@@ -330,9 +330,13 @@ static bool check_offloads(Module *module, const Pins *pins, const Plan *plan) {
     const PlanPin *pin = &plan->pins.data[i];
     const PathPin *written = &pins->of_paths.data[i];
     if (pin->says != SAYS_offload) continue;
-    if (pins_have_stages(pins)) {
-      diag(module->diags, DIAG_not_supported, pin->span,
-           "'offload' in a plan with stages");
+    if (plan_has_versions(module->arena, plan)) {
+      Diag *d =
+          diag(module->diags, DIAG_not_supported, pin->span,
+               arena_printf(module->arena, "'offload' under the schedule '%s'",
+                            plan->schedule));
+      diag_help(d, "take a schedule that keeps one version of the parameters, "
+                   "such as '1f1b'");
       is_good = false;
     } else if (pin->n_paths == 0 && !written->names_values) {
       diag(module->diags, DIAG_offload_nothing, written->subject,

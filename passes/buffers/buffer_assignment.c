@@ -29,7 +29,8 @@
  *
  *     persistent | step | frames | messages | scratch
  *
- * Values in host memory have an arena of their own there, packed alike.
+ * Values in host memory have an arena of their own there, packed alike, with
+ * the same parts.
  *
  * requires: a graph from list_schedule     keeps: the graph
  * cost: O(nodes), and packing.c
@@ -44,8 +45,7 @@ typedef enum BufferHome {
   HOME_step,
   HOME_frames,
   HOME_messages,
-  N_HOMES,
-  HOME_host = N_HOMES /* in host memory, packed there by live ranges */
+  N_HOMES
 } BufferHome;
 
 typedef struct Buffer {
@@ -53,6 +53,7 @@ typedef struct Buffer {
   int first, last;   /* node ids, both included */
   int input_index;   /* index of the graph input it is, or -1 */
   bool is_enclosing; /* body: the enclosing graph assigns its bytes */
+  bool is_on_host;   /* it is in the arena in host memory */
   BufferHome home;
   ProgramRegister moves_with; /* frame or slot; else REGISTER_microbatch */
   int n_copies;               /* one for each frame or slot; else 0 */
@@ -264,7 +265,7 @@ static void assign_node(Packing *packing, int id, const int *replaces_of,
     }
     packing->buffer_of[v] = buffer;
     Buffer *b = &packing->buffers.data[buffer];
-    if (value_is_on_host(graph, (Value){id, r})) b->home = HOME_host;
+    if (value_is_on_host(graph, (Value){id, r})) b->is_on_host = true;
     if (last[v] > b->last) b->last = last[v];
     if (node->op == OP_input) {
       const GraphInput *input =
@@ -329,12 +330,16 @@ static Packing make_buffers_of_graph(Arena *arena, const Graph *graph) {
 /* ---- packing ---- */
 
 static bool is_transient(const Buffer *buffer) {
-  return buffer->input_index < 0 && buffer->home != HOME_host;
+  return buffer->input_index < 0 && !buffer->is_on_host;
 }
 
 /* Returns whether a swap to the host makes it. */
+static bool is_swapped_out(const Buffer *buffer) {
+  return buffer->input_index < 0 && buffer->is_on_host;
+}
+
 static bool is_packed_on_host(const Buffer *buffer) {
-  return buffer->input_index < 0 && buffer->home == HOME_host;
+  return is_swapped_out(buffer) && buffer->home == HOME_scratch;
 }
 
 /* Those of a body that the enclosing graph assigns are its own. */
@@ -507,10 +512,11 @@ static BufferAssignment *begin_assignment(PassContext *ctx, Packing *packing) {
   return assignment;
 }
 
-/* Packs what is packed, from byte `base` on. */
+/* Packs what is packed, from byte `base` on, and `host_base` of host memory. */
 static void end_assignment(PassContext *ctx, Packing *packing,
                            BufferAssignment *assignment,
-                           const PersistentBytes *persistent, int64_t base) {
+                           const PersistentBytes *persistent, int64_t base,
+                           int64_t host_base) {
   const Graph *graph = packing->graph;
   Arena *arena = ctx->module->arena;
   int n = graph->nodes.n;
@@ -523,11 +529,8 @@ static void end_assignment(PassContext *ctx, Packing *packing,
   assignment->persistent_bytes = persistent->bytes;
   assignment->persistent_host_bytes = persistent->host_bytes;
   assignment->arena_bytes = place_buffers(packing, is_packed, base, 0);
-  int64_t host_base = align_up(persistent->host_bytes, packing->alignment);
   assignment->host_bytes =
       place_buffers(packing, is_packed_on_host, host_base, HOST_ORIGIN);
-  if (assignment->host_bytes == host_base) /* it makes nothing there */
-    assignment->host_bytes = persistent->host_bytes;
   for (int id = 0; id < n; id++) {
     const Node *node = graph->nodes.data[id];
     for (int r = 0; r < node->n_results; r++) {
@@ -543,11 +546,23 @@ static void end_assignment(PassContext *ctx, Packing *packing,
   }
 }
 
+/* Where the buffers that are selected begin: without any, at the end of what is
+ * before them. */
+static int64_t packed_base(const Packing *packing,
+                           bool (*is_selected)(const Buffer *), int64_t at) {
+  for (int b = 0; b < packing->buffers.n; b++)
+    if (is_selected(&packing->buffers.data[b]))
+      return align_up(at, packing->alignment);
+  return at;
+}
+
 static BufferAssignment *make_assignment(PassContext *ctx, Packing *packing,
                                          PersistentBytes persistent) {
   BufferAssignment *assignment = begin_assignment(ctx, packing);
-  end_assignment(ctx, packing, assignment, &persistent,
-                 align_up(persistent.bytes, packing->alignment));
+  end_assignment(
+      ctx, packing, assignment, &persistent,
+      align_up(persistent.bytes, packing->alignment),
+      packed_base(packing, is_packed_on_host, persistent.host_bytes));
   return assignment;
 }
 
@@ -743,34 +758,28 @@ static StagePacking begin_stage(PassContext *ctx, const EntryPoint *entry,
   find_uses(&p, ctx->scratch);
   for (int b = 0; b < p.packing.buffers.n; b++) {
     Buffer *buffer = &p.packing.buffers.data[b];
-    if (is_transient(buffer)) find_home(&p, buffer, &p.uses[b]);
+    if (buffer->input_index < 0) find_home(&p, buffer, &p.uses[b]);
     if (has_versions(&p, buffer)) buffer->n_copies = stage->n_versions;
   }
   return p;
 }
 
-/* Places the buffers of a stage that are in this part, from `at` on, and
- * returns the end of the last byte. */
-static int64_t place_part(StagePacking *p, BufferHome home, int64_t at) {
+/* Places the buffers of a stage that are selected and in this part, from `at`
+ * on, which is byte `origin` of all memories, and returns the end of the last
+ * byte. */
+static int64_t place_part(StagePacking *p, BufferHome home,
+                          bool (*is_selected)(const Buffer *), int64_t at,
+                          int64_t origin) {
   Packing *packing = &p->packing;
   for (int b = 0; b < packing->buffers.n; b++) {
     Buffer *buffer = &packing->buffers.data[b];
-    if (!is_transient(buffer) || buffer->home != home) continue;
+    if (!is_selected(buffer) || buffer->home != home) continue;
     int copies = buffer->n_copies > 0 ? buffer->n_copies : 1;
     at = align_up(at, packing->alignment);
-    buffer->offset = at;
+    buffer->offset = origin + at;
     at += align_up(buffer->bytes, packing->alignment) * (copies - 1) +
           buffer->bytes;
   }
-  return at;
-}
-
-/* Where the scratch of a stage begins: at the end of the parts, if it has none.
- */
-static int64_t scratch_base(const Packing *packing, int64_t at) {
-  for (int b = 0; b < packing->buffers.n; b++)
-    if (is_packed(&packing->buffers.data[b]))
-      return align_up(at, packing->alignment);
   return at;
 }
 
@@ -820,13 +829,22 @@ static int64_t place_parts(StagePacking *stages, int n, int64_t alignment,
   *out = (ArenaParts){.persistent = at};
   for (BufferHome home = HOME_step; home < N_HOMES; home++) {
     int64_t begin = align_up(at, alignment), end = begin;
-    for (int s = 0; s < n; s++) end = place_part(&stages[s], home, end);
+    for (int s = 0; s < n; s++)
+      end = place_part(&stages[s], home, is_transient, end, 0);
     if (end == begin) continue;
     *before += begin - at;
     before = sizes[home];
     *before = end - begin;
     at = end;
   }
+  return at;
+}
+
+/* Likewise of the arena in host memory, which nothing is sent from. */
+static int64_t place_host_parts(StagePacking *stages, int n, int64_t at) {
+  for (BufferHome home = HOME_step; home < N_HOMES; home++)
+    for (int s = 0; s < n; s++)
+      at = place_part(&stages[s], home, is_swapped_out, at, HOST_ORIGIN);
   return at;
 }
 
@@ -843,10 +861,12 @@ void buffer_assign_stages(PassContext *ctx, EntryPoint *entry,
   }
   PersistentBytes before = {at, persistent->host_bytes};
   at = place_parts(stages, n, target_alignment(ctx->target), at, &entry->arena);
+  int64_t on_host = place_host_parts(stages, n, persistent->host_bytes);
   for (int s = 0; s < n; s++) {
     StagePacking *p = &stages[s];
     end_assignment(ctx, &p->packing, p->assignment, &before,
-                   scratch_base(&p->packing, at));
+                   packed_base(&p->packing, is_packed, at),
+                   packed_base(&p->packing, is_packed_on_host, on_host));
     fill_moves(ctx, p);
     p->stage->assignment = p->assignment;
     int64_t scratch = p->assignment->arena_bytes - at;

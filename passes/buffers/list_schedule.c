@@ -26,6 +26,7 @@
  */
 #include "passes/buffers/list_schedule.h"
 
+#include "passes/buffers/offload.h"
 #include "passes/stages/stages.h"
 #include "passes/topological.h"
 
@@ -276,6 +277,17 @@ static bool outputs_old_value(const ListSchedule *list, int output_index) {
   return is_old && list->replaces[output_index] < 0;
 }
 
+/* The output is an input that persists in host memory, other than that input
+ * itself: it is read from the device. */
+static bool outputs_host_input(const ListSchedule *list, int output_index) {
+  const Graph *graph = list->graph;
+  const GraphOutput *output = &graph->outputs.data[output_index];
+  const Node *node = graph->nodes.data[list->root[output->value.node]];
+  return node->op == OP_input && list->replaces[output_index] < 0 &&
+         offload_has_input(list->ctx,
+                           &graph->inputs.data[node_int(node, ATTR_index, 0)]);
+}
+
 /* The graph with all copies that it needs. */
 static Graph *append_copies(ListSchedule *list) {
   const Graph *graph = list->graph;
@@ -293,7 +305,8 @@ static Graph *append_copies(ListSchedule *list) {
     bool needs_copy =
         replaced >= 0 && !is_same && !write_in_place(list, i, replaced);
     bool is_sent = output->role == ROLE_send;
-    if (needs_copy || outputs_old_value(list, i)) {
+    if (needs_copy || outputs_old_value(list, i) ||
+        outputs_host_input(list, i)) {
       rewrite_at(&rewrite, output->value.node);
       if (!is_sent) to->phase = PHASE_update;
       to->path = output->path;

@@ -13,7 +13,8 @@
 typedef struct OffloadOut {
   Value value;
   int64_t bytes;
-  int producer, last_forward; /* last_forward: of its readers */
+  int producer;     /* a swap starts behind it: of what is received a reader */
+  int last_forward; /* of its readers */
   int until;  /* it has ended before this node; n: at the end of the step */
   int output; /* index of the output, or -1: a saved value */
 } OffloadOut;
@@ -31,18 +32,21 @@ typedef struct Offload {
   PassContext *ctx;
   const Graph *graph;
   int n, n_values;
-  int *first_value;     /* number of the first result, by node */
-  uint8_t *segment;     /* by node */
-  bool *is_swapped;     /* by value */
-  bool *is_on_host;     /* by input */
-  int *in_of;           /* by value and window: swap in, plus 1 */
-  VEC(OffloadOut) outs; /* by producer */
-  VEC(OffloadIn) ins;   /* by reader */
-  Map *used;            /* lines of the plan that have an effect */
+  int *first_value;         /* number of the first result, by node */
+  ProgramSegments segments; /* of a stage of several; else none */
+  int *segment;             /* by node */
+  bool *is_swapped;         /* by value */
+  bool *is_on_host;         /* by input */
+  int n_windows;            /* whose readers have a swap in of their own */
+  int *in_of;               /* by value and window: swap in, plus 1 */
+  VEC(OffloadOut) outs;     /* by producer */
+  VEC(OffloadIn) ins;       /* by reader */
 } Offload;
 
 /* ---- offload.c ---- */
 
+/* Returns whether the plan stores an input in host memory. */
+bool offload_has_input(const PassContext *ctx, const GraphInput *input);
 /* Returns the value whose bytes a view shows. */
 Value offload_root(const Graph *graph, Value value);
 /* Decides what is swapped, and when. */
@@ -50,8 +54,7 @@ Offload offload_decide(PassContext *ctx, const Graph *graph);
 /* Returns the index of the swap in that a node reads in place of a root value,
  * or -1. */
 int offload_find_in(const Offload *o, Value root, int reader);
-
-/* Warns about lines of the plan that have no effect. */
-void offload_report(const Offload *o);
+/* Returns the phase of the nodes that bring a value for this reader. */
+Phase offload_phase(const Offload *o, int reader);
 
 #endif

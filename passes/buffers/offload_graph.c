@@ -46,7 +46,7 @@ static void emit_input(OffloadEmit *e, int id) {
 
 static void emit_out(OffloadEmit *e, int out) {
   const OffloadOut *of = &e->o->outs.data[out];
-  rewrite_at(&e->rewrite, of->producer);
+  rewrite_at(&e->rewrite, of->value.node);
   e->outs[out] = append_swap(e, OP_swap_out,
                              rewrite_get(&e->rewrite, of->value), of->producer);
 }
@@ -54,7 +54,7 @@ static void emit_out(OffloadEmit *e, int out) {
 /* An output stays the swap itself, whose bytes are those that persist. */
 static void emit_wait(OffloadEmit *e, int out) {
   const OffloadOut *of = &e->o->outs.data[out];
-  rewrite_at(&e->rewrite, of->producer);
+  rewrite_at(&e->rewrite, of->value.node);
   if (of->output < 0) e->rewrite.to->phase = PHASE_forward;
   Value ended = append_swap(e, OP_swapped, e->outs[out], of->producer);
   if (of->output < 0) e->outs[out] = ended;
@@ -66,8 +66,7 @@ static void emit_in(OffloadEmit *e, int in) {
   Value from =
       of->out >= 0 ? e->outs[of->out] : rewrite_get(&e->rewrite, of->value);
   rewrite_at(&e->rewrite, of->value.node);
-  const Node *reader = e->o->graph->nodes.data[of->reader];
-  e->rewrite.to->phase = (Phase)reader->phase;
+  e->rewrite.to->phase = offload_phase(e->o, of->reader);
   if (of->out < 0)
     e->rewrite.to->path =
         e->o->graph->inputs
@@ -234,10 +233,20 @@ static Graph *make_graph(const Offload *o) {
   return e.rewrite.to;
 }
 
+/* All inputs that persist in host memory are marked there. */
+static bool is_any(const Offload *o) {
+  bool is_any = o->outs.n > 0;
+  for (int i = 0; i < o->graph->inputs.n; i++) is_any |= o->is_on_host[i];
+  return is_any;
+}
+
+/* The driver warns about the stages of a plan together. */
 Graph *pass_offload(PassContext *ctx, const Graph *graph) {
-  if (!ctx->plan || !ctx->plan->offloaded || ctx->cut) return NULL;
+  if (!ctx->plan || !ctx->plan->offloaded) return NULL;
   Offload o = offload_decide(ctx, graph);
-  offload_report(&o);
-  if (o.outs.n == 0 && o.ins.n == 0) return NULL;
-  return make_graph(&o);
+  Graph *made = is_any(&o) ? make_graph(&o) : NULL;
+  const Graph *final = made ? made : graph;
+  if (ctx->is_training && !ctx->is_trial && !ctx->cut)
+    offload_report(ctx->module, ctx->plan, &final, 1);
+  return made;
 }

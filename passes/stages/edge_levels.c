@@ -142,3 +142,18 @@ const StageEdge *stage_edge_sent(const StageCut *cut,
   bool is_sent = cut && output->role == ROLE_send;
   return is_sent ? find_edge(cut, output->path) : NULL;
 }
+
+ProgramEdges stage_program_edges(Arena *arena, const StageCut *cut) {
+  ProgramEdges edges = {0};
+  for (int e = 0; e < cut->edges.n; e++) {
+    const StageEdge *edge = &cut->edges.data[e];
+    vec_push(arena, &edges,
+             (ProgramEdge){.from = edge->from,
+                           .to = edge->to,
+                           .path = edge->path,
+                           .is_of_step = edge->is_of_step,
+                           .is_after = edge->is_after,
+                           .level = edge->level});
+  }
+  return edges;
+}

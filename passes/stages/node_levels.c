@@ -86,6 +86,26 @@ TokenKind *stage_segment_kinds(Arena *arena, const StageCut *cut,
   return microbatch_kinds(arena, graph, is_sent);
 }
 
+/* The stage of a graph is that of its edges.  Returns -1 if it has none. */
+static int stage_of(const StageCut *cut, const Graph *graph) {
+  for (int i = 0; i < graph->inputs.n; i++) {
+    const StageEdge *edge = stage_edge_received(cut, &graph->inputs.data[i]);
+    if (edge) return edge->to;
+  }
+  for (int i = 0; i < graph->outputs.n; i++) {
+    const StageEdge *edge = stage_edge_sent(cut, &graph->outputs.data[i]);
+    if (edge) return edge->from;
+  }
+  return -1;
+}
+
+ProgramSegments stage_graph_segments(Arena *arena, const StageCut *cut,
+                                     const Graph *ordered) {
+  ProgramEdges edges = stage_program_edges(arena, cut);
+  return stage_segments(arena, ordered, stage_of(cut, ordered), &edges,
+                        cut->splits_backward);
+}
+
 int *stage_node_parts(Arena *arena, const StageCut *cut, const Graph *graph) {
   if (!cut) return ARENA_ARRAY(arena, int, graph->nodes.n);
   const TokenKind *kinds = stage_segment_kinds(arena, cut, graph);

@@ -76,6 +76,9 @@ bool stage_receives_late(const StageCut *cut, const Graph *graph, int id);
 /* Returns the edge of the value that this output sends, or NULL likewise. */
 const StageEdge *stage_edge_sent(const StageCut *cut,
                                  const GraphOutput *output);
+/* Returns the edges as those of a program, without what its timeline fills in.
+ */
+ProgramEdges stage_program_edges(Arena *arena, const StageCut *cut);
 
 /* ---- node_levels.c ---- */
 
@@ -85,6 +88,9 @@ int *stage_node_levels(Arena *arena, const StageCut *cut, const Graph *graph);
 /* Returns the segment of a micro-batch of each node, as microbatch_kinds. */
 TokenKind *stage_segment_kinds(Arena *arena, const StageCut *cut,
                                const Graph *graph);
+/* Returns the segments of an ordered graph of the cut, as stage_segments. */
+ProgramSegments stage_graph_segments(Arena *arena, const StageCut *cut,
+                                     const Graph *ordered);
 /* Returns numbers by node: passes join no nodes of different ones, because what
  * one makes may be sent before another stage can send what the other one needs.
  * Where `cut` is NULL all are 0. */

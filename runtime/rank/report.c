@@ -341,9 +341,13 @@ static int64_t arena_bytes_of(const Run *run, int rank) {
   return is_own ? run->program->arena_bytes : program->arena_bytes;
 }
 
-/* The arenas in host memory, of a plan that has them. */
+/* The arenas in host memory, where a rank has one. */
 static void print_host_memory(const Run *run, const Last *all) {
   int world = run->comm->world;
+  bool has_any = false;
+  for (int i = 0; i < world; i++)
+    has_any |= bundle_program(run->bundle, i)->host_bytes > 0;
+  if (!has_any) return;
   printf(",\"host_arena_bytes\":[");
   for (int i = 0; i < world; i++)
     printf("%s%lld", i ? "," : "",
@@ -380,7 +384,7 @@ static void print_json_end(const Run *run, const Last *all) {
       printf("%s%lld", i ? "," : "", (long long)all[i].poison_top);
     printf("]");
   }
-  if (run->program->host_bytes > 0) print_host_memory(run, all);
+  print_host_memory(run, all);
   print_memory(run);
   printf("}\n");
 }

@@ -36,29 +36,49 @@ static void delay(Comm *comm, const DnnInstr *instr) {
   nanosleep(&(struct timespec){.tv_nsec = ns}, NULL);
 }
 
-/* Bytes of floats near 1, which depend on the tensor and the rank. */
+/* Bytes of floats near 1, and of tokens 0 and 1, which depend on the tensor and
+ * the rank. */
 static Status fill(Device *device, const DnnTensor *tensor, uint64_t number) {
   float chunk[CHUNK / 4];
+  int32_t tokens[CHUNK / 4];
   bool is_value = tensor->role == DNN_PARAM || tensor->role == DNN_DATA;
-  if (!is_value || tensor->offset < 0 || tensor->dtype != DNN_f32)
+  bool has_tokens = tensor->dtype == DNN_i32;
+  if (!is_value || tensor->offset < 0 ||
+      (tensor->dtype != DNN_f32 && !has_tokens))
     return STATUS_OK;
   for (int64_t at = 0; at < tensor->bytes; at += CHUNK) {
     int64_t n = tensor->bytes - at < CHUNK ? tensor->bytes - at : CHUNK;
-    for (int i = 0; i < CHUNK / 4; i++)
-      chunk[i] = (float)random_below(number, (uint64_t)(at + i), 1000) * 1e-3f;
-    TRY(device->write(device, tensor->offset + at, chunk, n));
+    for (int i = 0; i < CHUNK / 4; i++) {
+      uint64_t drawn = random_below(number, (uint64_t)(at + i), 1000);
+      chunk[i] = (float)drawn * 1e-3f;
+      tokens[i] = (int32_t)(drawn % 2);
+    }
+    TRY(device->write(device, tensor->offset + at,
+                      has_tokens ? (void *)tokens : (void *)chunk, n));
   }
   return STATUS_OK;
 }
 
-static Status print_hash(const DnnProgram *program, Device *device, int rank) {
+static Status add_bytes(Device *device, int64_t at, int64_t bytes,
+                        uint64_t *hash) {
   unsigned char chunk[CHUNK];
+  for (int64_t done = 0; done < bytes; done += CHUNK) {
+    int64_t n = bytes - done < CHUNK ? bytes - done : CHUNK;
+    TRY(device->read(device, at + done, chunk, n));
+    for (int64_t i = 0; i < n; i++) *hash = (*hash ^ chunk[i]) * 1099511628211u;
+  }
+  return STATUS_OK;
+}
+
+/* By tensor, whichever memory has it. */
+static Status print_hash(const DnnProgram *program, Device *device, int rank) {
   uint64_t hash = 1469598103934665603u;
-  for (int64_t at = 0; at < program->persistent_bytes; at += CHUNK) {
-    int64_t left = program->persistent_bytes - at;
-    int64_t n = left < CHUNK ? left : CHUNK;
-    TRY(device->read(device, at, chunk, n));
-    for (int64_t i = 0; i < n; i++) hash = (hash ^ chunk[i]) * 1099511628211u;
+  for (int i = 0; i < program->n_tensors; i++) {
+    const DnnTensor *tensor = &program->tensors[i];
+    int n = tensor->n_slots > 1 ? tensor->n_slots : 1;
+    for (int k = 0; k < n && tensor->offset >= 0; k++)
+      TRY(add_bytes(device, tensor->offset + k * tensor->slot_bytes,
+                    tensor->bytes, &hash));
   }
   printf("rank %d: %016llx\n", rank, (unsigned long long)hash);
   return STATUS_OK;
