@@ -57,12 +57,30 @@ static const Type *widest_sum(const Partition *p, const Value *inputs, int n) {
   return widest;
 }
 
+/* Axes over which an operand has shards. */
+static AxisSet axes_of_shards(const Type *type) {
+  AxisSet axes = 0;
+  for (int d = 0; d < type->rank; d++)
+    axes |= axis_list_set(type->dims[d].split);
+  return axes;
+}
+
+/* A factor that is a partial sum over axes that shard the other one is added up
+ * over these alone, so that the product stays a sum over the others. */
+static void settle_factors(Partition *p, Value *inputs) {
+  for (int i = 0; i < 2; i++) {
+    const Type *other = graph_type(p->rewrite.to, inputs[!i]);
+    inputs[i] = reduce_over(p, inputs[i], axes_of_shards(other), OP_all_reduce);
+  }
+}
+
 void settle_terms(Partition *p, int id, Value *inputs) {
   const Node *node = p->rewrite.from->nodes.data[id];
   AxisSet sequential = mesh_sequential(p->mesh);
   for (int i = 0; i < node->n_inputs; i++)
     inputs[i] = collect_microbatches(
         p, reduce_over(p, inputs[i], sequential, OP_accumulate), NULL);
+  if (node->op == OP_dot) settle_factors(p, inputs);
   const Type *sum = widest_sum(p, inputs, node->n_inputs);
   if (!sum || (node->op != OP_add && node->op != OP_sub)) return;
   for (int i = 0; i < node->n_inputs; i++) {

@@ -151,19 +151,31 @@ LowRank low_rank_gradient(PassContext *ctx, Graph *graph,
   attrs_names(&over, ATTR_over, columns.dims, 1);
   made.gradient = graph_transpose_to(
       graph, graph_append(graph, OP_dot, (Value[]){u, q}, 2, &over), type);
+  /* A rank subtracts the part of the product that its own term makes, so no
+   * error grows.  Were the whole product subtracted on one rank, the errors of
+   * the others would add up all of their gradients. */
+  Value own = append_terms(graph, OP_dot, (Value[]){u, q}, 2, over);
   made.next_error =
-      append_terms(graph, OP_sub, (Value[]){m, made.gradient}, 2, (Attrs){0});
+      append_terms(graph, OP_sub, (Value[]){m, own}, 2, (Attrs){0});
   made.next_factor = kept_factor(&c, q, made.factor);
   graph->path = path;
   return made;
 }
 
+/* Chooses in each rank's term: 0 adds nothing (`reduce` says so to the sharding
+ * rule, or ranks would add up all terms first). */
+static Value select_terms(Graph *graph, Value condition, Value value,
+                          Value zero) {
+  Attrs attrs = {0};
+  attrs_name(&attrs, ATTR_reduce, name_intern(graph->module->names, "sum"));
+  return append_terms(graph, OP_select, (Value[]){condition, value, zero}, 3,
+                      attrs);
+}
+
 Value low_rank_select(Graph *graph, Value ok, Value value, Value old) {
   Value zero = graph_const(graph, DT_f32, 0);
   Value not_ok = graph_op1(graph, OP_not, ok);
-  Value a =
-      append_terms(graph, OP_select, (Value[]){ok, value, zero}, 3, (Attrs){0});
-  Value b = append_terms(graph, OP_select, (Value[]){not_ok, old, zero}, 3,
-                         (Attrs){0});
+  Value a = select_terms(graph, ok, value, zero);
+  Value b = select_terms(graph, not_ok, old, zero);
   return append_terms(graph, OP_add, (Value[]){a, b}, 2, (Attrs){0});
 }

@@ -14,7 +14,7 @@
  *
  * All but u is linear, so each rank has a term of g, m and e, and ranks add up
  * p and q' alone: (n_in + n_out) r elements in place of n_in n_out.  The terms
- * of e add up to the error, whoever has them.
+ * of e add up to the error: that of a rank is m - u q'^T of its own m and q'.
  */
 #ifndef PASSES_TRAIN_LOW_RANK_H
 #define PASSES_TRAIN_LOW_RANK_H

@@ -66,6 +66,14 @@ power 4 2 2 "shard B over data" "zero = 3" "microbatches = 2" "bucket = 1KB"
 power 4 2 2 "schedule = 1f1b" "shard B over data" \
   "stage 0: hidden on 0..1 as (data = 2)" "stage 1: out on 2..3 as (data = 2)"
 
+# Ranks add up the two factors of each matrix, and no matrix.
+printf 'mesh { data = 2 } plan { shard B over data; compress = power(rank = 2) }\n' >sums.plan
+"$dnnc" ir compress.dnn --plan sums.plan --after partition >sums.ir || fail "no graph"
+factors=$(grep ' = all_reduce ' sums.ir | grep -c 'columns~')
+matrices=$(grep ' = all_reduce ' sums.ir | grep -v 'columns~' | grep -c ': f32\[[A-Z]*:[0-9]*,')
+echo "sums over ranks: $factors factors, $matrices matrices"
+[ "$factors $matrices" = "4 0" ] || { grep all_reduce sums.ir; fail "matrices are added up"; }
+
 # A checkpoint has the sum of the errors, so other ranks go on from it.
 losses() { # run arguments; the last loss is there twice
   "$dnnc" run compress.dnn --quick --json "$@" save=out.ckpt save_every=0 <&- 2>err |
