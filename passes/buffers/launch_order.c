@@ -52,12 +52,14 @@ static bool reads_collective(const LaunchOrder *o, int id) {
 
 /* ---- feed bulk ---- */
 
-/* It costs little and makes of gradients what is sent. */
+/* It costs little and makes of gradients what is sent: also the product of a
+ * gradient and a factor of low rank. */
 static bool is_preparation(const LaunchOrder *o, int id) {
   const Node *node = node_at(o, id);
+  bool is_product =
+      op_is(node->op, OPCLASS_contraction) && !node_has(node, ATTR_terms);
   return node->phase == PHASE_weight_gradient && node->op != OP_input &&
-         !is_async(node) && !op_is(node->op, OPCLASS_contraction) &&
-         node->op != OP_scan;
+         !is_async(node) && !is_product && node->op != OP_scan;
 }
 
 static void feed_bulk(LaunchOrder *o) {

@@ -167,11 +167,17 @@ static void count_work(Bucketing *b) {
     b->work[id + 1] = b->work[id] + is_work(b->graph->nodes.data[id]->op);
 }
 
-/* The node whose result is moved to be the operand. */
+/* The node whose result is moved, or compressed, to be the operand.  What is
+ * added to a gradient or multiplied with it to compress it is there from the
+ * beginning. */
 static int origin_of(const Graph *graph, int id) {
-  while (is_move(graph->nodes.data[id]))
-    id = graph->nodes.data[id]->inputs[0].node;
-  return id;
+  for (;;) {
+    const Node *node = graph->nodes.data[id];
+    bool is_compressed =
+        node->phase == PHASE_weight_gradient && node_has(node, ATTR_terms);
+    if (!is_move(node) && !is_compressed) return id;
+    id = node->inputs[0].node;
+  }
 }
 
 /* Where the operand is there: what is stored, from the beginning. */

@@ -142,9 +142,13 @@ LowRank low_rank_gradient(PassContext *ctx, Graph *graph,
       state_input(graph, made.error_path, type, (Init){.kind = INIT_zeros});
   made.factor = state_input(graph, made.factor_path, factor_type(&c),
                             (Init){.kind = INIT_normal, .a = 1});
+  /* They are of the backward pass, so that p is sent beside it. */
+  graph->phase = PHASE_weight_gradient;
   Value m =
       append_terms(graph, OP_add, (Value[]){g, made.error}, 2, (Attrs){0});
-  Value u = orthonormal(&c, contract_terms(&c, m, made.factor, &c.out));
+  Value p = contract_terms(&c, m, made.factor, &c.out);
+  graph->phase = PHASE_update;
+  Value u = orthonormal(&c, p);
   Value q = contract_terms(&c, m, u, &c.in);
   ExprDims columns = {.n = 1, .dims = {c.columns}};
   Attrs over = {0};

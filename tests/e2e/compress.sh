@@ -74,6 +74,19 @@ matrices=$(grep ' = all_reduce ' sums.ir | grep -v 'columns~' | grep -c ': f32\[
 echo "sums over ranks: $factors factors, $matrices matrices"
 [ "$factors $matrices" = "4 0" ] || { grep all_reduce sums.ir; fail "matrices are added up"; }
 
+# The sums of the last layer are under way while the first one has its backward
+# pass, as without compression.
+for kind in none bf16 f16 'power(rank = 2)'; do
+  printf 'mesh { data = 2 } plan { shard B over data; bucket = 64B; compress = %s }\n' "$kind" >early.plan
+  "$dnnc" ir compress.dnn --plan early.plan --instructions >early.txt || fail "no list"
+  awk '/ start .*all_reduce.*"(grad|compress)[.]/ { if (!first) first = NR }
+       /wait.*all_reduce/ { if (!wait) wait = NR }
+       /run .* "grad.hidden.dot"/ { backward = NR }
+       END { print "first sum at " first ", end of the backward pass at " backward ", first wait at " wait
+             exit !(first && first < backward && backward < wait) }' early.txt ||
+    { cat early.txt; fail "no sum beside the backward pass with compress = $kind"; }
+done
+
 # A checkpoint has the sum of the errors, so other ranks go on from it.
 losses() { # run arguments; the last loss is there twice
   "$dnnc" run compress.dnn --quick --json "$@" save=out.ckpt save_every=0 <&- 2>err |
