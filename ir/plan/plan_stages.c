@@ -183,8 +183,12 @@ static Map *stages_by_path(Arena *arena, const Plan *plan) {
   return stage_of;
 }
 
+static bool share_ranks(const PlanStage *a, const PlanStage *b) {
+  return a->first_rank <= last_rank(b) && b->first_rank <= last_rank(a);
+}
+
 /* A path is in one line. */
-static bool check_once(Module *module, const Plan *plan) {
+static bool check_once(Module *module, const Pins *pins, const Plan *plan) {
   Map *known = map_create(module->arena);
   for (int s = 0; s < plan->stages.n; s++) {
     const PlanStage *stage = &plan->stages.data[s];
@@ -197,6 +201,10 @@ static bool check_once(Module *module, const Plan *plan) {
         Diag *d = diag(module->diags, DIAG_stage_twice, path->span,
                        path->paths[k], (long long)other, (long long)s);
         diag_note(d, plan->stages.data[other].span, "the other stage is here");
+        if (named_ranks(pins) && !share_ranks(stage, &plan->stages.data[other]))
+          diag_help(d, "a pipeline of its own on each island is not supported "
+                       "yet: ranks that share the batch have equal stages, as "
+                       "in 'stage 0: ... on 0..1 as (data = 2)'");
         return false;
       }
     }
@@ -390,7 +398,7 @@ bool plan_close_stages(Module *module, const Pins *pins, const Mesh *of_lines,
   const uint16_t *labels;
   add_stages(module->arena, pins, of_lines, plan);
   place_stages(module->arena, plan);
-  if (!plan->has_cuts && !check_once(module, plan)) return false;
+  if (!plan->has_cuts && !check_once(module, pins, plan)) return false;
   plan->stage_of = plan->has_cuts ? stages_by_cuts(module, graph, plan)
                                   : stages_by_path(module->arena, plan);
   return plan->stage_of && check_upwards(module, graph, plan, &labels) &&

@@ -101,4 +101,34 @@ placed "$systems/inception.dnn" 'clip=0.1' 1f1b 2 'place mixed[0..1].unit[1..4] 
 placed "$systems/resnet.dnn" 'N=8 group=2 clip=0.1' 'zb1p(v = 2)' 4 'stage 0: conv_bn on 0' 'stage 1: basic[0] on 1' \
   'stage 2: basic[1] on 0' 'stage 3: linear on 1'
 
+# Replicas of a pipeline on two islands, whose gradients are added up across the
+# border, against the plan without islands: the mesh in both orders, stages with
+# meshes of their own, sums in buckets.
+islands() { # MESH LINE...
+  local mesh=$1
+  case $systems/mlp.dnn in *$word*) ;; *) return ;; esac
+  printf '%s\nplan {\n  schedule = 1f1b\n  microbatches = 2\n' "$mesh" >together.plan
+  printf '  %s\n' "${@:2}" >>together.plan
+  cp together.plan apart.plan
+  echo '  sync = hierarchical over island' >>apart.plan
+  echo '}' | tee -a together.plan >>apart.plan
+  compare "$systems/mlp.dnn" 'B=48 clip=0.1' "hierarchical sums, $mesh ${*:2}"
+}
+islands 'mesh { island = 2; pipe = 2 }' 'shard B over island' 'cut after x[0]'
+islands 'mesh { pipe = 2; island = 2 }' 'shard B over island' 'cut after x[0]' 'bucket = 1KB'
+islands '' 'stage 0: linear[0], x[0] on 0..1 as (island = 2)' 'stage 1: linear[1..2] on 2..3 as (island = 2)'
+# Two ranks of an island share the batch: their sums are made first, so they may round
+# otherwise, and `verify` compares on integers that do not.
+cat >inside.plan <<'END'
+mesh { island = 2; pipe = 2; data = 2 }
+plan {
+  shard B over (island, data)
+  schedule = 1f1b
+  microbatches = 2
+  cut after x[0]
+  sync = hierarchical over island
+}
+END
+"$dnnc" verify "$systems/mlp.dnn" B=48 --plan inside.plan >out 2>&1 || { cat out; fail "islands of replicas"; }
+
 [ $pairs -gt 0 ] || fail "no pair has '$word'"
