@@ -3,6 +3,7 @@
 # their uses, streams continue from row to row of the batch, arrays are read
 # like text.
 . "$(dirname "$0")/lib.sh"
+quick_kernels
 refused() { # words on standard error, arguments of a run
   "$dnnc" run m.dnn --no-save --quiet "${@:2}" 2>err && fail "passed: $1"
   grep -q -- "$1" err || { cat err; fail "said something else than: $1"; }

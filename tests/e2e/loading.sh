@@ -2,6 +2,7 @@
 # --load takes a checkpoint of several files under another number of ranks, an
 # index, a file of another tool; all mismatches are listed at once.
 . "$(dirname "$0")/lib.sh"
+quick_kernels
 mlp="$root/models/mlp.dnn"
 train() { "$dnnc" run "$mlp" H1=16 H2=8 --data "$root" --json --quiet "$@"; }
 hash_of() { grep -o '"parameters_sha256":\["[0-9a-f]*' "$1" | tail -n 1; }

@@ -38,6 +38,7 @@ check() { # tolerance, arguments
 }
 for batch in 1 2 3 4 23; do check 2e-6 train.batch=$batch; done
 check 2e-2 precision.compute=bf16
+quick_kernels
 # Micro-batches, and a remainder of 3, 5 and 1 samples.
 check 2e-6 train.batch=4 --microbatches 2
 check 2e-6 train.batch=6 --microbatches 3

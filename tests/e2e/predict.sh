@@ -4,6 +4,7 @@
 # missing; memory does not grow with the records; a signal and a full disk leave
 # nothing.
 . "$(dirname "$0")/lib.sh"
+quick_kernels
 export OMP_NUM_THREADS=1
 gzip -dc "$root/data/inputs/uci-digits.csv.gz" >all.csv
 cut -d, -f1-64 all.csv >x.csv

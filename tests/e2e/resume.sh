@@ -2,6 +2,7 @@
 # Stopped and resumed equals uninterrupted, bit for bit; so does killed and
 # resumed from the last complete checkpoint.
 . "$(dirname "$0")/lib.sh"
+quick_kernels
 ranks=1
 has_mpi && ranks=2
 run() { # folder, arguments: trains there and prints the parameters' hash

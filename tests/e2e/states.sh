@@ -4,6 +4,7 @@
 # are discarded afterwards.  Training reads on lane by lane.  The same on 1, 2
 # and 4 ranks and in micro-batches, and across checkpoints of any of them.
 . "$(dirname "$0")/lib.sh"
+quick_kernels
 
 # 400 bytes: 297 to train, 103 to evaluate.
 seq 0 399 | awk '{ printf "%c", 33 + ($1 * $1) % 61 }' >text.bin

@@ -4,6 +4,7 @@
 # continues past a small window; states, averages, bundles, bf16, lists of
 # prompts.
 . "$(dirname "$0")/lib.sh"
+quick_kernels
 tokens() { grep -o '"tokens":\[[^]]*' "$1"; }
 same() { # FILE FILE WHAT: same tokens, logarithms of probabilities to rounding
   [ -n "$(tokens "$1")" ] && [ "$(tokens "$1")" = "$(tokens "$2")" ] ||
