@@ -18,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "planner/eliminate.h"
+#include "planner/solve/eliminate.h"
 #include "planner/stages/stage_bound.h"
 #include "planner/unit_tables.h"
 #include "planner/unroll.h"

@@ -137,7 +137,7 @@ static int whole_prices(const Pricing *p) {
  * all.  Returns whether one fits. */
 static bool price_found(Judging *j, Bytes memory, int end) {
   Pricing *p = j->p;
-  j->plans = eliminate_plans(&p->space, memory, j->worth);
+  j->plans = eliminate_plans(p, memory, j->worth);
   j->taken = map_create(p->arena);
   int enough = (end - p->n_priced) / 2;
   p->units = j->plans.reason

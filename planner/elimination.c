@@ -23,6 +23,7 @@ typedef struct BestOfKind {
 struct EliminationSearch {
   const Space *space;
   Arena *arena;
+  PairSolver *solver;
   const Units *units;
   SpaceRequest of;
   Proposals proposals;
@@ -97,7 +98,8 @@ static ProposeRequest request_of(const EliminationSearch *s,
                           .may_recompute = s->space->n_remats > 0,
                           .is_wide = s->space->n_remats == 0 || mesh_pins(s),
                           .memory = s->memory,
-                          .worth = INT64_MAX / 2};
+                          .worth = INT64_MAX / 2,
+                          .solver = s->solver};
 }
 
 /* Returns the levels of ZeRO under which the parameters fit. */
@@ -217,10 +219,11 @@ static const char *begin(EliminationSearch *s) {
   return pins_reason(s);
 }
 
-EliminatedPlans eliminate_plans(const Space *space, Bytes memory, Ps worth) {
-  EliminationSearch *s = ARENA_NEW(space->input->arena, EliminationSearch);
-  *s = (EliminationSearch){.space = space,
-                           .arena = space->input->arena,
+EliminatedPlans eliminate_plans(const Pricing *p, Bytes memory, Ps worth) {
+  EliminationSearch *s = ARENA_NEW(p->arena, EliminationSearch);
+  *s = (EliminationSearch){.space = &p->space,
+                           .arena = p->arena,
+                           .solver = p->solver,
                            .memory = memory,
                            .worth = worth,
                            .best = INT64_MAX / 4};

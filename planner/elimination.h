@@ -29,7 +29,7 @@ typedef struct EliminatedPlans {
 
 /* Returns plans of all settings, the most of which are estimated to fit into
  * `memory`.  Those that need more time than `worth` are left out. */
-EliminatedPlans eliminate_plans(const Space *space, Bytes memory, Ps worth);
+EliminatedPlans eliminate_plans(const Pricing *p, Bytes memory, Ps worth);
 /* Adds plans with the settings of plan `at` that are estimated to fit into less
  * memory. */
 void eliminate_in_less(EliminatedPlans *plans, int at, Bytes memory);

@@ -126,6 +126,7 @@ Pricing pricing_create(const SearchInput *input) {
                    .arena = input->arena,
                    .most = input->most_candidates,
                    .space = space_of(input),
+                   .solver = ARENA_NEW(input->arena, PairSolver),
                    .texts = names_create(input->arena),
                    .known = map_create(input->arena)};
 }

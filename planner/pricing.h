@@ -12,6 +12,7 @@
 #define PLANNER_PRICING_H
 
 #include "planner/candidate.h"
+#include "planner/solve/solve_pairs.h"
 
 typedef struct Scored {
   Candidate candidate;
@@ -25,6 +26,7 @@ typedef struct Pricing {
   const SearchInput *input;
   Arena *arena;
   Space space;
+  PairSolver *solver;   /* of the assignments of units */
   Names *texts;         /* of the candidates that are priced */
   Map *known;           /* text -> Scored */
   VEC(Scored *) scored; /* in the order in which they were priced */

@@ -6,14 +6,11 @@
  * waits for, and what is largest of the backward pass: its kernels, its chain
  * of input gradients with the transfers between them, its other transfers.
  * Which is largest is known afterwards, so the loads are weighted in several
- * ways, and the sum of each weighting is minimised exactly.
+ * ways, and the sum of each weighting is minimised.
  */
 #include "planner/propose.h"
 
-#include "planner/eliminate.h"
-
 enum { WEIGHT_ONE = 16 };
-#define MOST_ENTRIES ((int64_t)1 << 12)
 
 /* Parts of WEIGHT_ONE of weight gradients, waits and bulk in the backward
  * pass. */
@@ -39,6 +36,7 @@ typedef struct Proposer {
   Arena *arena; /* of this mesh */
   const ProposeRequest *r;
   const UnitTables *tables;
+  PairSolver *solver;
 } Proposer;
 
 /* ---- one elimination ---- */
@@ -126,7 +124,7 @@ static bool solve_in(Arena *arena, Proposer *p, const Aim *aim, int *values) {
                            edge_costs(arena, p, known_edges, i, aim)};
   PairProblem problem = {units->units.n, n_values, costs, units->edges.n,
                          pairs};
-  return eliminate(arena, &problem, MOST_ENTRIES, values) >= 0;
+  return solve_pairs(arena, p->solver, &problem, values);
 }
 
 static bool solve(Proposer *p, const Aim *aim, int *values) {
@@ -351,7 +349,10 @@ static unsigned propose_all(Arena *arena, Proposer *p, Proposals *out) {
 }
 
 unsigned propose(Arena *arena, const ProposeRequest *request, Proposals *out) {
-  Proposer p = {.arena = arena_beside(arena), .r = request};
+  PairSolver own = {0};
+  Proposer p = {.arena = arena_beside(arena),
+                .r = request,
+                .solver = request->solver ? request->solver : &own};
   p.tables =
       request->place->space->tables(p.arena, request->of, request->place,
                                     request->microbatches, request->batch_axes);

@@ -1,10 +1,12 @@
 /*
  * propose.h -- declares the search over the assignments of all units of a
- * program in one place: an elimination for each setting and weighting of loads.
+ * program in one place: a sum is minimised for each setting and weighting of
+ * loads.
  */
 #ifndef PLANNER_PROPOSE_H
 #define PLANNER_PROPOSE_H
 
+#include "planner/solve/solve_pairs.h"
 #include "planner/spaces/spaces.h"
 
 typedef struct ProposeRequest {
@@ -17,6 +19,7 @@ typedef struct ProposeRequest {
   bool is_wide;       /* try all weightings, not the few that mostly win */
   Bytes memory;       /* that a rank may have */
   Ps worth;           /* settings that are slower get no more */
+  PairSolver *solver; /* or NULL */
 } ProposeRequest;
 
 /* One assignment for each unit, and what it is estimated to take. */
@@ -38,9 +41,8 @@ typedef struct Proposals {
 } Proposals;
 
 /* Adds proposals for one place and number of micro-batches, the different ones
- * of several weightings.  Adds none where a table would be too large, or where
- * nothing can fit or be worth a look.  Returns the levels of ZeRO at which the
- * parameters may fit. */
+ * of several weightings.  Adds none where nothing can fit or be worth a look.
+ * Returns the levels of ZeRO at which the parameters may fit. */
 unsigned propose(Arena *arena, const ProposeRequest *request, Proposals *out);
 /* Returns what a step is estimated to take where each unit has this value of
  * its table. */

@@ -10,6 +10,7 @@
 #ifndef PLANNER_SEARCH_H
 #define PLANNER_SEARCH_H
 
+#include "planner/solve/solve_pairs.h"
 #include "ir/cluster/cluster.h"
 #include "ir/plan/pins.h"
 #include "ir/target.h"
@@ -108,6 +109,8 @@ typedef struct SearchResult {
   const char *plain_text;
   const char *first; /* text of the first candidate; NULL: there is none */
   int n_priced, n_legal, n_fit;
+  /* Assignments of all units that were found by either method. */
+  int n_solved[N_SOLVE_METHODS];
   const char *space; /* in words */
   /* From priced_plans_list: plans that fit, no two of one program, the best
    * first; the best plan of each mesh, the best mesh first.  The price of one

@@ -81,6 +81,8 @@ static void judge_plain(const Pricing *p, const Candidate *candidate,
 
 static void count(const Pricing *p, SearchResult *out) {
   out->n_priced = p->n_priced;
+  for (int i = 0; i < N_SOLVE_METHODS; i++)
+    out->n_solved[i] = p->solver->n_solved[i];
   if (p->scored.n > 0)
     out->first = candidate_text(&p->space, &p->scored.data[0]->candidate);
   for (int i = 0; i < p->scored.n; i++) {
@@ -133,7 +135,8 @@ static const char *with_stages(const Pricing *p, const char *space,
 typedef enum SearchWays {
   WAY_descends,
   WAY_eliminates,
-  WAY_stages /* after eliminating */
+  WAY_engine, /* the same, but with the general engine */
+  WAY_stages  /* after eliminating */
 } SearchWays;
 
 /* Prices plans of one program for all ranks. */
@@ -154,6 +157,7 @@ static SearchResult search_all(const SearchInput *input, SearchWays ways) {
   SearchResult out = {0};
   Candidates starts = {0};
   StagePins pins = stage_pins_of(p.arena, input->pins);
+  p.solver->engine_alone = ways == WAY_engine;
   if (!pins.needs_stages) price_one_stage(&p, ways, &starts);
   bool takes_stages = ways == WAY_stages || pins.needs_stages || pins.schedule;
   const char *no_stages = takes_stages ? price_staged(&p) : NULL;
@@ -176,6 +180,10 @@ SearchResult plan_search_stages(const SearchInput *input) {
 
 SearchResult plan_search_elimination(const SearchInput *input) {
   return search_all(input, WAY_eliminates);
+}
+
+SearchResult plan_search_engine(const SearchInput *input) {
+  return search_all(input, WAY_engine);
 }
 
 SearchResult plan_search_descent(const SearchInput *input) {

@@ -372,7 +372,8 @@ static const Proposals *proposals_of(const StageSearch *s,
                             .zeros = zeros_with(s, setting->zero),
                             .may_recompute = setting->recomputes,
                             .memory = INT64_MAX / 4,
-                            .worth = INT64_MAX / 4};
+                            .worth = INT64_MAX / 4,
+                            .solver = s->p->solver};
   uint64_t key = hash_mix(hash_mix(hash_mix(89, (uint64_t)sharding),
                                    (uint64_t)request.microbatches),
                           request.zeros * 2 + request.may_recompute);

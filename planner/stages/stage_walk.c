@@ -144,7 +144,8 @@ static void propose_for(PlaceWalk *w, const SpacePlace *place,
                               .zeros = zeros_of(s),
                               .may_recompute = s->p->space.n_remats > 0,
                               .memory = times(s->memory, w->groups),
-                              .worth = times(s->best, w->groups)};
+                              .worth = times(s->best, w->groups),
+                              .solver = s->p->solver};
     propose(s->arena, &request, &found);
     for (int i = 0; i < found.list.n; i++)
       if (found.list.data[i].fits)

@@ -4,7 +4,7 @@
  */
 #include <string.h>
 
-#include "planner/eliminate.h"
+#include "planner/solve/eliminate.h"
 #include "planner/proposal_text.h"
 #include "tests/assigned/assigned.h"
 

@@ -3,7 +3,7 @@
  * eliminate.c -- compares the elimination of variables with a walk over all
  * values, on random problems, some of which repeat equal blocks.
  */
-#include "planner/eliminate.h"
+#include "planner/solve/eliminate.h"
 #include "tests/unit/values.h"
 
 TestSuite(eliminate, .fini = modules_destroy);

@@ -211,13 +211,15 @@ Test(proposals, a_signal_during_an_elimination_leaves_a_plan) {
   Signal signal;
   SearchHost host = {.price = price, .is_stopped = is_stopped, .user = &signal};
   SearchInput input = input_of(&program, &host);
-  Space space = space_of(&input);
+  Pricing pricing = pricing_create(&input);
   signal = (Signal){.after = INT32_MAX};
-  int n = eliminate_plans(&space, input.memory, INT64_MAX / 2).list.n;
+  int n = eliminate_plans(&pricing, input.memory, INT64_MAX / 2).list.n;
   signal = (Signal){.after = 1};
-  cr_expect_lt(eliminate_plans(&space, input.memory, INT64_MAX / 2).list.n, n);
+  cr_expect_lt(eliminate_plans(&pricing, input.memory, INT64_MAX / 2).list.n,
+               n);
   signal = (Signal){.after = 0};
-  cr_expect_eq(eliminate_plans(&space, input.memory, INT64_MAX / 2).list.n, 0);
+  cr_expect_eq(eliminate_plans(&pricing, input.memory, INT64_MAX / 2).list.n,
+               0);
   for (int after = 2; after < 12; after++) {
     signal = (Signal){.after = after};
     SearchResult result = plan_search(&input);

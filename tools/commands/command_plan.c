@@ -213,9 +213,12 @@ static void print_json(Text *out, const Planning *planning,
   print_bound_json(out, planning, chosen, bound);
   text_printf(out,
               ",\"peak_bytes\":%lld,\"candidates\":%d,\"legal\":%d,"
-              "\"fitting\":%d,\"search_s\":%.4f,\"stopped\":%s,\"space\":",
+              "\"fitting\":%d,\"solved\":{\"elimination\":%d,\"engine\":%d},"
+              "\"search_s\":%.4f,\"stopped\":%s,\"space\":",
               (long long)chosen->trial.priced.peak, result->n_priced,
-              result->n_legal, result->n_fit, planning->search_seconds,
+              result->n_legal, result->n_fit,
+              result->n_solved[SOLVED_by_elimination],
+              result->n_solved[SOLVED_by_engine], planning->search_seconds,
               result->is_stopped ? "true" : "false");
   text_add_json(out, result->space);
   if (page) text_printf(out, ",\n\"page\":{%s}", page);

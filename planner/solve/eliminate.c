@@ -18,7 +18,7 @@
  * added up apart.  What has come through some equal blocks is soon the same
  * table after each of them.
  */
-#include "planner/eliminate.h"
+#include "planner/solve/eliminate.h"
 
 #include <string.h>
 

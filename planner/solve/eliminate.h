@@ -3,8 +3,8 @@
  * values each, by elimination of one variable after the other (nonserial
  * dynamic programming: Bertele and Brioschi, 1972).
  */
-#ifndef PLANNER_ELIMINATE_H
-#define PLANNER_ELIMINATE_H
+#ifndef PLANNER_SOLVE_ELIMINATE_H
+#define PLANNER_SOLVE_ELIMINATE_H
 
 #include "support/support.h"
 

@@ -1,0 +1,32 @@
+/*
+ * solve_pairs.h -- declares how a sum of tables over variables and pairs of
+ * them is minimised: by elimination, which is exact, as long as tables stay
+ * small; else by the general engine (planner/factor).
+ */
+#ifndef PLANNER_SOLVE_SOLVE_PAIRS_H
+#define PLANNER_SOLVE_SOLVE_PAIRS_H
+
+#include "planner/solve/eliminate.h"
+
+typedef enum SolveMethod {
+  SOLVED_by_elimination,
+  SOLVED_by_engine,
+  N_SOLVE_METHODS
+} SolveMethod;
+
+/* What the problems of a search share. */
+typedef struct PairSolver {
+  bool engine_alone; /* no elimination: for tests and comparisons */
+  int n_solved[N_SOLVE_METHODS];
+} PairSolver;
+
+/* Fills in values and returns true.  By elimination their sum is the least; by
+ * the engine it is mostly within a thousandth of it.  Returns false if the
+ * engine finds none. */
+bool solve_pairs(Arena *scratch, PairSolver *solver, const PairProblem *problem,
+                 int *values);
+/* Does without elimination.  No values have a sum below `out_bound`. */
+bool solve_by_engine(Arena *scratch, const PairProblem *problem, int *values,
+                     int64_t *out_bound);
+
+#endif
