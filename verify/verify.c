@@ -223,12 +223,8 @@ static void play_more_steps(Verify *v, int n_steps) {
   arena_destroy(scratch);
 }
 
-static bool refuse_replicas(const Compilation *c) {
-  bool has_versions = c->plan && plan_has_versions(c->module->arena, c->plan);
-  if (verify_has_periods(c)) return false;
-  return driver_refuse_versions(
-      c, has_versions ? "the proof of replicas that run batches in turn"
-                      : "the proof that a plan computes the same");
+static bool refuse_servers(const Compilation *c) {
+  return driver_refuse_servers(c, "the proof that a plan computes the same");
 }
 
 CompileResult driver_verify(Compilation *c, uint64_t seed, VerifyReport *out) {
@@ -245,7 +241,7 @@ CompileResult driver_verify(Compilation *c, uint64_t seed, VerifyReport *out) {
       .stages = c->plan && c->plan->stages.n > 1 ? c->plan->stages.n : 1,
       .microbatches = c->plan ? c->plan->microbatches : 1};
   if (verify_has_periods(c)) out->versions = c->plan->schedule;
-  if (refuse_replicas(c)) return COMPILE_mistake;
+  if (refuse_servers(c)) return COMPILE_mistake;
   VerifySteps steps = {0};
   Verify v = {.c = c,
               .module = module,

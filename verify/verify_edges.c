@@ -165,8 +165,13 @@ void verify_order(VerifyReport *report, const VerifySteps *steps,
                   Arena *arena) {
   int n = steps->n_classes;
   EdgeQueue *queues = ARENA_ARRAY(arena, EdgeQueue, n);
-  for (int k = 0; k < n; k++)
-    queues[k] = (EdgeQueue){&tables[k], steps->first_rank[k], 0};
+  int n_all = n;
+  n = 0;
+  /* The first replica of a stage stands for all. */
+  for (int k = 0; k < n_all; k++)
+    if (step->classes[k].entry.stages.data[0].first_rank ==
+        steps->first_rank[k])
+      queues[n++] = (EdgeQueue){&tables[k], steps->first_rank[k], 0};
   advance(queues, n);
   for (int k = 0; k < n; k++) {
     const ProgramMessage *message = next_message(&queues[k]);

@@ -202,12 +202,12 @@ static bool check_step(MessageCheck *check, const Compilation *c,
     Status status =
         codegen_messages(c->module, c->target.backend, entry, &tables[k]);
     if (status.code != STATUS_ok) return false;
-    check->first_rank = steps->first_rank[k];
+    check->first_rank = entry->stages.data[0].first_rank;
     for (int s = 0; s < entry->stages.n; s++)
       check_splits(check, entry->stages.data[s].graph);
     check_collectives(check, &tables[k], &played[k], &at[k].list);
-    verify_edges(check->report, step, check->first_rank, &tables[k], &played[k],
-                 &at[k].between, check->arena);
+    verify_edges(check->report, step, steps->first_rank[k], &tables[k],
+                 &played[k], &at[k].between, check->arena);
   }
   /* A period is a part of an endless list: its proof is that of the passes. */
   if (step->n_batches == 0)

@@ -316,13 +316,22 @@ static PersistentBuffers persistent_of(const StepCompiler *s,
 }
 
 static const PlayProgram *program_of(const StepCompiler *s, VerifyStep *step,
-                                     const EntryPoint *entry,
+                                     const EntryPoint *entry, int class,
                                      const PlayLayout *const *layouts) {
-  if (!entry->is_period)
-    return play_program_of_stages(s->arena, entry, layouts);
-  step->n_batches = verify_period_batches(entry);
-  return play_program_of_periods(s->arena, entry, layouts,
-                                 (int64_t)step->n_batches * entry->batch_units);
+  const ProgramStage *stage = &entry->stages.data[0];
+  PlayProgram *program;
+  if (entry->is_period) {
+    step->n_batches = verify_period_batches(entry);
+    program =
+        play_program_of_periods(s->arena, entry, layouts,
+                                (int64_t)step->n_batches * entry->batch_units);
+  } else {
+    program = play_program_of_stages(s->arena, entry, layouts);
+  }
+  if (verify_has_periods(s->c) && stage->n_ranks > s->out->n_ranks[class])
+    play_program_alone(s->arena, program,
+                       s->out->first_rank[class] - stage->first_rank);
+  return program;
 }
 
 /* Assigns the memory that the steps share on the ranks of a class. */
@@ -332,7 +341,7 @@ static void assign_class(const StepCompiler *s, StepList *steps, int class) {
   for (int i = 0; i < steps->n; i++) {
     VerifyClass *of = &steps->list[i].classes[class];
     driver_assign_entry_point(s->c, &of->entry, &persistent);
-    of->program = program_of(s, &steps->list[i], &of->entry,
+    of->program = program_of(s, &steps->list[i], &of->entry, class,
                              play_layouts(s->arena, &of->entry, target));
     int64_t bytes = entry_point_arena_bytes(&of->entry);
     if (bytes > steps->arena_bytes[class]) steps->arena_bytes[class] = bytes;

@@ -66,6 +66,18 @@ static bool is_partial_zero(const ShardCheck *check, const Node *node) {
   return from->op == OP_const && node_float(from, ATTR_value, 1) == 0;
 }
 
+/* A value that replicas have made of batches of their own, in turn, is a term
+ * of their sum, by a rename of no dim (passes/spmd/replica_means.c). */
+static bool is_term_of_replica(const ShardCheck *check, const Node *node,
+                               const Type *has, const Type *derived) {
+  int n = 1;
+  if (node->op != OP_rename || derived->partial != 0) return false;
+  node_names(node, ATTR_from, &n);
+  return n == 0 && has->partial_kind == REDUCE_sum &&
+         !node_has(node, ATTR_per_microbatch) &&
+         node_is_per_microbatch(check->graph, node->inputs[0].node);
+}
+
 static bool is_derived(const ShardCheck *check, const Node *node,
                        const Type *has, const Type *derived) {
   for (int d = 0; d < has->rank; d++) {
@@ -74,7 +86,8 @@ static bool is_derived(const ShardCheck *check, const Node *node,
     if (has->dims[d].split == split) continue;
     if (split || some_operand_has(check, node, has->dims[d].name)) return false;
   }
-  return has_same_partial(has, derived) || is_partial_zero(check, node);
+  return has_same_partial(has, derived) || is_partial_zero(check, node) ||
+         is_term_of_replica(check, node, has, derived);
 }
 
 static Type *type_copied(const ShardCheck *check, const Type *type) {

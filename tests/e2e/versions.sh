@@ -173,8 +173,9 @@ echo "16 equal stages neither"
 
 "$dnnc" verify model.dnn --plan four.plan --json >out.json 2>err || { cat out.json err; fail "verify"; }
 grep -q '"versions":"pipedream"' out.json || { cat out.json; fail "verify names no versions"; }
-"$dnnc" verify model.dnn --plan replicas-21.plan >out 2>err && fail "replicas are verified"
-grep -q "not supported yet: the proof of replicas that run batches in turn" err || { cat err; fail "why they are not"; }
+for plan in replicas-21 replicas-31 replicas-12 replicas-221 vertical-221; do
+  "$dnnc" verify model.dnn --plan $plan.plan --json >out.json 2>err || { cat out.json err; fail "verify of $plan"; }
+done
 
 # A period takes as long as the launches of the rank that works most, behind those that fill the pipeline.
 printf 'path,phase,kernel,cores,ps,runs\nnone,forward,0000000000000000,1,1,1\n' >formulas.profile

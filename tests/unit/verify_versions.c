@@ -4,7 +4,11 @@
  * equal to a history of them on one rank, and faults that are put into the
  * calls of the programs at random are found, but those that change nothing.
  *
- *   DNNC_FAULTS=FIRST:N tries others than the first 25.
+ * Replicas that run batches in turn have faults of their own: a batch that goes
+ * to another one, a gradient that is left out of the sum or is of another
+ * group, an update that one of them makes once more.
+ *
+ *   DNNC_FAULTS=FIRST:N tries others than the first 25 of each.
  */
 #include <stdlib.h>
 
@@ -26,22 +30,37 @@ static const PlayCase plans[] = {
     {.model = "benchmarks/systems/lenet.dnn", .plan = PLAN("pipedream_lenet")},
 };
 
+static const PlayCase replicas[] = {
+    {.model = MODEL, .plan = PLAN("replicas_21")},
+    {.model = MODEL, .plan = PLAN("replicas_31")},
+    {.model = MODEL, .plan = PLAN("replicas_12")},
+    {.model = MODEL, .plan = PLAN("replicas_221")},
+    {.model = MODEL, .plan = PLAN("replicas_vertical")},
+    {.model = "benchmarks/systems/resnet.dnn", .plan = PLAN("replicas_resnet")},
+};
+
+static void check_plan(PlayCase one, uint64_t seed) {
+  one.seed = seed;
+  VerifyReport report = play_case(&one);
+  cr_expect_eq(report.equal, ANSWER_yes, "%s: %s %s %s", one.plan, report.step,
+               report.path, report.not_compared);
+  cr_expect_eq(report.memory_ok, ANSWER_yes, "%s: %s", one.plan,
+               report.memory_fault);
+  cr_expect(report.messages_match == ANSWER_yes &&
+                report.hang_free == ANSWER_yes,
+            "%s: %s", one.plan, report.message_fault);
+  cr_expect_eq(report.placement_ok, ANSWER_yes, "%s", one.plan);
+  cr_expect_not_null(report.versions);
+  modules_destroy();
+}
+
 Test(verify_versions, plans_are_equal_to_a_history) {
   for (int i = 0; i < ARRAY_LENGTH(plans); i++)
-    for (uint64_t seed = 1; seed <= 2; seed++) {
-      PlayCase one = plans[i];
-      one.seed = seed;
-      VerifyReport report = play_case(&one);
-      cr_expect_eq(report.equal, ANSWER_yes, "%s: %s %s %s", one.plan,
-                   report.step, report.path, report.not_compared);
-      cr_expect_eq(report.memory_ok, ANSWER_yes, "%s: %s", one.plan,
-                   report.memory_fault);
-      cr_expect(report.messages_match == ANSWER_yes &&
-                    report.hang_free == ANSWER_yes,
-                "%s: %s", one.plan, report.message_fault);
-      cr_expect_not_null(report.versions);
-      modules_destroy();
-    }
+    for (uint64_t seed = 1; seed <= 2; seed++) check_plan(plans[i], seed);
+}
+
+Test(verify_versions, replicas_are_equal_to_a_history) {
+  for (int i = 0; i < ARRAY_LENGTH(replicas); i++) check_plan(replicas[i], 1);
 }
 
 /* ---- faults ---- */
@@ -60,7 +79,8 @@ typedef struct Faulty {
   EntryPoint *entry;
   const ProgramStage *stage;
   const char *what;
-  bool changes; /* false: it is proved that the fault changes nothing */
+  bool changes;      /* false: it is proved that the fault changes nothing */
+  int n_ranks_of[4]; /* by stage */
 } Faulty;
 
 static TokenKind kind_of(const Faulty *f, const ProgramCall *call) {
@@ -138,12 +158,13 @@ static void remove_call(Faulty *f, int at) {
 }
 
 /* The first momentum is the gradient (ir/model/optimizers.def), so the first
- * update makes the same again of a version that it does not overwrite. */
+ * update makes the same again of a version that it does not overwrite; but the
+ * other replicas do not come to the sum again. */
 static bool update_twice(Faulty *f) {
   int at = find_segment(f, TOKEN_update);
   f->what = "an update that is made twice";
   f->changes = at >= 0 && (f->entry->timeline.data[at].unit > 0 ||
-                           f->stage->n_versions == 1);
+                           f->stage->n_versions == 1 || f->stage->n_ranks > 1);
   if (at >= 0) insert_call(f, at, f->entry->timeline.data[at]);
   return at >= 0;
 }
@@ -211,12 +232,69 @@ static bool lose_backward(Faulty *f) {
   return at >= 0;
 }
 
+/* ---- faults of replicas ---- */
+
+static int segment_of_kind(const Faulty *f, TokenKind kind) {
+  int i = f->stage->segments.n - 1;
+  while (i >= 0 && f->stage->segments.data[i].kind != kind) i--;
+  return i;
+}
+
+/* A batch that is there: what its pass has left is set to zero before the sum.
+ * One that is not has been cleared before. */
+static bool leave_out_of_sum(Faulty *f) {
+  int at = find_segment(f, TOKEN_update);
+  int clear = segment_of_kind(f, TOKEN_clear);
+  f->what = "a gradient that is left out of the sum";
+  if (at < 0 || clear < 0) return false;
+  ProgramCall call = f->entry->timeline.data[at];
+  const ProgramCall *before = &f->entry->timeline.data[at > 0 ? at - 1 : 0];
+  f->changes = before->when != PERIOD_missing;
+  call.segment = clear;
+  call.when = PERIOD_missing;
+  insert_call(f, at, call);
+  return true;
+}
+
+/* Where batches end inside of a group: the gradient of the group before. */
+static bool keep_old_gradient(Faulty *f) {
+  int at = find_segment(f, TOKEN_clear);
+  f->what = "a gradient of the group before";
+  if (at >= 0) remove_call(f, at);
+  return at >= 0;
+}
+
+/* A message goes to another replica of its stage, or is awaited of one. */
+static bool use_another_replica(Faulty *f) {
+  f->what = "a batch that goes to another replica";
+  for (int i = 0; i < 1000; i++) {
+    int at = roll(f->dice, f->entry->timeline.n);
+    ProgramCall *call = &f->entry->timeline.data[at];
+    if (call->kind == CALL_segment) continue;
+    const ProgramEdge *edge = &f->entry->edges.data[call->edge];
+    int first = call->kind == CALL_send ? edge->to_rank : edge->from_rank;
+    int own = f->stage->first_rank + f->entry->timeline.data[0].replica;
+    int n = f->n_ranks_of[call->kind == CALL_send ? edge->to : edge->from];
+    if (n < 2) continue;
+    int other = own + call->peer - first;
+    call->peer = first + (other + 1 + roll(f->dice, n - 1)) % n - own;
+    return true;
+  }
+  return false;
+}
+
 typedef bool MakeFault(Faulty *f);
 
 static MakeFault *const makers[] = {
     read_another_version, overwrite_stash, update_twice,     lose_update,
     use_another_frame,    take_other_data, use_another_slot, lose_backward,
     read_another_version, overwrite_stash};
+
+static MakeFault *const replica_makers[] = {
+    read_another_version, overwrite_stash,    update_twice,
+    lose_update,          take_other_data,    lose_backward,
+    leave_out_of_sum,     leave_out_of_sum,   keep_old_gradient,
+    use_another_replica,  use_another_replica};
 
 typedef struct Loaded {
   Compilation c;
@@ -252,22 +330,38 @@ static bool is_found(Loaded *l, uint64_t seed) {
          run.report.messages_match != ANSWER_yes;
 }
 
+typedef struct FaultKinds {
+  const char *name;
+  const PlayCase *plans;
+  int n_plans;
+  MakeFault *const *makers;
+  int n_makers;
+} FaultKinds;
+
+static void count_ranks(const Loaded *l, Faulty *f) {
+  for (int c = 0; c < l->steps.n_classes; c++) {
+    const EntryPoint *entry = &l->steps.program.list[0].classes[c].entry;
+    f->n_ranks_of[entry->stages.data[0].number] = entry->stages.data[0].n_ranks;
+  }
+}
+
 /* Puts a fault into a rank of a plan: it is found if and only if it changes
  * what is computed. */
-static void try_fault(int number, int *n_changing) {
+static void try_fault(const FaultKinds *kinds, int number, int *n_changing) {
   char name[40];
-  snprintf(name, sizeof name, "version fault %d", number);
+  snprintf(name, sizeof name, "%s %d", kinds->name, number);
   Dice dice = {random_key(48, name), 0};
-  Loaded *l = load_plan(&plans[number % ARRAY_LENGTH(plans)]);
+  Loaded *l = load_plan(&kinds->plans[number % kinds->n_plans]);
   Faulty f = {.dice = &dice, .changes = true};
   bool is_made = false;
+  count_ranks(l, &f);
   for (int i = 0; i < 20 && !is_made; i++) {
     VerifyClass *class =
         &l->steps.program.list[0].classes[roll(&dice, l->steps.n_classes)];
     f.entry = &((PlayProgram *)class->program)->entry;
     f.stage = &f.entry->stages.data[0];
     f.changes = true;
-    is_made = makers[roll(&dice, ARRAY_LENGTH(makers))](&f);
+    is_made = kinds->makers[roll(&dice, kinds->n_makers)](&f);
   }
   cr_assert(is_made);
   cr_expect_eq(is_found(l, (uint64_t)number + 1), f.changes,
@@ -277,12 +371,25 @@ static void try_fault(int number, int *n_changing) {
   modules_destroy();
 }
 
-Test(verify_versions, faults_are_found) {
+static void try_faults(const FaultKinds *kinds, const char *why) {
   int first = 0, n = 25, n_changing = 0;
   const char *range = getenv("DNNC_FAULTS");
   if (range) cr_assert_eq(sscanf(range, "%d:%d", &first, &n), 2);
-  for (int i = first; i < first + n; i++) try_fault(i, &n_changing);
-  printf("%d faults are found, %d change nothing: the segment reads no "
-         "version or uses no frame, or the update is the first one\n",
-         n_changing, n - n_changing);
+  for (int i = first; i < first + n; i++) try_fault(kinds, i, &n_changing);
+  printf("%s: %d faults are found, %d change nothing: %s\n", kinds->name,
+         n_changing, n - n_changing, why);
+}
+
+Test(verify_versions, faults_are_found) {
+  try_faults(&(FaultKinds){"version fault", plans, ARRAY_LENGTH(plans), makers,
+                           ARRAY_LENGTH(makers)},
+             "the segment reads no version or uses no frame, or the update is "
+             "the first one");
+}
+
+Test(verify_versions, faults_of_replicas_are_found) {
+  try_faults(&(FaultKinds){"replica fault", replicas, 5, replica_makers,
+                           ARRAY_LENGTH(replica_makers)},
+             "the segment reads no version, the update is the first one of a "
+             "stage of one rank, or the gradient is zero already");
 }

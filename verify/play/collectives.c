@@ -317,6 +317,10 @@ static int64_t message_bytes(const Frame *frame, int id) {
   return bytes;
 }
 
+static const Mesh *exchange_mesh(const Player *player) {
+  return &player->stage->graph->mesh;
+}
+
 void play_check_messages(Player *player, const Frame *frame, int id) {
   const Node *node = frame->graph->nodes.data[id];
   Exchange exchange = begin_exchange(player, frame, id, 0);
@@ -330,7 +334,9 @@ void play_check_messages(Player *player, const Frame *frame, int id) {
     player->message_fault =
         arena_printf(player->arena, "%s of '%s' has parts of several dtypes",
                      op_info(node->op)->name, node->path);
-  if (members == 1 || !player->options.messages) return;
+  bool is_alone = player->program->n_ranks < mesh_ranks(exchange_mesh(player));
+  if ((members == 1 && !is_alone) || !player->options.messages) return;
+  if (is_alone && !player->lists_messages) return;
   PlayMessage message = {.node = node,
                          .mesh = &player->stage->graph->mesh,
                          .bytes = message_bytes(frame, id)};

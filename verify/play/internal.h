@@ -114,7 +114,8 @@ struct Player {
   Frame *frame;           /* of `stage` */
   int registers[N_REGISTERS];
   int microbatch;
-  bool is_first; /* the call at hand is the first of its segment */
+  bool lists_messages; /* of the call at hand */
+  bool is_first;       /* the call at hand is the first of its segment */
   VEC(Pending) pending;
 };
 
@@ -196,6 +197,9 @@ void play_poison_padding(Player *player, const MeshPlace *place,
 void play_set_registers(Player *player, int stage, const int *registers);
 /* Plays the nodes of a segment. */
 void play_segment(Player *player, const ProgramCall *call);
+void play_node(Player *player, const Frame *frame, int id);
+/* Starts a sum with the ranks of other players, who exchange the operands. */
+void play_start_sum(Player *player, int id);
 /* Waits for the collective that makes a value. */
 void play_wait_for(Player *player, const Frame *frame, Value value);
 /* Ends a step. */
@@ -205,6 +209,15 @@ void play_end(Player *player);
 
 /* After an update: what it has written is what inputs are. */
 void play_hand_over(Player *player);
+
+/* ---- replicas.c ---- */
+
+/* Plays the updates of replicas, each on a player of its own, node by node:
+ * they add up their gradients.  All have one graph. */
+void play_updates(Player *const *players, const ProgramCall *const *calls,
+                  int n);
+/* Sets to zero what the passes of a unit would have left. */
+void play_clears(Player *player, const ProgramCall *call);
 
 /* ---- collectives.c ---- */
 

@@ -52,6 +52,10 @@ typedef struct PlayRun {
   Arena *arena;
   int n;
   Runner *runners;
+  /* Replicas of stages are classes of their own: an edge has a mailbox for each
+   * pair of classes, else one. */
+  bool is_divided;
+  int n_boxes;    /* of an edge */
   Mailbox *boxes; /* by edge */
   uint64_t seed, n_choices;
   const PlayHooks *hooks; /* or NULL */
@@ -75,8 +79,7 @@ static const char *edge_text(const PlayRun *run, int edge) {
 
 /* ---- one message ---- */
 
-static Message *message_at(PlayRun *run, int edge, int number) {
-  Mailbox *box = &run->boxes[edge];
+static Message *message_at(PlayRun *run, Mailbox *box, int number) {
   while (box->messages.n <= number)
     vec_push(run->arena, &box->messages, ARENA_NEW(run->arena, Message));
   return box->messages.data[number];
@@ -134,10 +137,15 @@ static bool pieces_fit(const PlayRun *run, const Message *message, int edge) {
   return true;
 }
 
+/* Nothing is sharded over replicas: a piece is all of a value. */
+static bool has_pieces_of(const PlayRun *run, int edge) {
+  return edge_at(run, edge)->pieces.n > 0 && !run->is_divided;
+}
+
 static bool is_alike(const PlayRun *run, const Message *message, int edge) {
   const Type *from = type_of(&message->from), *to = type_of(&message->to);
   Player *player = message->to.player;
-  bool has_pieces = edge_at(run, edge)->pieces.n > 0;
+  bool has_pieces = has_pieces_of(run, edge);
   bool is_alike = from->dtype == to->dtype &&
                   (has_pieces ? pieces_fit(run, message, edge)
                               : type_elements(from) == type_elements(to) &&
@@ -212,9 +220,8 @@ static void move_message(PlayRun *run, int edge, Message *message) {
   if (!is_alike(run, message, edge)) return;
   read_message(run, message);
   go_to(&message->to);
-  Shards *shards = edge_at(run, edge)->pieces.n > 0
-                       ? join_pieces(run, message, edge)
-                       : whole_shards(run, message);
+  Shards *shards = has_pieces_of(run, edge) ? join_pieces(run, message, edge)
+                                            : whole_shards(run, message);
   play_check(to, to->frame, message->to.value, "the message itself");
   play_put(to, to->frame, message->to.value, shards);
   shards_release(to, shards);
@@ -262,9 +269,11 @@ static bool is_listed(const Runner *runner) {
 }
 
 /* Lists a message of a class, as PlayOptions asks for; the peer is filled in
- * where both sides meet. */
-static void list_message(const PlayRun *run, const Runner *runner, int edge,
-                         bool is_sent, MessageEnd *end) {
+ * where both sides meet, but for replicas, whose call finds the mailbox. */
+static void list_message(const PlayRun *run, const Runner *runner,
+                         const ProgramCall *call, bool is_sent,
+                         MessageEnd *end) {
+  int edge = call->edge;
   PlayMessages *messages = end->player->options.messages;
   const Type *type = type_of(end);
   end->number = -1;
@@ -272,6 +281,7 @@ static void list_message(const PlayRun *run, const Runner *runner, int edge,
   PlayEdgeMessage listed = {.path = edge_at(run, edge)->path,
                             .edge = edge,
                             .is_sent = is_sent,
+                            .peer = run->is_divided ? call->peer : 0,
                             .pieces = edge_at(run, edge)->pieces,
                             .bytes = type_elements(type) *
                                      dtype_size_bytes(type->dtype),
@@ -290,30 +300,79 @@ static void fill_peer(const MessageEnd *own, const MessageEnd *other) {
 /* Both have come: it moves at once, or when somebody waits for it. */
 static void meet(PlayRun *run, int edge, Message *message) {
   if (!message->from.player || !message->to.player) return;
-  fill_peer(&message->from, &message->to);
-  fill_peer(&message->to, &message->from);
+  if (!run->is_divided) {
+    fill_peer(&message->from, &message->to);
+    fill_peer(&message->to, &message->from);
+  }
   if (choose(run) & 1) move_message(run, edge, message);
 }
 
-static void send(PlayRun *run, const Runner *runner, const ProgramCall *call) {
-  Message *message =
-      message_at(run, call->edge, run->boxes[call->edge].n_sent++);
+/* The class that has a rank; -1: none. */
+static int class_of_rank(const PlayRun *run, int rank) {
+  for (int i = 0; i < run->n; i++)
+    if (run->runners[i].player->options.first_rank == rank) return i;
+  return -1;
+}
+
+/* Calls `next` with each mailbox of a call: of replicas that of the unit, or
+ * without periods one for each piece that is of this rank. */
+static void for_each_box(PlayRun *run, const Runner *runner,
+                         const ProgramCall *call, bool sends,
+                         void (*next)(PlayRun *, const Runner *,
+                                      const ProgramCall *, Mailbox *)) {
+  const ProgramEdge *edge = edge_at(run, call->edge);
+  Mailbox *boxes = &run->boxes[call->edge * run->n_boxes];
+  int own = (int)(runner - run->runners);
+  int rank = runner->player->options.first_rank;
+  if (!run->is_divided) {
+    next(run, runner, call, boxes);
+    return;
+  }
+  bool has_peer = runner->entry->is_period || edge->pieces.n == 0;
+  for (int i = 0; i < (has_peer ? 1 : edge->pieces.n); i++) {
+    const EdgePiece *piece = has_peer ? NULL : &edge->pieces.data[i];
+    int from = piece ? edge->from_rank + piece->from : 0;
+    int to = piece ? edge->to_rank + piece->to : 0;
+    if (piece && (sends ? from : to) != rank) continue;
+    int other =
+        class_of_rank(run, has_peer ? rank + call->peer : (sends ? to : from));
+    if (other >= 0)
+      next(run, runner, call,
+           &boxes[sends ? own * run->n + other : other * run->n + own]);
+  }
+}
+
+static void send_to(PlayRun *run, const Runner *runner, const ProgramCall *call,
+                    Mailbox *box) {
+  Message *message = message_at(run, box, box->n_sent++);
   message->from = end_of_call(run, runner, call, call->stage, true);
-  list_message(run, runner, call->edge, true, &message->from);
+  message->from.number = -1;
+  if (!run->is_divided) list_message(run, runner, call, true, &message->from);
   if (choose(run) & 1) read_message(run, message);
   meet(run, call->edge, message);
 }
 
 /* Its bytes belong to the message from here on. */
-static void receive(PlayRun *run, const Runner *runner,
-                    const ProgramCall *call) {
-  Message *message =
-      message_at(run, call->edge, run->boxes[call->edge].n_received++);
+static void receive_from(PlayRun *run, const Runner *runner,
+                         const ProgramCall *call, Mailbox *box) {
+  Message *message = message_at(run, box, box->n_received++);
   message->to = end_of_call(run, runner, call, call->stage, false);
-  list_message(run, runner, call->edge, false, &message->to);
+  message->to.number = -1;
+  if (!run->is_divided) list_message(run, runner, call, false, &message->to);
   play_stamp(runner->player, runner->player->frame, message->to.value);
   play_poison_value(runner->player, runner->player->frame, message->to.value);
   meet(run, call->edge, message);
+}
+
+/* A call of a replica is listed once, for whichever ranks it is. */
+static void exchange(PlayRun *run, const Runner *runner,
+                     const ProgramCall *call) {
+  bool sends = call->kind == CALL_send;
+  if (run->is_divided) {
+    MessageEnd end = end_of_call(run, runner, call, call->stage, sends);
+    list_message(run, runner, call, sends, &end);
+  }
+  for_each_box(run, runner, call, sends, sends ? send_to : receive_from);
 }
 
 /* The rank has both stages. */
@@ -351,13 +410,16 @@ static bool for_each_wait(PlayRun *run, const Runner *runner,
     const ProgramEdge *edge = &entry->edges.data[e];
     bool reads = segment_reads_edge(stage, segment, edge);
     bool writes = segment_writes_edge(stage, segment, edge);
-    for (int i = 0; i < run->boxes[e].messages.n && (reads || writes); i++) {
-      Message *message = run->boxes[e].messages.data[i];
-      bool is_read =
-          reads && message->to.player == runner->player &&
-          (edge->is_of_step || is_of_call(entry, &message->to, call));
-      bool is_written = writes && message->from.player == runner->player;
-      if ((is_read || is_written) && !next(run, e, message)) return false;
+    for (int b = 0; b < run->n_boxes && (reads || writes); b++) {
+      const Mailbox *box = &run->boxes[e * run->n_boxes + b];
+      for (int i = 0; i < box->messages.n; i++) {
+        Message *message = box->messages.data[i];
+        bool is_read =
+            reads && message->to.player == runner->player &&
+            (edge->is_of_step || is_of_call(entry, &message->to, call));
+        bool is_written = writes && message->from.player == runner->player;
+        if ((is_read || is_written) && !next(run, e, message)) return false;
+      }
     }
   }
   return true;
@@ -376,11 +438,11 @@ static bool wait_for(PlayRun *run, int edge, Message *message) {
 /* Finds a message of the class that has not met its other side. */
 static bool find_lonely(const PlayRun *run, const Runner *runner, int *out_edge,
                         const MessageEnd **out_end) {
-  for (int e = 0; e < runner->entry->edges.n; e++)
-    for (int i = 0; i < run->boxes[e].messages.n; i++) {
-      const Message *message = run->boxes[e].messages.data[i];
+  for (int b = 0; b < runner->entry->edges.n * run->n_boxes; b++)
+    for (int i = 0; i < run->boxes[b].messages.n; i++) {
+      const Message *message = run->boxes[b].messages.data[i];
       bool is_sent = message->from.player == runner->player;
-      *out_edge = e;
+      *out_edge = b / run->n_boxes;
       *out_end = is_sent ? &message->from : &message->to;
       if ((*out_end)->player == runner->player &&
           !(message->from.player && message->to.player))
@@ -391,31 +453,108 @@ static bool find_lonely(const PlayRun *run, const Runner *runner, int *out_edge,
 
 /* ---- the run ---- */
 
+/* The call at hand; NULL: its timeline has ended. */
+static const ProgramCall *call_at(const Runner *runner) {
+  return runner->at < runner->entry->timeline.n
+             ? &runner->entry->timeline.data[runner->at]
+             : NULL;
+}
+
+static TokenKind kind_of_call(const Runner *runner, const ProgramCall *call) {
+  return entry_point_segment(runner->entry, call)->kind;
+}
+
+/* An update that adds up the gradients of replicas. */
+static bool is_shared(const PlayRun *run, const Runner *runner,
+                      const ProgramCall *call) {
+  return run->is_divided && runner->entry->is_period &&
+         runner->entry->stages.data[0].n_ranks > 1 && call &&
+         call->kind == CALL_segment &&
+         kind_of_call(runner, call) == TOKEN_update;
+}
+
+/* The class of the first replica of the stage. */
+static Runner *first_replica(PlayRun *run, const Runner *runner) {
+  int first = runner->entry->stages.data[0].first_rank;
+  return &run->runners[class_of_rank(run, first)];
+}
+
+/* All replicas have come to the update of one group. */
+static bool have_all_come(PlayRun *run, const Runner *runner,
+                          const ProgramCall *call) {
+  const Runner *first = first_replica(run, runner);
+  for (int i = 0; i < runner->entry->stages.data[0].n_ranks; i++) {
+    const ProgramCall *own = call_at(&first[i]);
+    if (!is_shared(run, &first[i], own) ||
+        own->unit - own->replica != call->unit - call->replica ||
+        !for_each_wait(run, &first[i], own, can_move))
+      return false;
+  }
+  return true;
+}
+
 static bool can_go_on(PlayRun *run, const Runner *runner) {
-  if (runner->at == runner->entry->timeline.n) return false;
-  const ProgramCall *call = &runner->entry->timeline.data[runner->at];
+  const ProgramCall *call = call_at(runner);
+  if (!call) return false;
+  if (is_shared(run, runner, call)) return have_all_come(run, runner, call);
   return call->kind != CALL_segment ||
          for_each_wait(run, runner, call, can_move);
 }
 
+static void begin_segment(PlayRun *run, const Runner *runner,
+                          const ProgramCall *call) {
+  player_enter(runner->player, call);
+  runner->player->lists_messages = is_listed(runner);
+  if (run->hooks)
+    run->hooks->before(run->hooks->user, (int)(runner - run->runners), call);
+}
+
+static void end_segment(PlayRun *run, const Runner *runner,
+                        const ProgramCall *call) {
+  player_enter(runner->player, call);
+  if (runner->entry->is_period && kind_of_call(runner, call) == TOKEN_update)
+    play_hand_over(runner->player);
+  if (run->hooks)
+    run->hooks->after(run->hooks->user, (int)(runner - run->runners), call);
+}
+
 static void go_on_with_segment(PlayRun *run, const Runner *runner,
                                const ProgramCall *call) {
-  int number = (int)(runner - run->runners);
-  player_enter(runner->player, call);
-  if (run->hooks) run->hooks->before(run->hooks->user, number, call);
-  play_segment(runner->player, call);
-  player_enter(runner->player, call);
-  if (runner->entry->is_period &&
-      entry_point_segment(runner->entry, call)->kind == TOKEN_update)
-    play_hand_over(runner->player);
-  if (run->hooks) run->hooks->after(run->hooks->user, number, call);
+  begin_segment(run, runner, call);
+  if (call->when == PERIOD_missing)
+    play_clears(runner->player, call);
+  else
+    play_segment(runner->player, call);
+  end_segment(run, runner, call);
+}
+
+/* The replicas make their updates together. */
+static void go_on_with_update(PlayRun *run, const Runner *runner) {
+  Runner *first = first_replica(run, runner);
+  int n = runner->entry->stages.data[0].n_ranks;
+  Player **players = ARENA_ARRAY(run->arena, Player *, n);
+  const ProgramCall **calls = ARENA_ARRAY(run->arena, const ProgramCall *, n);
+  for (int i = 0; i < n; i++) {
+    players[i] = first[i].player;
+    calls[i] = call_at(&first[i]);
+    first[i].at++;
+    for_each_wait(run, &first[i], calls[i], wait_for);
+    begin_segment(run, &first[i], calls[i]);
+  }
+  play_updates(players, calls, n);
+  for (int i = 0; i < n; i++) end_segment(run, &first[i], calls[i]);
 }
 
 static void go_on(PlayRun *run, Runner *runner) {
-  const ProgramCall *call = &runner->entry->timeline.data[runner->at++];
+  const ProgramCall *call = call_at(runner);
+  if (is_shared(run, runner, call)) {
+    go_on_with_update(run, runner);
+    return;
+  }
+  runner->at++;
   switch (call->kind) {
-  case CALL_send: send(run, runner, call); break;
-  case CALL_receive: receive(run, runner, call); break;
+  case CALL_send:
+  case CALL_receive: exchange(run, runner, call); break;
   case CALL_pass: pass(run, runner, call); break;
   case CALL_segment:
     for_each_wait(run, runner, call, wait_for);
@@ -462,11 +601,11 @@ static void note_waiting(PlayRun *run, const Runner *runner) {
 }
 
 static void end_run(PlayRun *run) {
-  for (int e = 0; e < run->runners[0].entry->edges.n; e++)
-    for (int i = 0; i < run->boxes[e].messages.n; i++) {
-      Message *message = run->boxes[e].messages.data[i];
+  for (int b = 0; b < run->runners[0].entry->edges.n * run->n_boxes; b++)
+    for (int i = 0; i < run->boxes[b].messages.n; i++) {
+      Message *message = run->boxes[b].messages.data[i];
       if (message->from.player && message->to.player)
-        move_message(run, e, message);
+        move_message(run, b / run->n_boxes, message);
     }
   for (int r = 0; r < run->n; r++) {
     note_waiting(run, &run->runners[r]);
@@ -485,7 +624,13 @@ void players_run_watched(Player *const *players, int n,
   for (int i = 0; i < n; i++)
     run.runners[i] =
         (Runner){.player = players[i], .entry = &players[i]->program->entry};
-  run.boxes = ARENA_ARRAY(arena, Mailbox, run.runners[0].entry->edges.n);
+  for (int i = 0; i < n; i++)
+    run.is_divided |= players[i]->program->entry.stages.data[0].n_ranks >
+                          players[i]->options.ranks &&
+                      players[i]->program->n_ranks == 1;
+  run.n_boxes = run.is_divided ? n * n : 1;
+  run.boxes =
+      ARENA_ARRAY(arena, Mailbox, run.runners[0].entry->edges.n * run.n_boxes);
   for (Runner *runner; (runner = choose_runner(&run));) go_on(&run, runner);
   end_run(&run);
   arena_destroy(arena);

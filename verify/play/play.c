@@ -70,6 +70,17 @@ PlayProgram *play_program_of_stages(Arena *arena, const EntryPoint *entry,
   return program;
 }
 
+void play_program_alone(Arena *arena, PlayProgram *program, int rank) {
+  program->n_ranks = 1;
+  for (int s = 0; s < program->n_stages; s++) {
+    const Mesh *mesh = &program->stages[s].graph->mesh;
+    int n = mesh_microbatches(mesh);
+    MeshPlace *places = ARENA_ARRAY(arena, MeshPlace, n);
+    for (int i = 0; i < n; i++) places[i] = mesh_place(mesh, rank, i);
+    program->stages[s].places = places;
+  }
+}
+
 PlayProgram *play_program(Arena *arena, const EntryPoint *entry,
                           const PlayLayout *layout) {
   return play_program_of_stages(arena, entry, &layout);
@@ -244,11 +255,14 @@ static void finish_collective(Player *player, Pending *pending) {
 
 /* In place the operands are brought to the bytes of the results.  The bytes of
  * both are in use until the wait. */
-static void start_collective(Player *player, const Frame *frame, int id) {
+static void start_collective(Player *player, const Frame *frame, int id,
+                             bool is_exchanged) {
   const Node *node = frame->graph->nodes.data[id];
   uint64_t key = hash_bytes(&player->n_collectives,
                             sizeof player->n_collectives, player->options.seed);
-  Pending pending = {.frame = frame, .id = id, .is_done = key & 1};
+  bool is_early = key & 1;
+  Pending pending = {
+      .frame = frame, .id = id, .is_done = is_exchanged || is_early};
   memcpy(pending.registers, player->registers, sizeof pending.registers);
   bool is_in_place = op_has(node->op, OP_FLAG_in_place);
   for (int i = 0; i < node->n_inputs; i++) {
@@ -257,7 +271,8 @@ static void start_collective(Player *player, const Frame *frame, int id) {
     else
       play_stamp(player, frame, (Value){id, i});
   }
-  if (pending.is_done) play_exchange(player, frame, id, is_in_place);
+  if (pending.is_done && !is_exchanged)
+    play_exchange(player, frame, id, is_in_place);
   vec_push(player->arena, &player->pending, pending);
   for (int r = 0; r < node->n_results; r++)
     frame->waiting[play_copy_of(frame, (Value){id, r})] = player->pending.n;
@@ -288,7 +303,7 @@ static void play_collective_node(Player *player, const Frame *frame, int id) {
   const Node *node = frame->graph->nodes.data[id];
   if (op_has(node->op, OP_FLAG_group)) play_check_messages(player, frame, id);
   if (op_has(node->op, OP_FLAG_asynchronous)) {
-    start_collective(player, frame, id);
+    start_collective(player, frame, id, false);
     return;
   }
   bool joins = op_has(node->op, OP_FLAG_joins_microbatches);
@@ -425,7 +440,23 @@ static void play_view(Player *player, const Frame *frame, int id) {
 
 static void play_scan(Player *player, const Frame *frame, int id);
 
-static void play_node(Player *player, const Frame *frame, int id) {
+static void check_inputs(Player *player, const Frame *frame, const Node *node) {
+  for (int i = 0; i < node->n_inputs; i++)
+    play_check(player, frame, node->inputs[i],
+               node->path && *node->path ? node->path
+                                         : op_info(node->op)->name);
+}
+
+void play_start_sum(Player *player, int id) {
+  const Frame *frame = player->frame;
+  const Node *node = frame->graph->nodes.data[id];
+  wait_for_inputs(player, frame, node);
+  check_inputs(player, frame, node);
+  play_check_messages(player, frame, id);
+  start_collective(player, frame, id, true);
+}
+
+void play_node(Player *player, const Frame *frame, int id) {
   const Node *node = frame->graph->nodes.data[id];
   if (node->op == OP_input) return;
   if (frame->layout->is_view[id]) {
@@ -434,10 +465,7 @@ static void play_node(Player *player, const Frame *frame, int id) {
     return;
   }
   wait_for_inputs(player, frame, node);
-  for (int i = 0; i < node->n_inputs; i++)
-    play_check(player, frame, node->inputs[i],
-               node->path && *node->path ? node->path
-                                         : op_info(node->op)->name);
+  check_inputs(player, frame, node);
   if (node->op == OP_scan) {
     play_scan(player, frame, id);
   } else if (play_is_collective(node->op)) {

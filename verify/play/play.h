@@ -48,6 +48,9 @@ typedef struct PlayProgram PlayProgram;
 /* Takes the layout of each stage. */
 PlayProgram *play_program_of_stages(Arena *arena, const EntryPoint *entry,
                                     const PlayLayout *const *layouts);
+/* Makes the program that of one rank of the meshes of its stages, over which
+ * nothing is sharded: its player has that rank alone. */
+void play_program_alone(Arena *arena, PlayProgram *program, int rank);
 /* Does so for an entry point of periods, for so many units: its timeline has
  * each call that is made, whose `unit` is that of the run. */
 PlayProgram *play_program_of_periods(Arena *arena, const EntryPoint *entry,
