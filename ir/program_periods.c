@@ -138,12 +138,15 @@ static void check_states(Periods *p, const ProgramStage *stage) {
           !graph_find_output(graph, ROLE_state, input->path) ||
           (node->phase == PHASE_update && !p->in->has_two))
         continue;
-      const char *what = p->in->has_two ? "" : "reading ";
-      Diag *d = diag(p->in->diags, DIAG_not_supported, node->span,
+      bool is_of_update = node->phase == PHASE_update;
+      Span span =
+          is_of_update ? graph_node(graph, node->inputs[i])->span : node->span;
+      Diag *d = diag(p->in->diags, DIAG_not_supported, span,
                      arena_printf(p->arena,
-                                  "%sthe state '%s' in a pass under a schedule "
-                                  "that keeps versions of parameters",
-                                  what, input->path));
+                                  "%sthe state '%s'%s under a schedule that "
+                                  "keeps versions of parameters",
+                                  is_of_update ? "" : "reading ", input->path,
+                                  is_of_update ? "" : " in a pass"));
       diag_note(d, p->in->span,
                 "passes of later batches would read it before the update that "
                 "writes it");

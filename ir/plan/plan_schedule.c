@@ -255,15 +255,26 @@ static bool refuse_stage(Module *module, const Pins *pins,
   return false;
 }
 
+/* Replicas would share the micro-batches of a batch, which has one gradient,
+ * but the sums of a rank are those of all of them. */
+static bool refuse_two_replicas(Module *module, const Pins *pins,
+                                const PlanStage *stage, int s) {
+  Diag *d = diag(module->diags, DIAG_not_supported, stage->span,
+                 arena_printf(module->arena,
+                              "stage %d on %d ranks under the schedule '%s'", s,
+                              stage->n_ranks, pins->schedule));
+  diag_note(d, pins->schedule_span, "the schedule is here");
+  diag_help(d, "give each stage one rank; under 'pipedream' ranks of a stage "
+               "take batches in turn");
+  return false;
+}
+
 /* Each replica computes complete batches as one rank does. */
 static bool check_replicas(Module *module, const Pins *pins, const Plan *plan,
                            const PipelineSpelling *spelling, int s) {
   const PlanStage *stage = &plan->stages.data[s], *before = stage - (s > 0);
   if (spelling->schedule->has_two)
-    return stage->n_ranks == 1 ||
-           refuse_stage(module, pins, stage,
-                        arena_printf(module->arena, "stage %d on %d ranks", s,
-                                     stage->n_ranks));
+    return stage->n_ranks == 1 || refuse_two_replicas(module, pins, stage, s);
   if (spelling->is_vertical && before->n_ranks % stage->n_ranks != 0) {
     Diag *d = diag(module->diags, DIAG_versions_replicas, stage->span,
                    pins->schedule, s, before->n_ranks, s - 1, stage->n_ranks);
