@@ -69,9 +69,10 @@ static void collect_of(ProgramPrinter *printer, Map **known,
     const ProgramStage *stage = stage_of(program, buffer);
     if (!known[buffer->role]) known[buffer->role] = map_create(arena);
     HeldTensor *held = map_get(known[buffer->role], buffer->path);
-    /* Workers hold parameters and states: what a server has is no replica that
-     * anybody asks for. */
-    bool is_copy = buffer->role == ROLE_param || buffer->role == ROLE_state;
+    /* Workers hold parameters, averages and states: what a server has is no
+     * replica that anybody asks for. */
+    bool is_copy = buffer->role == ROLE_param || buffer->role == ROLE_state ||
+                   buffer->role == ROLE_ema;
     if (held && program->is_server && is_copy) continue;
     if (held) {
       ASSERT(is_of_run(buffer->role) || first <= held->end);

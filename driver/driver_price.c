@@ -140,7 +140,8 @@ static PricedServer priced_server(const EntryPoint *update) {
   return (PricedServer){.update = update,
                         .push = input_bytes(graph, ROLE_push),
                         .reply = input_bytes(graph, ROLE_param) +
-                                 input_bytes(graph, ROLE_state)};
+                                 input_bytes(graph, ROLE_state) +
+                                 input_bytes(graph, ROLE_ema)};
 }
 
 /* The programs are that of the workers, and one of each server. */

@@ -32,10 +32,8 @@ static Graph *with_averages(const Compilation *c, Graph *graph) {
 
 /* Notes the final graphs of training. */
 static void note_trained(Compilation *c, const StageGraphs *graphs) {
-  if (has_stages(c))
-    c->trained_stages = *graphs;
-  else
-    c->trained = graphs->graphs.data[0];
+  if (has_stages(c) || plan_servers(c->plan)) c->trained_stages = *graphs;
+  if (!has_stages(c)) c->trained = graphs->graphs.data[0];
 }
 
 /* ---- programs ---- */

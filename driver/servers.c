@@ -85,14 +85,23 @@ void driver_add_servers(Compilation *c, const StageGraphs *graphs) {
   }
 }
 
-static const PersistentBuffer *find_param(const RankProgram *program,
-                                          const char *path) {
+static const PersistentBuffer *find_stored(const RankProgram *program,
+                                           Role role, const char *path) {
   const PersistentBuffers *all = &program->persistent;
   for (int i = 0; i < all->buffers.n; i++)
-    if (all->buffers.data[i].role == ROLE_param &&
+    if (all->buffers.data[i].role == role &&
         strcmp(all->buffers.data[i].path, path) == 0)
       return &all->buffers.data[i];
   return NULL;
+}
+
+/* Optimizer state, and averages that no entry point of the workers reads. */
+static bool is_on_servers_alone(const Compilation *c,
+                                const PersistentBuffer *buffer) {
+  const RankProgram *workers = &c->classes.data[0].program;
+  return buffer->role == ROLE_optimizer_state ||
+         (buffer->role == ROLE_ema &&
+          !find_stored(workers, ROLE_ema, buffer->path));
 }
 
 /* Returns the rows of the parameter of "adam.m/w", where servers divide it; 0:
@@ -101,9 +110,9 @@ static int64_t rows_of_table(const Compilation *c, const RankProgram *server,
                              const PersistentBuffer *state) {
   const char *slash = strchr(state->path, '/');
   for (; slash; slash = strchr(slash + 1, '/')) {
-    const PersistentBuffer *own = find_param(server, slash + 1);
+    const PersistentBuffer *own = find_stored(server, ROLE_param, slash + 1);
     const PersistentBuffer *of =
-        find_param(&c->classes.data[0].program, slash + 1);
+        find_stored(&c->classes.data[0].program, ROLE_param, slash + 1);
     if (own && of && own->bytes < of->bytes) return of->type->dims[0].size;
   }
   return 0;
@@ -114,7 +123,7 @@ void driver_place_tables(Compilation *c) {
     RankProgram *server = &c->classes.data[k].program;
     for (int i = 0; i < server->persistent.buffers.n; i++) {
       PersistentBuffer *buffer = &server->persistent.buffers.data[i];
-      if (buffer->role != ROLE_optimizer_state) continue;
+      if (!is_on_servers_alone(c, buffer)) continue;
       int64_t rows = rows_of_table(c, server, buffer);
       if (rows == 0) continue;
       Type *type = type_copy_logical(c->module->arena, buffer->type);

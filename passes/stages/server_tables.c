@@ -86,22 +86,32 @@ static int go_on(const Graph *joint, const bool *needs, Name *dims) {
   return -1;
 }
 
+/* Returns the part (ServerDeal) of a new parameter or average, plus 1; 0: it is
+ * none of them, or of none. */
+static int part_of(const Graph *joint, const ServerDeal *deal,
+                   const GraphOutput *output) {
+  Name path = output->path;
+  if (output->role != ROLE_param && output->role != ROLE_ema) return 0;
+  if (output->role == ROLE_ema)
+    path = name_intern(joint->module->names, path + strlen("ema/"));
+  return (int)(intptr_t)map_get(deal->of_param, path);
+}
+
 Name *server_row_dims(Arena *arena, const Graph *joint, const bool *needs,
                       const ServerDeal *deal, int n_servers, int *out_mixed) {
   Name *dims = ARENA_ARRAY(arena, Name, joint->nodes.n);
   for (int i = 0; i < joint->outputs.n; i++) {
     const GraphOutput *output = &joint->outputs.data[i];
-    int part = (int)(intptr_t)map_get(deal->of_param, output->path);
-    if (output->role == ROLE_param && part > n_servers)
+    if (part_of(joint, deal, output) > n_servers)
       dims[output->value.node] = graph_type(joint, output->value)->dims[0].name;
   }
   go_back(joint, needs, dims);
   *out_mixed = go_on(joint, needs, dims);
   for (int i = 0; i < joint->outputs.n; i++) {
     const GraphOutput *output = &joint->outputs.data[i];
-    int part = (int)(intptr_t)map_get(deal->of_param, output->path);
-    if (output->role == ROLE_param && part > 0 && part <= n_servers &&
-        needs[output->value.node] && dims[output->value.node])
+    int part = part_of(joint, deal, output);
+    if (part > 0 && part <= n_servers && needs[output->value.node] &&
+        dims[output->value.node])
       *out_mixed = output->value.node;
   }
   return dims;

@@ -68,12 +68,13 @@ static bool is_pushed(const Split *s, int id) {
   return id == s->factor || is_sum(node_at(s, id));
 }
 
-/* Returns the part (ServerDeal) of "w" or of "adam.m/w", plus 1; 0: of none. */
+/* Returns the part (ServerDeal) of "w", "adam.m/w" or "ema/w", plus 1; 0: of
+ * none. */
 static int part_of(const Split *s, Role role, Name path) {
   const char *slash = strchr(path, '/');
   Names *names = s->ctx->module->names;
   if (role == ROLE_param) return (int)(intptr_t)map_get(s->deal.of_param, path);
-  while (role == ROLE_optimizer_state && slash) {
+  while ((role == ROLE_optimizer_state || role == ROLE_ema) && slash) {
     intptr_t found =
         (intptr_t)map_get(s->deal.of_param, name_intern(names, slash + 1));
     if (found) return (int)found;

@@ -30,9 +30,14 @@ static bool ema_weights_rule(Rewrite *rewrite, int id, void *user) {
   const GraphInput *stored = input_indexed(&ema->inputs, ROLE_ema, input.path);
   if (!stored) return false;
   rewrite_at(rewrite, id);
-  const Type *type = graph_type(ema->trained, stored->value);
-  Value value =
-      rewrite_input(rewrite->to, &input, type_logical(module->arena, type));
+  const Type *of_stored = graph_type(ema->trained, stored->value);
+  Type *type = type_copy_logical(module->arena, of_stored);
+  /* A server may have rows of it. */
+  for (int d = 0; d < type->rank; d++) {
+    int dim = type_find(node->types[0], type->dims[d].name);
+    if (dim >= 0) type->dims[d].size = node->types[0]->dims[dim].size;
+  }
+  Value value = rewrite_input(rewrite->to, &input, type);
   rewrite_set(rewrite, (Value){id, 0},
               graph_cast(rewrite->to, value, node->types[0]->dtype));
   return true;

@@ -319,8 +319,8 @@ static Value norm_of_all(Update *update, const Graph *from) {
 }
 
 /* Builds the values that the step depends on, and the norms, by part.  With
- * servers the factor of `clip` is a value of the worker, which the output tells
- * to servers_cut. */
+ * servers that do not wait, the factor of `clip` is a value of the worker,
+ * which the output tells to servers_cut. */
 static Value *build_norms(Update *update, const Graph *from) {
   Graph *graph = update->graph;
   Value *norms = ARENA_ARRAY(update->ctx->scratch, Value, update->n_parts);
@@ -334,7 +334,7 @@ static Value *build_norms(Update *update, const Graph *from) {
               update->servers ? norm_of_all(update, from) : norms[0]);
     expr_bind_float(&scope, "clip", update->settings->clip);
     update->factor = expr_build(&scope, "MINIMUM(1, clip / (norm + 1e-6))");
-    if (update->servers)
+    if (update->servers && plan_servers(update->ctx->plan)->staleness != 0)
       graph_output(graph, ROLE_push, optimizer_path(update, "%s", "clip"),
                    update->factor);
   }
@@ -544,8 +544,10 @@ static void update_scale(Update *update) {
 /* Returns what needs more than a server has, or NULL. */
 static const char *why_no_servers(const Update *update) {
   const Plan *plan = update->ctx->plan;
-  if (update->settings->clip > 0 && plan_servers(plan)->staleness == 0)
-    return "with 'staleness = 0' 'clip' needs the norm of all gradients";
+  if (update->settings->clip > 0 && plan_servers(plan)->staleness == 0 &&
+      plan_servers(plan)->n > 1)
+    return "with 'staleness = 0' 'clip' needs the norm of all gradients, which "
+           "one server has, and none of several";
   if (pass_precision_of(update->ctx)->loss_scale < 0)
     return "a dynamic loss scale changes where any gradient is not finite";
   return NULL;
@@ -556,11 +558,15 @@ static bool suits_servers(const Update *update) {
   Diags *diags = update->ctx->module->diags;
   if (!servers) return true;
   const char *why = why_no_servers(update);
+  bool has_averages = update->settings->ema > 0 && servers->staleness != 0;
   if (why)
     diag(diags, DIAG_server_update, servers->span, why);
-  else if (update->settings->ema > 0)
-    diag(diags, DIAG_not_supported, servers->span, "'ema' beside servers");
-  return !why && update->settings->ema == 0;
+  else if (has_averages)
+    diag_help(diag(diags, DIAG_not_supported, servers->span,
+                   "'ema' beside servers that do not wait for all workers"),
+              "with 'staleness = 0' each server has the averages of its "
+              "parameters");
+  return !why && !has_averages;
 }
 
 static bool is_supported(const Update *update) {

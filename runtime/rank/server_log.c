@@ -60,7 +60,8 @@ Status server_log_open(Run *run, int number, ServerLog **out) {
   else
     fprintf(log->out, "%lld\n", (long long)program->staleness);
   for (int i = 0; i < program->n_tensors; i++)
-    if (servers_give(&program->tensors[i]))
+    if (servers_give(&program->tensors[i],
+                     &bundle_program(run->bundle, 0)->tensors[i]))
       note_parameter(log, &program->tensors[i],
                      &bundle_program(run->bundle, 0)->tensors[i], number);
   return STATUS_OK;

@@ -30,6 +30,10 @@ static const DnnProgram *program_of(const Run *run, int rank) {
   return bundle_program(run->bundle, rank);
 }
 
+static const DnnTensor *copy_of(const Run *run, int tensor) {
+  return &program_of(run, 0)->tensors[tensor];
+}
+
 static const DnnEntryPoint *training_of(const Run *run, int rank) {
   return program_entry_point(program_of(run, rank), ENTRY_train);
 }
@@ -99,7 +103,7 @@ static Status check_parameter(const Run *run, int index) {
   for (int s = 0; s < program->n_servers; s++) {
     const DnnTensor *of =
         &program_of(run, program->first_server + s)->tensors[index];
-    if (!servers_give(of)) continue;
+    if (!servers_give(of, copy)) continue;
     own[s] = of;
     n++;
   }
@@ -186,8 +190,8 @@ static void fill_worker_link(Run *run, ServerLink *link) {
   link->out.n_parts = n;
   n = 1;
   for (int i = 0; i < program->n_tensors; i++) {
-    if (!servers_give(&program->tensors[i])) continue;
     const DnnTensor *own = &run->program->tensors[i];
+    if (!servers_give(&program->tensors[i], own)) continue;
     Share share = share_of(number, own, &program->tensors[i]);
     add_part(link->in_parts, link->in_counts, n++,
              address_of(run, own) + share.at, share.bytes);
@@ -215,14 +219,14 @@ static void fill_server_link(Run *run, Servers *servers, int worker) {
   int n = 1;
   bytes = 0;
   for (int i = 0; i < run->program->n_tensors; i++)
-    if (servers_give(&run->program->tensors[i]))
+    if (servers_give(&run->program->tensors[i], copy_of(run, i)))
       bytes += run->program->tensors[i].bytes;
   at = servers->replies[worker] = ARENA_ARRAY(run->arena, unsigned char, bytes);
   for (int i = 0; i < run->program->n_tensors; i++) {
     const DnnTensor *tensor = &run->program->tensors[i];
-    if (!servers_give(tensor)) continue;
+    if (!servers_give(tensor, copy_of(run, i))) continue;
     add_part(link->out_parts, link->out_counts, n++, at,
-             share_of(number, &program_of(run, 0)->tensors[i], tensor).bytes);
+             share_of(number, copy_of(run, i), tensor).bytes);
     at += tensor->bytes;
   }
   link->out.n_parts = n;
@@ -344,10 +348,10 @@ void servers_fill(Run *run) {
     const DnnProgram *of = program_of(run, server);
     if (run->comm->rank != 0 && run->comm->rank != server) continue;
     for (int i = 0; i < of->n_tensors; i++)
-      if (servers_give(&of->tensors[i]))
+      if (servers_give(&of->tensors[i], copy_of(run, i)))
         copy_parameter(
             run, &program->tensors[i], server,
-            share_of(s, &program_of(run, 0)->tensors[i], &of->tensors[i]),
+            share_of(s, copy_of(run, i), &of->tensors[i]),
             ARENA_ARRAY(scratch, unsigned char, of->tensors[i].bytes));
   }
   arena_destroy(scratch);

@@ -48,11 +48,14 @@ struct Servers {
   ServerLog *log;
 };
 
-/* Returns whether a tensor of a server is one that workers get: a parameter, or
- * a state where they do not wait for each other. */
-static inline bool servers_give(const DnnTensor *tensor) {
-  return (tensor->role == DNN_PARAM || tensor->role == DNN_STATE) &&
-         tensor->offset >= 0;
+/* Returns whether workers get a tensor of a server, of which theirs is `copy`:
+ * a parameter, an average that an entry point of theirs reads, or a state where
+ * they do not wait for each other. */
+static inline bool servers_give(const DnnTensor *tensor,
+                                const DnnTensor *copy) {
+  return tensor->offset >= 0 &&
+         (tensor->role == DNN_PARAM || tensor->role == DNN_STATE ||
+          (tensor->role == DNN_EMA && copy->offset >= 0));
 }
 
 /* ---- servers.c ---- */

@@ -61,7 +61,8 @@ static void reply(Run *run, int worker, int64_t clock) {
   unsigned char *at = servers->replies[worker];
   for (int i = 0; i < run->program->n_tensors; i++) {
     const DnnTensor *tensor = &run->program->tensors[i];
-    if (!servers_give(tensor)) continue;
+    if (!servers_give(tensor, &bundle_program(run->bundle, 0)->tensors[i]))
+      continue;
     run_must(run,
              run->device->read(run->device, tensor->offset, at, tensor->bytes));
     at += tensor->bytes;
