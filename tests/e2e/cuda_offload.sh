@@ -1,14 +1,17 @@
 #!/bin/bash
 # A plan with "offload" changes no bit on the mock GPU either, with
 # streams that run ahead and with streams that run late; and waits between the
-# streams of swaps and of kernels are needed: some that are left out are seen.
+# streams of swaps and of kernels are needed: some that are left out are seen.  It changes
+# none of two stages on a rank either.
 . "$(dirname "$0")/lib.sh"
 . "$root/tests/mock/lib.sh"
 mock_ready
 model=$root/benchmarks/systems/gpt.dnn
 printf 'plan {\n  offload block, optimizer, wte, wpe, block.attn.wq, block.attn.wk, block.attn.wv, block.attn.wo, block.mlp.w1, block.mlp.w2\n}\n' >off.plan
 echo 'plan { }' >none.plan
-for plan in none off; do
+printf 'plan {\n  schedule = 1f1b\n  microbatches = 4\n  stage 0: wte, wpe, block[0] on 0\n  stage 1: block[1], norm on 0\n}\n' >stages.plan
+{ grep -v '^}' stages.plan && tail -n +2 off.plan; } >off_stages.plan
+for plan in none off stages off_stages; do
   mock_build_file $plan "$model" --plan $plan.plan --target cuda:sm_90 --quick || {
     grep -q NVRTC $plan.log && skip "no NVRTC ($(tail -n 1 $plan.log))"
     cat $plan.log
@@ -41,3 +44,14 @@ done
 [ $seen -ge 2 ] || fail "$seen of 8 missing waits are noticed"
 echo "equal on the mock GPU; arena $smaller of $arena, host memory $host;" \
   "$seen of 8 missing waits are noticed, the others are of idle streams"
+expected=$(steps stages 1)
+echo "$expected" | grep -q sha256 || fail "two steps of stages: $expected"
+arena=$(number arena_bytes)
+for eager in 0 1; do
+  found=$(steps off_stages $eager)
+  [ "$found" = "$expected" ] || fail "stages, eager $eager: $found, not $expected"
+done
+smaller=$(number arena_bytes) host=$(number host_arena_bytes)
+[ $((smaller * 10)) -le $((arena * 6)) ] && [ "$host" -gt 0 ] ||
+  fail "stages: arena $smaller of $arena, host memory $host"
+echo "stages are equal on the mock GPU; arena $smaller of $arena, host memory $host"
