@@ -138,4 +138,15 @@ for limit in 32 36; do
     fail "a step of $step s in $limit GiB, $before s in less"
   before=$step
 done
+
+# ---- lines offload make a plan fit, and its bound counts no bytes that they take away ----
+gpt=("$root/models/chargpt.dnn" L=4 B=64)
+printf 'cluster one {\n  device = h100_sxm\n  level node { count = 2; link = 450GB/s; latency = 0.9us; kind = switch }\n}\n' >one.cluster
+plan "plan {;memory = 45MB;microbatches = 4;}" small.plan
+plan "plan {;memory = 45MB;microbatches = 4;offload block, optimizer, wte;offload block.attn.wq, block.attn.wk, block.attn.wv, block.attn.wo, block.mlp.w1, block.mlp.w2;}" host.plan
+"$dnnc" plan "${gpt[@]}" --cluster one.cluster --ranks 1 --plan small.plan -o found.plan >out 2>&1 && fail "a plan in 45 MB without offload"
+"$dnnc" plan "${gpt[@]}" --cluster one.cluster --ranks 1 --plan host.plan -o found.plan >out 2>&1 || { cat out; fail "no plan in 45 MB"; }
+grep -q '^  bound ' found.plan || { cat found.plan; fail "no bound of a plan that offloads"; }
+"$dnnc" verify "${gpt[@]}" --plan found.plan --cluster one.cluster --certificate >out 2>&1 &&
+  grep -q '^bound: computed again, no plan of its space that fits is faster' out || { cat out; fail "the bound of a plan that offloads"; }
 echo "no copies behind the gathers of ZeRO, no products beside their sums"

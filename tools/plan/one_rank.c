@@ -99,6 +99,16 @@ static const char *narrow(Arena *arena, const Pins *pins, unsigned restrictions,
                                            : NULL;
 }
 
+/* Loads count bytes that a line `offload` takes off the device: with such a
+ * line plans of any bytes may fit. */
+static Bytes memory_of(const OneRank *program, const Pins *pins) {
+  enum { BEYOND_ALL = 60 };
+  for (int i = 0; pins && i < pins->of_paths.n; i++)
+    if (pins->of_paths.data[i].pin.says == SAYS_offload)
+      return (Bytes)1 << BEYOND_ALL;
+  return program->memory;
+}
+
 const char *one_rank_bound(Arena *arena, const OneRank *program,
                            const Pins *pins, unsigned restrictions,
                            BoundRequest *out) {
@@ -115,7 +125,7 @@ const char *one_rank_bound(Arena *arena, const OneRank *program,
                         .batch = pins ? pins->batch : 1,
                         .zeros = program->ranks > 1 ? 0xfu : 1u,
                         .may_recompute = program->repeats.n > 0,
-                        .memory = program->memory};
+                        .memory = memory_of(program, pins)};
   BoundStages stages = restrictions_stages(restrictions);
   if (stages != STAGES_none) out->most_groups = MOST_STAGE_GROUPS;
   if (stages == STAGES_any || program->slice->n_groups > 1)
