@@ -65,6 +65,16 @@ same 3 1 --steps 13 B=12 -O0
 # Averages are on the servers, and evaluation reads the copies of the workers; one server has the norm of all gradients.
 same 2 "1 2" --steps 13 eval_every=5 save_every=10 ema=0.5
 same 3 1 --steps 13 B=12 eval_every=5 clip=2 ema=0.75
+# A group of parameters has its own arguments on each server.
+cp model.dnn plain.dnn
+for arguments in "lr = 0.5x; momentum = 0.25" "lr = 0.5x; decay = 0; betas = (0.5, 0.75)"; do
+  sed '$ s/^}/  group linear[1], linear[3] { '"$arguments"' }\n}/' plain.dnn >model.dnn
+  case $arguments in
+  *betas*) same 2 2 --steps 20 eval_every=15 save_every=20 "optimizer=adamw(lr = 0.25, decay = 0.125)" ;;
+  *) same 2 2 --steps 20 eval_every=15 save_every=20 ;;
+  esac
+done
+mv plain.dnn model.dnn
 # Each server has rows of tables that are larger than the rest: optimizer state is saved as that of any plan.
 mv model.dnn plain.dnn
 cat >model.dnn <<'END'

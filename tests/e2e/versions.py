@@ -87,10 +87,10 @@ def zeros(layer):
     return [[0.0] * SIZES[layer + 1] for _ in range(SIZES[layer])]
 
 
-def update(w, m, grad):
-    """Momentum 0.5 and rate 1: one rounding for each number."""
-    new_m = [[f32(0.5 * a + g) for a, g in zip(row, of)] for row, of in zip(m, grad)]
-    return [[f32(a - b) for a, b in zip(row, of)] for row, of in zip(w, new_m)], new_m
+def update(w, m, grad, rate=1, momentum=0.5):
+    """Rate and momentum are powers of two: one rounding for each number."""
+    new_m = [[f32(momentum * a + g) for a, g in zip(row, of)] for row, of in zip(m, grad)]
+    return [[f32(a - rate * b) for a, b in zip(row, of)] for row, of in zip(w, new_m)], new_m
 
 
 def mean(grads, n):
@@ -107,8 +107,9 @@ def evaluate(x, y, weights):
     return total / (EVALUATED // BATCH)
 
 
-def train(stages, replicas, n, drains, shift, is_vertical, has_two):
-    """Losses by minibatch, evaluations by the minibatches before them, and the last weights."""
+def train(stages, replicas, n, drains, shift, is_vertical, has_two, groups):
+    """Losses by minibatch, evaluations by the minibatches before them, and the last weights.  Layers of `groups` have
+    another rate and momentum."""
     x, y = records()
     layers = [s for s, count in enumerate(stages) for _ in range(count)]
     ahead = [(sum(replicas[s:]) - 1) // replicas[s] for s in range(len(stages))]
@@ -135,7 +136,7 @@ def train(stages, replicas, n, drains, shift, is_vertical, has_two):
             held[i].append(grads[i])
             if k % replicas[s] and not is_drained:
                 continue
-            made, moments[i] = update(history[i][-1], moments[i], mean(held[i], replicas[s]))
+            made, moments[i] = update(history[i][-1], moments[i], mean(held[i], replicas[s]), *groups.get(i, ()))
             history[i].append(made)
             held[i] = []
         if is_drained:
@@ -168,6 +169,12 @@ def numbers(text):
     return [int(n) for n in text.split(",")] if text else []
 
 
+def groups_of(text):
+    """LAYER:RATE:MOMENTUM, ... as {layer: (rate, momentum)}."""
+    words = [word.split(":") for word in text.split(",")] if text else []
+    return {int(layer): (float(rate), float(momentum)) for layer, rate, momentum in words}
+
+
 def compare(what, is_made, wanted):
     if is_made != wanted:
         print("%s: %s, not %s" % (what, is_made, wanted))
@@ -179,7 +186,7 @@ def check(args):
     replicas = numbers(args.replicas) or [1] * len(stages)
     drains = numbers(args.drains)
     losses, evaluations, weights, moments = train(
-        stages, replicas, args.minibatches, drains, args.shift, args.vertical, args.two
+        stages, replicas, args.minibatches, drains, args.shift, args.vertical, args.two, groups_of(args.groups)
     )
     lines = [json.loads(line) for line in open(args.log) if line.startswith("{")]
     for line in lines:
@@ -214,6 +221,7 @@ if __name__ == "__main__":
     parser.add_argument("--drains")
     parser.add_argument("--evaluations")
     parser.add_argument("--replicas")
+    parser.add_argument("--groups")
     parser.add_argument("--vertical", action="store_true")
     parser.add_argument("--two", action="store_true")
     parser.add_argument("--shift", type=int, default=0)

@@ -13,8 +13,9 @@ cp "$model" model.dnn
 export OMP_NUM_THREADS=1
 
 check() { # checkpoint layers arguments...
-  python3 "$root/tests/e2e/versions.py" check "$1" log "$2" 40 --evaluations 15,30 "${@:3}"
+  python3 "$root/tests/e2e/versions.py" check "$1" log "$2" 40 --evaluations 15,30 $groups "${@:3}"
 }
+groups=
 
 # write NAME CUT...: a plan of these cuts, under $schedule with $microbatches.
 write() {
@@ -97,6 +98,17 @@ one double-three 1,2,1 2,2,2 'x[0]' 'x[2]'
 one double-four 1,1,1,1 2,2,2,2 'x[0]' 'x[1]' 'x[2]'
 check made.ckpt 1,1,1,1 --drains 15,20,30 --vertical >differs && fail "2bw is what vertical is"
 echo "2, 3 and 4 stages: equal bits"
+
+# Layers of two stages have another rate and momentum than the rest.
+sed '$ s/^}/  group linear[1], linear[3] { lr = 0.5x; momentum = 0.25 }\n}/' "$model" >model.dnn
+schedule=pipedream microbatches=1 groups="--groups 1:0.5:0.25,3:0.5:0.25"
+one grouped 1,2,1 3,2,1 'x[0]' 'x[2]'
+groups="" check made.ckpt 1,2,1 --drains 15,20,30 >differs && fail "the group changes nothing"
+schedule=2bw microbatches=4
+one grouped 2,2 2,2 'x[1]'
+groups=""
+cp "$model" model.dnn
+echo "a group of parameters: equal bits"
 
 schedule=pipedream
 replicas replicas-111 1,2,1 3,2,1 1,1,1 'x[0]' 'x[1], x[2]' 'linear[3]'
