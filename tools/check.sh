@@ -25,15 +25,17 @@ for step in $steps; do
     tools/layers.sh
     ;;
   size) tools/size.sh ;;
-  clang) # its warnings need no code; they come with assertions and without
+  clang) # its warnings need no code; they come with assertions and, where a file
+    # has some, without
     CC=clang configure build-clang -DCMAKE_EXPORT_COMPILE_COMMANDS=ON
     # shellcheck disable=SC2046 # words
     ninja -C build-clang $(ninja -C build-clang -t targets all |
       sed -n 's/\(.*\.[ch]\): CUSTOM_COMMAND$/\1/p') | tail -n 1
-    for assertions in -UNDEBUG -DNDEBUG; do
-      python3 tools/compile_commands.py build-clang/compile_commands.json \
-        -fsyntax-only $assertions | xargs -0 -P 2 -n 1 sh -c
-    done
+    commands=build-clang/compile_commands.json
+    python3 tools/compile_commands.py $commands -fsyntax-only -UNDEBUG |
+      xargs -0 -P 2 -n 1 sh -c
+    python3 tools/compile_commands.py --naming 'assert *\(|NDEBUG' $commands \
+      -fsyntax-only -DNDEBUG | xargs -0 -P 2 -n 1 sh -c
     ;;
   types) # gcc's come from its optimiser too; Debug is below
     [ -z "${CI:-}" ] || continue # it builds so, for its tests
