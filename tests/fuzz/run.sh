@@ -33,7 +33,7 @@ wait $!
 compile fuzz_pictures -fsanitize=fuzzer $out/libruntime.a $out/libsupport.a
 gcc -O1 -o $out/make_pictures tests/e2e/make_pictures.c -ldl
 
-# Of the planner it has the engine alone.
+# It needs the engine of the planner alone.
 compile fuzz_iopddl -fsanitize=fuzzer benchmarks/iopddl.c planner/factor/*.c \
   $out/libsupport.a
 
