@@ -3,6 +3,7 @@
 # past the window; random numbers, prompts of any kind, both vocabularies; a net
 # that cannot be decoded one token at a time says so.
 . "$(dirname "$0")/lib.sh"
+quick_kernels
 chargpt="$root/models/chargpt.dnn"
 small="L=2 C=32 H=2 T=24 batch=4"
 "$dnnc" run "$chargpt" $small --data "$root" --quiet --json steps=30 eval_batches=1 save=char.ckpt >/dev/null ||
