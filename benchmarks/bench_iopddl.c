@@ -2,18 +2,23 @@
  * bench_iopddl.c -- solves problems of the contest on sharding inside of
  * operators (ASPLOS 2025) by the engine of the planner.
  *
- *     bench_iopddl FILE[.gz] [--time S] [--nodes N] [--solution OUT]
- *                  [--without PART]... [--no-limit] [--trace] [--json]
+ *     bench_iopddl FILE[.gz] [--time S] [--cpu S] [--nodes N]
+ *                  [--solution OUT] [--without PART]... [--no-limit]
+ *                  [--trace] [--json] [--duals OUT]
+ *     bench_iopddl FILE[.gz] --check DUALS
  *
- * It stops S seconds after its start, reading included, or after N nodes; the
- * same N gives the same result everywhere.  OUT is a JSON list of the number
- * of each node's strategy.  --no-limit takes no notice of memory.  --trace
+ * It stops S seconds after its start, or after S seconds of processor time,
+ * reading included, or after N nodes; the same N gives the same result
+ * everywhere.  OUT is a JSON list of the number
+ * of each node's strategy.  --duals writes why no strategies cost less than a
+ * bound, which is that of the result without what branches prove; --check adds
+ * that up and searches nothing.  --no-limit takes no notice of memory.  --trace
  * prints the time, the cost and the bound where the cost or, by more than a
  * hundredth, the bound has become better.  --json prints `cost` (null: none
  * was found), `bound`, `seconds`, `nodes`, `outcome`.
  *
- * Exit status 0: values were found; 1: the problem has none, or none were
- * found; 2: the file or the command is wrong.
+ * Exit status 0: values were found, or the duals hold; 1: the problem has none,
+ * none were found, or the duals do not hold; 2: a file or the command is wrong.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -22,12 +27,14 @@
 #include <time.h>
 
 #include "benchmarks/iopddl.h"
+#include "planner/recheck/duals.h"
 #include "support/file.h"
 #include "support/text.h"
 
 typedef struct Run {
-  const char *file, *solution;
+  const char *file, *solution, *duals, *check;
   double begin, seconds; /* seconds: 0, no limit */
+  double cpu;            /* the same, of processor time */
   bool no_limit, trace, json;
   FactorBudget budget;
   FactorCost cost, bound; /* printed last */
@@ -39,8 +46,13 @@ static double now(void) {
   return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+static double cpu_now(void) {
+  return (double)clock() / (double)CLOCKS_PER_SEC;
+}
+
 static bool is_over(void *user) {
   const Run *run = user;
+  if (run->cpu > 0 && cpu_now() >= run->cpu) return true;
   return run->seconds > 0 && now() - run->begin >= run->seconds;
 }
 
@@ -91,10 +103,16 @@ static void read_value(Run *run, const char *option, const char *value) {
   if (!value) refuse("a value must follow", option);
   if (!strcmp(option, "--time"))
     run->seconds = number_of(value);
+  else if (!strcmp(option, "--cpu"))
+    run->cpu = number_of(value);
   else if (!strcmp(option, "--nodes"))
     run->budget.nodes = (int64_t)number_of(value);
   else if (!strcmp(option, "--solution"))
     run->solution = value;
+  else if (!strcmp(option, "--duals"))
+    run->duals = value;
+  else if (!strcmp(option, "--check"))
+    run->check = value;
   else if (!strcmp(option, "--without"))
     leave_out(run, value);
   else
@@ -131,6 +149,32 @@ static Status write_solution(Arena *arena, const char *path, const int *values,
   return file_replace(path, bytes, strlen(bytes));
 }
 
+static Status write_duals(Arena *arena, const char *path,
+                          const FactorDuals *duals) {
+  Text text = text_create(arena);
+  if (!duals)
+    return status_make(STATUS_invalid, "%s: sums saturate: no duals", path);
+  factor_duals_print(&text, duals);
+  return file_replace(path, text_string(&text), text.n);
+}
+
+/* Adds up duals from a file, and says whether they hold. */
+static Status check_duals(Arena *arena, const char *path,
+                          const FactorProblem *problem, bool *out_holds) {
+  FactorDuals *duals;
+  const char *text;
+  size_t n;
+  TRY(file_read(arena, path, (size_t)1 << 32, &text, &n));
+  TRY(recheck_duals_read(arena, path, text, n, &duals));
+  DualsCheck check = recheck_duals(arena, problem, duals);
+  *out_holds = !check.fault;
+  if (check.fault)
+    printf("refused: step %d: %s\n", check.step, check.fault);
+  else
+    printf("holds: bound %" PRId64 "\n", duals->bound);
+  return STATUS_OK;
+}
+
 static void print_result(const Run *run, const FactorResult *result) {
   static const char *const outcomes[] = {"proved", "found", "none", "unknown"};
   char cost[32] = "null", bound[32] = "null";
@@ -150,6 +194,21 @@ static void print_result(const Run *run, const FactorResult *result) {
            seconds, result->nodes, outcomes[result->outcome]);
 }
 
+static Status solve(Arena *arena, Run *run, const FactorProblem *problem, int n,
+                    bool *out_found) {
+  run->budget.stop = is_over;
+  run->budget.better = run->trace ? print_better : NULL;
+  run->budget.user = run;
+  run->budget.has_duals = run->duals != NULL;
+  FactorResult result = factor_solve(arena, problem, &run->budget);
+  *out_found = result.values != NULL;
+  if (result.values && run->solution)
+    TRY(write_solution(arena, run->solution, result.values, n));
+  if (run->duals) TRY(write_duals(arena, run->duals, result.duals));
+  print_result(run, &result);
+  return STATUS_OK;
+}
+
 int main(int argc, char **argv) {
   (void)argc;
   Run run = {.begin = now(), .cost = FACTOR_FORBIDDEN};
@@ -158,24 +217,14 @@ int main(int argc, char **argv) {
   Arena *arena = arena_create(memory);
   FactorProblem *problem;
   int n;
+  bool is_good = false;
   Status status = iopddl_read(arena, run.file, &problem, &n);
   if (status.code == STATUS_ok && run.no_limit)
     factor_limit(problem, INT64_MAX);
-  run.budget.stop = is_over;
-  run.budget.better = run.trace ? print_better : NULL;
-  run.budget.user = &run;
-  FactorResult result = {0};
   if (status.code == STATUS_ok)
-    result = factor_solve(arena, problem, &run.budget);
-  if (result.values && run.solution)
-    status = write_solution(arena, run.solution, result.values, n);
-  int code = 2;
-  if (status.code == STATUS_ok) {
-    print_result(&run, &result);
-    code = result.values ? 0 : 1;
-  } else {
-    fprintf(stderr, "%s\n", status.message);
-  }
+    status = run.check ? check_duals(arena, run.check, problem, &is_good)
+                       : solve(arena, &run, problem, n, &is_good);
+  if (status.code != STATUS_ok) fprintf(stderr, "%s\n", status.message);
   memory_destroy(memory);
-  return code;
+  return status.code != STATUS_ok ? 2 : is_good ? 0 : 1;
 }

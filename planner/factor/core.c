@@ -32,11 +32,13 @@ static int *number_rows(Core *core, const FactorGraph *g, Arena *scratch) {
   }
   numbers[g->n_rows] = core->n_rows;
   core->room = ARENA_ARRAY(core->arena, int64_t, core->n_rows + 1);
+  core->rows = ARENA_ARRAY(core->arena, int, core->n_rows);
   Wide fixed = 0;
   for (int row = 0; row < g->n_rows; row++) {
     fixed += g->fixed[row];
-    if (numbers[row + 1] > numbers[row])
-      core->room[numbers[row]] = (int64_t)(g->limit - fixed);
+    if (numbers[row + 1] == numbers[row]) continue;
+    core->rows[numbers[row]] = row;
+    core->room[numbers[row]] = (int64_t)(g->limit - fixed);
   }
   return numbers;
 }

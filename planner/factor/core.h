@@ -25,7 +25,8 @@ typedef struct Core {
   Arena *arena;
   int n_variables, n_edges, n_rows, n_values, n_pieces;
   int n_messages;
-  int *variables;    /* their numbers in the graph */
+  int *rows;         /* their numbers in the graph */
+  int *variables;    /* the same */
   int *n;            /* values of each */
   int *first;        /* its first value among all */
   FactorCost *costs; /* of all values */

@@ -15,6 +15,7 @@
 #define PLANNER_FACTOR_FACTOR_H
 
 #include "support/base.h"
+#include "support/text.h"
 
 typedef int64_t FactorCost;
 
@@ -45,11 +46,65 @@ void factor_add_usage(FactorProblem *problem, int variable, int64_t begin,
                       int64_t end, const int64_t *usages);
 /* Limits the usages at all times; without a call there is no limit. */
 void factor_limit(FactorProblem *problem, int64_t limit);
+/* Reads a problem again. */
+int factor_n_variables(const FactorProblem *problem);
+const FactorCost *factor_variable(const FactorProblem *problem, int variable,
+                                  int *out_n_values);
+int factor_n_pairs(const FactorProblem *problem);
+const FactorCost *factor_pair(const FactorProblem *problem, int pair,
+                              int out_of[2]);
+int factor_n_usages(const FactorProblem *problem);
+const int64_t *factor_usage(const FactorProblem *problem, int usage,
+                            int *out_variable, int64_t out_times[2]);
+int64_t factor_limit_of(const FactorProblem *problem);
 /* Returns the sum of costs; it saturates at FACTOR_MOST_SUM and at its
  * negative. A forbidden value or pair gives FACTOR_MOST_SUM, too. */
 FactorCost factor_cost(const FactorProblem *problem, const int *values);
 /* Returns the most that the values take at any time. */
 int64_t factor_peak(const FactorProblem *problem, const int *values);
+
+/* ---- duals: why no values cost less than the bound ---- */
+
+/* A step that shrinks a problem.  Values are numbered as in the problem. */
+typedef enum FactorStepKind {
+#define STEP(name, arguments, text) FACTOR_STEP_##name,
+#include "planner/factor/steps.def"
+  N_FACTOR_STEPS
+} FactorStepKind;
+
+typedef struct FactorStep {
+  FactorStepKind kind;
+  int variable, value, other;
+  int64_t time;
+} FactorStep;
+
+/* Prices and messages, and what goes because of them. */
+typedef struct FactorStage {
+  const int64_t *prices; /* by time, of 2^-32 units of cost */
+  const FactorCost *moved;
+  int n_removed;
+  const int (*removed)[2]; /* variables and values that cost `best` or more */
+} FactorStage;
+
+/* Each assignment that is allowed costs at least `bound`. */
+typedef struct FactorDuals {
+  FactorCost bound; /* FACTOR_MOST_SUM: there is none */
+  FactorCost best;  /* the cost of values; FACTOR_MOST_SUM: none are known */
+  int n_steps;
+  const FactorStep *steps;
+  int n_times; /* those that have a price */
+  const int64_t *times;
+  int n_pairs; /* what the steps leave, in the order of messages */
+  const int (*pairs)[2];
+  int n_moved; /* in a stage: of each pair, for the values that are left of
+                  its first and second variable, what is added to its costs and
+                  taken from the variable's */
+  int n_stages;
+  const FactorStage *stages;
+} FactorDuals;
+
+/* Appends duals as text; planner/recheck/duals_text.c reads them. */
+void factor_duals_print(Text *text, const FactorDuals *duals);
 
 /* ---- solve.c ---- */
 
@@ -64,6 +119,7 @@ const char *factor_part_name(FactorPart part);
 
 typedef struct FactorBudget {
   int64_t nodes;                /* at most; 0: no such limit */
+  bool has_duals;               /* duals are wanted */
   bool without[N_FACTOR_PARTS]; /* parts that are left out */
   bool (*stop)(void *user);     /* a clock; NULL: none */
   void (*better)(void *user, FactorCost cost, FactorCost bound); /* or NULL;
@@ -85,6 +141,8 @@ typedef struct FactorResult {
   const int *values;                /* by variable; NULL: none */
   int64_t nodes;                    /* sweeps, neighbourhoods and branches */
   int n_variables, n_pairs, n_rows; /* after reduction */
+  const FactorDuals *duals; /* NULL: none are wanted, or sums saturate; their
+                               bound has nothing from branches */
 } FactorResult;
 
 /* Solves a problem; the values live in `arena`. */

@@ -81,6 +81,14 @@ static void shrink(const FactorGraph *g, Edge *edge, int variable,
   }
 }
 
+void factor_graph_note(FactorGraph *g, FactorStepKind kind, int variable,
+                       int value, int other, int64_t time) {
+  if (!g->is_noted) return;
+  FactorStep note = {kind, variable, value, other, time};
+  if (value >= 0) note.value = g->variables[variable].labels[value];
+  vec_push(g->arena, &g->notes, note);
+}
+
 void factor_graph_keep(FactorGraph *g, int variable, const bool *keep) {
   Variable *v = &g->variables[variable];
   for (int k = 0; k < v->edges.n; k++)
@@ -229,6 +237,8 @@ static void remove_forbidden(FactorGraph *g, int variable, bool *keep) {
   for (int i = 0; i < v->n; i++) {
     keep[i] = v->costs[i] < COST_LIMIT;
     all &= keep[i];
+    if (!keep[i])
+      factor_graph_note(g, FACTOR_STEP_forbidden, variable, i, 0, 0);
   }
   if (!all) factor_graph_keep(g, variable, keep);
 }

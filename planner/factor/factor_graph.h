@@ -54,7 +54,10 @@ typedef struct FactorGraph {
                      most; COST_NEVER: sums are small enough */
   Wide outside;   /* with a cap: the least costs of all tables */
   VEC(Step) steps;
-  bool has_none; /* proved: no values are allowed */
+  bool is_noted;         /* `notes` are wanted */
+  VEC(FactorStep) notes; /* how it shrank, for duals */
+  int64_t *times;        /* of rows */
+  bool has_none;         /* proved: no values are allowed */
 } FactorGraph;
 
 /* ---- factor_graph.c ---- */
@@ -70,6 +73,9 @@ FactorCost *factor_graph_at(const FactorGraph *g, const Edge *edge,
 /* Adds costs [values of a][values of b], which become the graph's. */
 void factor_graph_add_edge(FactorGraph *g, int a, int b, FactorCost *costs);
 void factor_graph_remove_edge(FactorGraph *g, int edge);
+/* Notes why it shrinks. `value` is one that the variable has now, or -1. */
+void factor_graph_note(FactorGraph *g, FactorStepKind kind, int variable,
+                       int value, int other, int64_t time);
 /* Removes the values that are not kept. */
 void factor_graph_keep(FactorGraph *g, int variable, const bool *keep);
 /* Removes a variable without edges and pieces, whose value the step gives. */

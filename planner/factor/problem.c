@@ -42,6 +42,44 @@ void factor_limit(FactorProblem *problem, int64_t limit) {
   problem->limit = limit;
 }
 
+int factor_n_variables(const FactorProblem *problem) {
+  return problem->variables.n;
+}
+
+const FactorCost *factor_variable(const FactorProblem *problem, int variable,
+                                  int *out_n_values) {
+  *out_n_values = problem->variables.data[variable].n_values;
+  return problem->variables.data[variable].costs;
+}
+
+int factor_n_pairs(const FactorProblem *problem) {
+  return problem->pairs.n;
+}
+
+const FactorCost *factor_pair(const FactorProblem *problem, int pair,
+                              int out_of[2]) {
+  out_of[0] = problem->pairs.data[pair].of[0];
+  out_of[1] = problem->pairs.data[pair].of[1];
+  return problem->pairs.data[pair].costs;
+}
+
+int factor_n_usages(const FactorProblem *problem) {
+  return problem->usages.n;
+}
+
+const int64_t *factor_usage(const FactorProblem *problem, int usage,
+                            int *out_variable, int64_t out_times[2]) {
+  const ProblemUsage *of = &problem->usages.data[usage];
+  *out_variable = of->variable;
+  out_times[0] = of->begin;
+  out_times[1] = of->end;
+  return of->usages;
+}
+
+int64_t factor_limit_of(const FactorProblem *problem) {
+  return problem->limit;
+}
+
 FactorCost factor_saturate(Wide sum) {
   if (sum > FACTOR_MOST_SUM) return FACTOR_MOST_SUM;
   return sum < -FACTOR_MOST_SUM ? -FACTOR_MOST_SUM : (FactorCost)sum;

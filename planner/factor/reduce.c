@@ -78,8 +78,15 @@ static bool reduce_consistency(Reduction *r, int variable) {
   bool *keep = all_kept(r, v->n), all = true;
   for (int i = 0; i < v->n; i++) {
     keep[i] = v->costs[i] < COST_LIMIT;
-    for (int k = 0; k < v->edges.n && keep[i]; k++)
-      keep[i] = has_partner(g, &g->edges.data[v->edges.data[k]], variable, i);
+    if (!keep[i])
+      factor_graph_note(g, FACTOR_STEP_forbidden, variable, i, 0, 0);
+    for (int k = 0; k < v->edges.n && keep[i]; k++) {
+      const Edge *edge = &g->edges.data[v->edges.data[k]];
+      keep[i] = has_partner(g, edge, variable, i);
+      if (!keep[i])
+        factor_graph_note(g, FACTOR_STEP_partner, variable, i,
+                          factor_graph_other(edge, variable), 0);
+    }
     all &= keep[i];
   }
   if (!all) keep_values(r, variable, keep);
@@ -142,6 +149,8 @@ static bool reduce_dominance(Reduction *r, int variable) {
       if (j != i && keep[j] && is_dominated(g, variable, j, i)) {
         keep[i] = false;
         all = false;
+        factor_graph_note(g, FACTOR_STEP_dominated, variable, i, v->labels[j],
+                          0);
       }
   if (!all) keep_values(r, variable, keep);
   return !all;
@@ -169,6 +178,7 @@ static bool separate_edge(Reduction *r, int at) {
   for (int i = 0; i < a->n; i++) a->costs[i] += edge->costs[(int64_t)i * b->n];
   for (int j = 0; j < b->n; j++)
     add_cost(&b->costs[j], edge->costs[j] - edge->costs[0]);
+  factor_graph_note(g, FACTOR_STEP_separate, edge->of[0], -1, edge->of[1], 0);
   factor_graph_remove_edge(g, at);
   touch(r, edge->of[0]);
   touch(r, edge->of[1]);
@@ -254,6 +264,7 @@ static void contract(Reduction *r, int at, int from, int to, const int *map) {
     x->costs[i] = cost_plus(x->costs[i], cost_plus(y->costs[map[i]], pair));
     step.choice[i] = y->labels[map[i]];
   }
+  factor_graph_note(g, FACTOR_STEP_join, to, -1, from, 0);
   factor_graph_remove_edge(g, at);
   while (y->edges.n > 0)
     move_edge(r, y->edges.data[y->edges.n - 1], from, to, map);
@@ -323,6 +334,7 @@ static bool reduce_degree(Reduction *r, int variable) {
     n[k] = g->variables[step.others[k]].n;
   }
   if ((int64_t)n[0] * n[1] * v->n > MOST_JOINED) return false;
+  factor_graph_note(g, FACTOR_STEP_eliminate, variable, -1, 0, 0);
   FactorCost *costs = ARENA_ARRAY(g->arena, FactorCost, (int64_t)n[0] * n[1]);
   step.choice = ARENA_ARRAY(g->arena, int, (int64_t)n[0] * n[1]);
   for (at[0] = 0; at[0] < n[0]; at[0]++)
@@ -348,6 +360,7 @@ static bool reduce_single(Reduction *r, int variable) {
   FactorGraph *g = r->g;
   Variable *v = &g->variables[variable];
   if (v->n != 1) return false;
+  factor_graph_note(g, FACTOR_STEP_single, variable, -1, 0, 0);
   rows_merge(g, variable);
   while (v->edges.n > 0) {
     int at = v->edges.data[v->edges.n - 1];

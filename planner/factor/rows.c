@@ -37,7 +37,7 @@ static int row_from(const int64_t *times, int n, int64_t time) {
 void rows_create(FactorGraph *g, const FactorProblem *problem) {
   int n = 2 * problem->usages.n;
   Event *events = ARENA_ARRAY(g->arena, Event, n);
-  int64_t *times = ARENA_ARRAY(g->arena, int64_t, n);
+  int64_t *times = g->times = ARENA_ARRAY(g->arena, int64_t, n);
   for (int i = 0; i < problem->usages.n; i++) {
     events[2 * i] = (Event){problem->usages.data[i].begin, true};
     events[2 * i + 1] = (Event){problem->usages.data[i].end, false};
@@ -188,16 +188,29 @@ static int64_t least_room(const Room *room, int begin, int end) {
   return a < b ? a : b;
 }
 
+/* Notes a row in which a value has no room. */
+static void note_large(FactorGraph *g, const Room *room, int variable,
+                       const Piece *piece, int value, int64_t least) {
+  int row = piece->begin;
+  if (!g->is_noted) return;
+  while (row + 1 < piece->end &&
+         room->tree[row] + least >= piece->usages[value])
+    row++;
+  factor_graph_note(g, FACTOR_STEP_memory, variable, value, 0, g->times[row]);
+}
+
 /* Marks the values that a piece has no room for. */
-static bool mark_large(const Room *room, const Piece *piece, int n,
-                       bool *keep) {
+static bool mark_large(FactorGraph *g, const Room *room, int variable,
+                       const Piece *piece, bool *keep) {
+  int n = g->variables[variable].n;
   int64_t least = piece->usages[0];
   bool has_gone = false;
   for (int i = 1; i < n; i++)
     if (piece->usages[i] < least) least = piece->usages[i];
   int64_t most = least_room(room, piece->begin, piece->end) + least;
   for (int i = 0; i < n; i++)
-    if (piece->usages[i] > most) {
+    if (piece->usages[i] > most && keep[i]) {
+      note_large(g, room, variable, piece, i, least);
       keep[i] = false;
       has_gone = true;
     }
@@ -214,7 +227,7 @@ static bool reduce_variable(FactorGraph *g, const Room *room, int variable,
     Piece piece = v->pieces.data[k];
     if (room->n_short[piece.end] == room->n_short[piece.begin]) continue;
     v->pieces.data[n++] = piece;
-    has_gone |= mark_large(room, &piece, v->n, keep);
+    has_gone |= mark_large(g, room, variable, &piece, keep);
   }
   bool is_changed = has_gone || n < v->pieces.n;
   v->pieces.n = n;
@@ -232,6 +245,7 @@ int rows_reduce(FactorGraph *g, bool *is_changed) {
   for (int i = 0; i < g->n_variables; i++)
     if (g->variables[i].n > 0) rows_merge(g, i);
   room.n_short = ARENA_ARRAY(scratch, int, g->n_rows + 1);
+  factor_graph_note(g, FACTOR_STEP_rows, 0, -1, 0, 0);
   add_up(g, false, room.least);
   add_up(g, true, room.most);
   for (int row = 0; row < g->n_rows; row++) {

@@ -20,6 +20,8 @@ static void note_bound(Solver *s) {
   if (bound <= s->bound) return;
   for (int row = 0; row < s->core->n_rows; row++)
     s->prices[row] = s->messages->prices[row];
+  for (int row = 0; row < s->core->n_rows && !s->has_fixed; row++)
+    s->root_prices[row] = s->prices[row];
   solver_raise(s, bound);
 }
 
@@ -28,7 +30,8 @@ static void fix_values(Solver *s) {
   Messages *m = s->messages;
   if (s->budget->without[FACTOR_fixing] || m->has_none) return;
   for (int v = 0; v < s->core->n_values; v++)
-    if (m->marginals[v] >= s->cost) m->is_out[v] = true;
+    if (m->marginals[v] >= s->cost && !m->is_out[v])
+      m->is_out[v] = s->has_fixed = true;
 }
 
 static void sweep(Solver *s) {
@@ -215,6 +218,7 @@ FactorResult factor_solve(Arena *arena, const FactorProblem *problem,
   Arena *scratch = arena_beside(arena);
   FactorGraph *g = factor_graph_create(scratch, problem);
   rows_create(g, problem);
+  g->is_noted = budget->has_duals && g->cap == COST_NEVER;
   factor_graph_remove_forbidden(g);
   if (!g->has_none) factor_graph_reduce(g, budget->without);
   if (!g->has_none) {
@@ -227,7 +231,9 @@ FactorResult factor_solve(Arena *arena, const FactorProblem *problem,
       solver_raise(s, s->core->constant);
     }
     result = make_result(arena, problem, s, g);
+    if (g->is_noted) result.duals = duals_make(arena, g, s);
   }
+  if (g->has_none && g->is_noted) result.duals = duals_make(arena, g, NULL);
   arena_destroy(scratch);
   return result;
 }

@@ -64,6 +64,7 @@ Solver *solver_create(Arena *arena, const Core *core,
   s->labelling = labelling_create(arena, core);
   s->other_labelling = labelling_create(arena, core);
   s->prices = ARENA_ARRAY(arena, int64_t, core->n_rows + 1);
+  s->root_prices = ARENA_ARRAY(arena, int64_t, core->n_rows + 1);
   s->scale = 1 << 20;
   s->labelling->weight = s->other_labelling->weight = (int64_t)1 << PRICE_BITS;
   s->best = ARENA_ARRAY(arena, int, core->n_variables);

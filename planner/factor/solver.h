@@ -15,14 +15,16 @@ typedef struct Solver {
   Messages *messages;
   Labelling *labelling; /* what is being changed */
   Labelling *other_labelling;
-  int *best;        /* the best values that are allowed */
-  FactorCost cost;  /* of them; COST_NEVER: none */
-  FactorCost bound; /* of all values that can be better than the best */
-  int *reading;     /* the last values that were read off */
-  int64_t *usages;  /* by row, of the reading */
-  int64_t *steps;   /* by row: how prices changed last */
-  int64_t *prices;  /* those of the best bound */
-  int64_t scale;    /* of steps, of 2^20 */
+  int *best;            /* the best values that are allowed */
+  FactorCost cost;      /* of them; COST_NEVER: none */
+  FactorCost bound;     /* of all values that can be better than the best */
+  int *reading;         /* the last values that were read off */
+  int64_t *usages;      /* by row, of the reading */
+  int64_t *steps;       /* by row: how prices changed last */
+  int64_t *prices;      /* those of the best bound */
+  int64_t *root_prices; /* the same, before values were fixed */
+  bool has_fixed;
+  int64_t scale; /* of steps, of 2^20 */
   int64_t nodes;
   int64_t work;    /* table entries that were read */
   uint64_t random; /* counts random numbers */
@@ -64,6 +66,12 @@ void decode(Solver *s, bool freely);
 
 /* Solves a part of the labelling again, and keeps what is no worse. */
 void neighbourhood(Solver *s);
+
+/* ---- duals.c ---- */
+
+/* Says why there is nothing better than the best values: from the steps of the
+ * graph alone if no solver is given.  The messages start anew. */
+FactorDuals *duals_make(Arena *arena, const FactorGraph *g, Solver *s);
 
 /* ---- branch.c ---- */
 
