@@ -5,15 +5,25 @@
 
 #include "planner/factor/factor.h"
 
-static void print_step(Text *text, const FactorStep *step) {
-  static const struct {
-    const char *name, *arguments;
-  } kinds[] = {
-#define STEP(name, arguments, text) {#name, arguments},
+const char *factor_step_name(FactorStepKind kind) {
+  static const char *const names[] = {
+#define STEP(name, arguments, text) #name,
 #include "planner/factor/steps.def"
   };
-  text_add(text, kinds[step->kind].name);
-  for (const char *of = kinds[step->kind].arguments; *of; of++) {
+  return names[kind];
+}
+
+const char *factor_step_arguments(FactorStepKind kind) {
+  static const char *const all[] = {
+#define STEP(name, arguments, text) arguments,
+#include "planner/factor/steps.def"
+  };
+  return all[kind];
+}
+
+static void print_step(Text *text, const FactorStep *step) {
+  text_add(text, factor_step_name(step->kind));
+  for (const char *of = factor_step_arguments(step->kind); *of; of++) {
     int64_t number = step->time;
     if (*of == 'v') number = step->variable;
     if (*of == 'l') number = step->value;

@@ -103,6 +103,9 @@ typedef struct FactorDuals {
   const FactorStage *stages;
 } FactorDuals;
 
+const char *factor_step_name(FactorStepKind kind);
+/* Returns a letter for each argument, as in steps.def. */
+const char *factor_step_arguments(FactorStepKind kind);
 /* Appends duals as text; planner/recheck/duals_text.c reads them. */
 void factor_duals_print(Text *text, const FactorDuals *duals);
 

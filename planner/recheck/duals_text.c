@@ -79,21 +79,18 @@ static int length(Reader *r, int bytes) {
 }
 
 static FactorStep step(Reader *r) {
-  static const struct {
-    const char *name, *arguments;
-  } kinds[] = {
-#define STEP(name, arguments, text) {#name, arguments},
-#include "planner/factor/steps.def"
-  };
   FactorStep step = {0};
   int kind = 0;
-  while (kind < N_FACTOR_STEPS && !has_word(r, kinds[kind].name)) kind++;
+  while (kind < N_FACTOR_STEPS &&
+         !has_word(r, factor_step_name((FactorStepKind)kind)))
+    kind++;
   if (kind == N_FACTOR_STEPS) {
     fail(r, "there is no such step");
     return step;
   }
   step.kind = (FactorStepKind)kind;
-  for (const char *of = kinds[kind].arguments; *of && !r->fault; of++) {
+  for (const char *of = factor_step_arguments(step.kind); *of && !r->fault;
+       of++) {
     if (*of == 'v') step.variable = index_of(r);
     if (*of == 'l') step.value = index_of(r);
     if (*of == 'o') step.other = index_of(r);

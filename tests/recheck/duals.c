@@ -2,16 +2,19 @@
  * duals.c -- solves random problems by the engine, and asks the recheck whether
  * the duals prove their bound.
  *
- *     recheck_duals [FIRST [LAST]]
+ *     recheck_duals [--damage] [FIRST [LAST]]
  *     random 53 0 51 holds
  *
  * A line has the least cost, the number of the case, the bound of the duals and
  * what the recheck says; a case without values has the largest number as its
- * cost.  faults.py links it with faulty copies of the engine.
+ * cost.  With --damage the text of the duals is changed at random, 40 times
+ * each: it may be refused, and what holds is still true.  faults.py links it
+ * with faulty copies of the engine.
  */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "planner/recheck/duals.h"
 #include "support/random.h"
@@ -110,35 +113,82 @@ static FactorProblem *draw_problem(Arena *arena, int number) {
   return d->problem;
 }
 
-/* Checks duals after they have been text. */
+/* Reads and checks duals. */
 static DualsCheck check(Arena *arena, const FactorProblem *problem,
-                        const FactorDuals *duals) {
-  Text text = text_create(arena);
-  FactorDuals *read;
-  factor_duals_print(&text, duals);
-  Status status = recheck_duals_read(arena, "duals", text.data, text.n, &read);
-  if (status.code == STATUS_ok) return recheck_duals(arena, problem, read);
+                        const char *text, size_t n, FactorDuals **out) {
+  Status status = recheck_duals_read(arena, "duals", text, n, out);
+  if (status.code == STATUS_ok) return recheck_duals(arena, problem, *out);
   return (DualsCheck){.fault = status.message, .step = -1};
 }
 
-static void solve(int number) {
+/* Changes a digit, removes some bytes, or the end. */
+static size_t damage(Draw *d, char *text, size_t n) {
+  size_t at = (size_t)draw(d, (int)n), some = 1 + (size_t)draw(d, 6);
+  int kind = draw(d, 8);
+  if (kind == 0) return at;
+  if (kind == 1 && at + some < n) {
+    memmove(text + at, text + at + some, n - at - some);
+    return n - some;
+  }
+  while (at < n && (text[at] < '0' || text[at] > '9')) at++;
+  if (at < n) text[at] = (char)('0' + draw(d, 10));
+  return n;
+}
+
+/* Returns how many damaged duals hold; one of more than the least cost is
+ * wrong. */
+static int check_damaged(Arena *arena, int number, const FactorProblem *problem,
+                         FactorCost least, const Text *text) {
+  Draw d = {.key = random_key((uint64_t)number, "damage")};
+  int n_held = 0;
+  for (int i = 0; i < 40; i++) {
+    char *damaged = arena_copy(arena, text->data, text->n);
+    FactorDuals *duals;
+    size_t n = damage(&d, damaged, text->n);
+    DualsCheck said = check(arena, problem, damaged, n, &duals);
+    if (!said.fault && duals->bound > least) {
+      printf("case %d, damage %d: %" PRId64 " holds, %" PRId64
+             " is the least cost\n",
+             number, i, duals->bound, least);
+      exit(1);
+    }
+    n_held += !said.fault;
+  }
+  return n_held;
+}
+
+/* Returns how many damaged duals hold. */
+static int solve(int number, bool is_damaged) {
   Memory *memory = memory_create(no_memory, NULL);
   Arena *arena = arena_create(memory);
   FactorProblem *problem = draw_problem(arena, number);
   FactorBudget budget = {.nodes = 20000, .has_duals = true};
   FactorResult result = factor_solve(arena, problem, &budget);
   FactorCost least = result.values ? result.cost : FACTOR_MOST_SUM;
-  DualsCheck said = check(arena, problem, result.duals);
-  printf("random %" PRId64 " %d %" PRId64 " %s\n", least, number,
-         result.duals->bound, said.fault ? "refused" : "holds");
+  Text text = text_create(arena);
+  FactorDuals *duals;
+  int n_held = 0;
+  factor_duals_print(&text, result.duals);
+  DualsCheck said = check(arena, problem, text.data, text.n, &duals);
+  if (is_damaged)
+    n_held = check_damaged(arena, number, problem, least, &text);
+  else
+    printf("random %" PRId64 " %d %" PRId64 " %s\n", least, number,
+           result.duals->bound, said.fault ? "refused" : "holds");
   if (said.fault && getenv("DNNC_SAY"))
     fprintf(stderr, "case %d, step %d: %s\n", number, said.step, said.fault);
   memory_destroy(memory);
+  return n_held;
 }
 
 int main(int argc, char **argv) {
-  int first = argc > 1 ? atoi(argv[1]) : 0;
+  bool is_damaged = argc > 1 && !strcmp(argv[1], "--damage");
+  argv += is_damaged;
+  argc -= is_damaged;
+  int first = argc > 1 ? atoi(argv[1]) : 0, n_held = 0;
   int last = argc > 2 ? atoi(argv[2]) : first + N_CASES - 1;
-  for (int i = first; i <= last; i++) solve(i);
+  for (int i = first; i <= last; i++) n_held += solve(i, is_damaged);
+  if (is_damaged)
+    printf("%d of %d damaged duals hold\n", n_held, 40 * (last - first + 1));
   return 0;
 }
