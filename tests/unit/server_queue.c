@@ -128,6 +128,51 @@ Test(server_queue, asp_holds_no_worker) {
   cr_expect(clocks[1] >= 105 && clocks[1] <= 110, "%lld", (long long)clocks[1]);
 }
 
+/* The staleness rule with 0 is lock-step as BSP is, but for updates: a server
+ * that serves each push as it comes has done that of a fast worker before the
+ * slow one pushes.  Where all push at once it has as many as there are workers,
+ * one after the other, as one service of BSP that is so long. */
+Test(server_queue, ssp_of_0_is_lock_step) {
+  static const struct {
+    Ps compute[2], step;
+  } rows[] = {{{10, 100}, 105}, {{100, 98}, 108}, {{100, 100}, 110}};
+  Arena *arena = module_create()->arena;
+  static const int pushes[2] = {0, 1};
+  static const SimServer server = {.n_workers = 2, .pushes = pushes};
+  SimTransfer messages[4];
+  for (int i = 0; i < 4; i++) messages[i] = (SimTransfer){.n_starts = 1};
+  for (int i = 0; i < (int)(sizeof rows / sizeof *rows); i++) {
+    SimAction lists[3][3] = {0};
+    SimClass classes[3] = {0};
+    for (int w = 0; w < 2; w++) {
+      lists[w][0] =
+          (SimAction){.kind = SIM_run, .duration = rows[i].compute[w]};
+      lists[w][1] = (SimAction){.kind = SIM_start, .transfer = w};
+      lists[w][2] = (SimAction){.kind = SIM_wait, .transfer = 2 + w};
+      lists[2][1 + w] =
+          (SimAction){.kind = SIM_start, .transfer = 2 + w, .queue = w};
+    }
+    lists[2][0] = (SimAction){.kind = SIM_run, .duration = 5};
+    for (int c = 0; c < 3; c++)
+      classes[c] =
+          (SimClass){.n_actions = 3, .n_queues = 2, .actions = lists[c]};
+    classes[2].server = &server;
+    SimProgram program = {.n_classes = 3,
+                          .n_transfers = 4,
+                          .n_terms = 1,
+                          .classes = classes,
+                          .transfers = messages};
+    SimResult result = simulate(arena, &program, 12, NULL, NULL);
+    cr_assert(!result.is_stuck);
+    for (int w = 0; w < 2; w++) {
+      const SimClassResult *of = &result.classes[w];
+      cr_expect_eq(of->step_ends[11] - of->step_ends[10], rows[i].step,
+                   "row %d: worker %d: %lld", i, w,
+                   (long long)(of->step_ends[11] - of->step_ends[10]));
+    }
+  }
+}
+
 /* ---- against ticks ---- */
 
 /* As CLOCKS and CLOCKS_BEFORE of server_queue.c. */
