@@ -12,10 +12,12 @@
 #include "runtime/comm/mpi.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 enum {
   AFTER_LAUNCHER_S = 2, /* it knows who is late, and is first to say so */
@@ -325,6 +327,17 @@ static void make_slots(Mpi *mpi, Arena *arena) {
   }
 }
 
+/* The launcher lets all ranks have the cores that it has itself.  Another one
+ * may give each rank cores of its own, so that only those of the machine can be
+ * compared with the number of ranks. */
+static bool shares_cores(RankPlace place) {
+  cpu_set_t set;
+  if (getenv("DNN_LAUNCHER") && sched_getaffinity(0, sizeof set, &set) == 0)
+    return place.local_world > CPU_COUNT(&set);
+  long n = sysconf(_SC_NPROCESSORS_ONLN);
+  return n > 0 && place.local_world > n;
+}
+
 static Status start_thread(Mpi *mpi) {
   pthread_condattr_t attributes;
   pthread_condattr_init(&attributes);
@@ -374,6 +387,7 @@ Status comm_mpi_create(Arena *arena, RankPlace place, int64_t limit_s,
   mpi->comm = comm;
   mpi->arena = arena;
   mpi->place = place;
+  mpi->shares_cores = shares_cores(place);
   mpi->all = group_of_all(0, place.world);
   mpi->votes = ARENA_ARRAY(arena, CommVote, COMM_MOST_VOTES * place.world);
   mpi->marks = ARENA_ARRAY(arena, unsigned char, place.world);

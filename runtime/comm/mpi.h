@@ -128,6 +128,7 @@ typedef struct Mpi {
   unsigned char *marks; /* [W], of barriers */
   DnnGroup all;
   _Atomic bool main_waits;
+  bool shares_cores; /* this machine has more ranks than cores */
   Status start_status;
   bool is_started;
   int64_t chunk_bytes;   /* bytes of a slot's buffer for one member */

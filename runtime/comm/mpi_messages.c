@@ -9,15 +9,22 @@
 #include <string.h>
 #include <time.h>
 
-enum { TAG_HEADER = (1 << 28) + 1, TAG_MESSAGE = TAG_HEADER + DNN_N_QUEUES };
+enum {
+  TAG_HEADER = (1 << 28) + 1,
+  TAG_MESSAGE = TAG_HEADER + DNN_N_QUEUES,
+  SHARED_POLLS = 10 /* before a rank that waits gives up a shared core */
+};
 
-/* While the main thread computes, polling would take its core: then sleep,
- * longer and longer up to 0.2 ms. */
+/* While the main thread computes, polling would take its core, and where ranks
+ * share cores that of another rank: then sleep, longer and longer up to 0.2 ms.
+ */
 void mpi_pause(Mpi *mpi, int n_polls) {
-  if (atomic_load_explicit(&mpi->main_waits, memory_order_relaxed)) {
+  bool waits = atomic_load_explicit(&mpi->main_waits, memory_order_relaxed);
+  if (waits && (!mpi->shares_cores || n_polls < SHARED_POLLS)) {
     sched_yield();
     return;
   }
+  if (waits) n_polls -= SHARED_POLLS;
   int64_t sleep_ns = 10000 + (int64_t)n_polls * 5000;
   if (sleep_ns > 200000) sleep_ns = 200000;
   nanosleep(&(struct timespec){.tv_nsec = sleep_ns}, NULL);

@@ -13,7 +13,8 @@ start() { # folder, arguments: starts in the background, waits for steps
   shift
   mkdir -p "$folder"
   : >"$folder.json"
-  (cd "$folder" && exec "$work/m.bundle/run" --data "$root" --json "$@") \
+  # shellcheck disable=SC2086 # words of a command
+  (cd "$folder" && exec ${before:-} "$work/m.bundle/run" --data "$root" --json "$@") \
     >"$folder.json" 2>"$folder.err" &
   pid=$!
   for _ in $(seq 200); do
@@ -57,6 +58,24 @@ resumes
 start stopped
 kill -STOP "$(ranks_of | tail -n 1)"
 ends 3 10
+
+# Where ranks share a core, one that waits sleeps between polls, which counts as a
+# voluntary switch to another process; sched_yield is none.
+if command -v taskset >/dev/null; then
+  sleeps_of() { cat "/proc/$1/task"/*/status | awk '/^voluntary/ { n += $2 } END { print n }'; }
+  before="taskset -c $(taskset -cp $$ | sed 's/.*: //; s/[-,].*//')" start waiting --no-save
+  waiter=$(ranks_of | head -n 1) stopped=$(ranks_of | tail -n 1)
+  kill -STOP "$stopped"
+  sleep 0.5
+  n=$(sleeps_of "$waiter")
+  sleep 3
+  n=$(($(sleeps_of "$waiter") - n))
+  kill -CONT "$stopped"
+  echo "a rank that waits for 3 s on a shared core sleeps $n times"
+  [ $n -ge 30 ] || fail "a rank that waits polls"
+  kill -TERM $pid
+  ends 143 10
+fi
 
 start launcher_killed
 kill -KILL $pid
