@@ -175,8 +175,7 @@ static FactorCost bound_node(Solver *s, FactorCost bound) {
     messages_read(m, s->reading);
     if (messages_bound(m) > bound) bound = messages_bound(m);
     if (bound >= s->cost) return bound;
-    if (s->core->n_rows > 0 && !s->budget->without[FACTOR_multipliers])
-      multipliers_step(s);
+    if (s->core->n_rows > 0 && s->has_prices) multipliers_step(s);
   }
   s->work += 12 * s->core->entries + 4 * s->core->n_values;
   return bound;
@@ -215,6 +214,11 @@ static void look_apart(Branches *b, int node) {
   s->labelling = b->labelling;
   look_at(b, node);
   s->labelling = labelling;
+}
+
+void branches_leave(Branches *b) {
+  for (int v = 0; v < b->s->core->n_values; v++)
+    b->s->messages->is_out[v] = b->root[v];
 }
 
 bool branches_step(Branches *b) {

@@ -48,8 +48,7 @@ static void sweep(Solver *s) {
  * falls, shorter steps begin at the best prices. */
 static void raise_bound(Solver *s, int n_sweeps) {
   FactorCost before = s->bound;
-  bool has_rows =
-      s->core->n_rows > 0 && !s->budget->without[FACTOR_multipliers];
+  bool has_rows = s->core->n_rows > 0 && s->has_prices;
   for (int i = 0; i < n_sweeps && !solver_must_stop(s); i++) {
     sweep(s);
     if (s->messages->has_none) return;
@@ -147,12 +146,11 @@ static bool is_steady(const Solver *s, FactorCost before) {
 
 /* The bound and the labelling get equal shares of the work.  Where sweeps no
  * longer raise the bound, branches take its share. */
-static void run(Solver *s) {
+static void run_until(Solver *s, int64_t end) {
   enum { STEADY_ROUNDS = 8, FIRST_WORK = 1 << 20 };
   Branches *branches = NULL;
   int n_steady = 0;
-  begin(s);
-  for (int round = 0; !solver_must_stop(s); round++) {
+  for (int round = 0; s->work < end && !solver_must_stop(s); round++) {
     int64_t before = s->work;
     FactorCost bound = s->bound;
     if (branches)
@@ -167,6 +165,18 @@ static void run(Solver *s) {
         !s->budget->without[FACTOR_branching] && !solver_must_stop(s))
       branches = branches_create(s->arena, s);
   }
+  if (branches) branches_leave(branches);
+}
+
+/* Without prices the bound is soon steady, and branches prove the rest where
+ * memory decides little.  So that is tried first, for little work. */
+static void run(Solver *s) {
+  enum { FIRST_WORK = 1 << 29 }; /* about half a second */
+  begin(s);
+  s->has_prices = false;
+  run_until(s, s->work + FIRST_WORK);
+  s->has_prices = !s->budget->without[FACTOR_multipliers];
+  run_until(s, INT64_MAX);
 }
 
 /* Finds the values of all variables of the problem. */

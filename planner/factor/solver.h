@@ -24,7 +24,8 @@ typedef struct Solver {
   int64_t *prices;      /* those of the best bound */
   int64_t *root_prices; /* the same, before values were fixed */
   bool has_fixed;
-  int64_t scale; /* of steps, of 2^20 */
+  bool has_prices; /* rows get prices now */
+  int64_t scale;   /* of steps, of 2^20 */
   int64_t nodes;
   int64_t work;    /* table entries that were read */
   uint64_t random; /* counts random numbers */
@@ -80,5 +81,7 @@ Branches *branches_create(Arena *arena, Solver *s);
 /* Looks at the open node with the least bound.  Returns whether any are left.
  */
 bool branches_step(Branches *b);
+/* Goes back to the values of the whole problem. */
+void branches_leave(Branches *b);
 
 #endif

@@ -18,7 +18,7 @@ typedef struct DualTable {
   bool is_gone;
 } DualTable;
 
-/* What the values of a variable take in the rows from begin to end - 1. */
+/* Usages of the values of a variable in the rows from begin to end - 1. */
 typedef struct DualPiece {
   int begin, end;
   Int128 *usages;
