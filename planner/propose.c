@@ -37,6 +37,7 @@ typedef struct Proposer {
   const ProposeRequest *r;
   const UnitTables *tables;
   PairSolver *solver;
+  PairShape shape;
 } Proposer;
 
 /* ---- one elimination ---- */
@@ -124,7 +125,7 @@ static bool solve_in(Arena *arena, Proposer *p, const Aim *aim, int *values) {
                            edge_costs(arena, p, known_edges, i, aim)};
   PairProblem problem = {units->units.n, n_values, costs, units->edges.n,
                          pairs};
-  return solve_pairs(arena, p->solver, &problem, values);
+  return solve_pairs(p->arena, p->solver, &p->shape, &problem, values);
 }
 
 static bool solve(Proposer *p, const Aim *aim, int *values) {

@@ -10,6 +10,8 @@
  */
 #include "planner/solve/solve_pairs.h"
 
+#include <string.h>
+
 #include "planner/factor/factor.h"
 
 #define MOST_ENTRIES ((int64_t)1 << 12)
@@ -103,24 +105,54 @@ bool solve_by_engine(Arena *scratch, const PairProblem *problem, int *values,
   return is_solved;
 }
 
-/* ---- either ---- */
+/* ---- what is known ---- */
 
-static bool solve_by(Arena *scratch, SolveMethod method,
-                     const PairProblem *problem, int *values) {
-  int64_t bound;
-  return method == SOLVED_by_engine
-             ? solve_by_engine(scratch, problem, values, &bound)
-             : eliminate(scratch, problem, MOST_ENTRIES, values) >= 0;
+/* Equal blocks share their costs, which are read once. */
+static uint64_t hash_costs(Arena *scratch, const PairProblem *p) {
+  Map *known = map_create(scratch);
+  uint64_t hash = 61;
+  for (int i = 0; i < p->n + p->n_pairs; i++) {
+    const PairCosts *pair = &p->pairs[i - p->n];
+    const int64_t *costs = i < p->n ? p->costs[i] : pair->costs;
+    int64_t n = i < p->n ? p->n_values[i] : n_entries(p, pair);
+    uintptr_t of = (uintptr_t)map_get(known, costs);
+    if (!of) of = (uintptr_t)hash_bytes(costs, (size_t)n * sizeof *costs, 67);
+    map_put(known, costs, (void *)of);
+    hash = hash_mix(hash, (uint64_t)of);
+  }
+  return hash | 1;
 }
 
-bool solve_pairs(Arena *scratch, PairSolver *solver, const PairProblem *problem,
-                 int *values) {
-  SolveMethod first =
-      solver->engine_alone ? SOLVED_by_engine : SOLVED_by_elimination;
-  for (SolveMethod method = first; method < N_SOLVE_METHODS; method++) {
-    if (!solve_by(scratch, method, problem, values)) continue;
-    solver->n_solved[method]++;
-    return true;
+/* Other weightings and levels of ZeRO mostly have the same sums in part. */
+static bool solve_once(Arena *arena, PairShape *shape,
+                       const PairProblem *problem, int *values) {
+  Arena *scratch = arena_beside(arena);
+  const void *key = (const void *)(uintptr_t)hash_costs(scratch, problem);
+  if (!shape->by_engine) shape->by_engine = map_create(arena);
+  const int *known = map_get(shape->by_engine, key);
+  int64_t bound;
+  bool is_solved = known || solve_by_engine(scratch, problem, values, &bound);
+  size_t n_bytes = (size_t)problem->n * sizeof *values;
+  if (known)
+    memcpy(values, known, n_bytes);
+  else if (is_solved)
+    map_put(shape->by_engine, key, arena_copy(arena, values, n_bytes));
+  arena_destroy(scratch);
+  return is_solved;
+}
+
+/* ---- either ---- */
+
+bool solve_pairs(Arena *arena, PairSolver *solver, PairShape *shape,
+                 const PairProblem *problem, int *values) {
+  SolveMethod method = SOLVED_by_elimination;
+  bool is_solved = !solver->engine_alone && !shape->is_wide &&
+                   eliminate(arena, problem, MOST_ENTRIES, values) >= 0;
+  if (!is_solved) {
+    shape->is_wide = true;
+    method = SOLVED_by_engine;
+    is_solved = solve_once(arena, shape, problem, values);
   }
-  return false;
+  solver->n_solved[method] += is_solved;
+  return is_solved;
 }

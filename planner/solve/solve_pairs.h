@@ -14,17 +14,25 @@ typedef enum SolveMethod {
   N_SOLVE_METHODS
 } SolveMethod;
 
-/* What the problems of a search share. */
+/* The search that a solver serves: how it solves, and how often either method
+ * did. */
 typedef struct PairSolver {
   bool engine_alone; /* no elimination: for tests and comparisons */
   int n_solved[N_SOLVE_METHODS];
 } PairSolver;
 
+/* Problems with variables and pairs of one shape, which differ in costs: what
+ * is known of them.  Begins as {0}, for one arena. */
+typedef struct PairShape {
+  bool is_wide;   /* elimination cannot take them */
+  Map *by_engine; /* hash of costs -> values */
+} PairShape;
+
 /* Fills in values and returns true.  By elimination their sum is the least; by
  * the engine it is mostly within a thousandth of it.  Returns false if the
  * engine finds none. */
-bool solve_pairs(Arena *scratch, PairSolver *solver, const PairProblem *problem,
-                 int *values);
+bool solve_pairs(Arena *arena, PairSolver *solver, PairShape *shape,
+                 const PairProblem *problem, int *values);
 /* Does without elimination.  No values have a sum below `out_bound`. */
 bool solve_by_engine(Arena *scratch, const PairProblem *problem, int *values,
                      int64_t *out_bound);

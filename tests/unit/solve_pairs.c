@@ -106,6 +106,22 @@ Test(solve_pairs, engine_finds_what_elimination_finds) {
   }
 }
 
+/* A shape knows values by the costs that they were found for. */
+Test(solve_pairs, one_shape_with_other_costs) {
+  PairSolver engine = {.engine_alone = true};
+  PairShape shape = {0};
+  Module *module = module_create();
+  for (int i = 0; i < 20; i++) {
+    Case c = make_case(module, (uint64_t)i, 8, 5, 100000);
+    int values[MOST_VARS];
+    for (int k = 0; k + 1 < c.n; k++) add_pair(&c, k, k + 1);
+    PairProblem problem = problem_of(&c);
+    int64_t least = eliminate(c.arena, &problem, 1 << 20, values);
+    cr_assert(solve_pairs(module->arena, &engine, &shape, &problem, values));
+    cr_expect_leq(sum_of(&c, values) - least, least / 999, "costs %d", i);
+  }
+}
+
 /* Costs whose sum would overflow are divided first. */
 Test(solve_pairs, engine_takes_large_costs) {
   for (uint64_t seed = 0; seed < 30; seed++) {
@@ -121,18 +137,24 @@ Test(solve_pairs, engine_takes_what_is_too_wide) {
   for (uint64_t seed = 0; seed < 5; seed++) {
     Module *module = module_create();
     Case c = make_case(module, seed, MOST_VARS, 5, 100000);
-    int values[MOST_VARS];
+    int values[MOST_VARS], again[MOST_VARS];
+    PairShape grid = {0}, chain = {0}, alone = {0};
     make_grid(&c);
     PairProblem problem = problem_of(&c);
     check(&c, seed);
     cr_expect_eq(eliminate(c.arena, &problem, 1 << 12, values), -1);
-    cr_expect(solve_pairs(c.arena, &both, &problem, values));
+    cr_expect(solve_pairs(c.arena, &both, &grid, &problem, values));
+    cr_expect(solve_pairs(c.arena, &both, &grid, &problem, again));
+    cr_expect_eq(memcmp(values, again, sizeof values), 0);
     problem.n_pairs = SIDE;
-    cr_expect(solve_pairs(c.arena, &both, &problem, values));
-    cr_expect(solve_pairs(c.arena, &engine, &problem, values));
+    cr_expect(solve_pairs(c.arena, &both, &chain, &problem, values));
+    cr_expect(solve_pairs(c.arena, &engine, &alone, &problem, again));
+    c.n_pairs = SIDE;
+    cr_expect_leq(sum_of(&c, again) - sum_of(&c, values),
+                  sum_of(&c, values) / 999);
   }
   cr_expect_eq(both.n_solved[SOLVED_by_elimination], 5);
-  cr_expect_eq(both.n_solved[SOLVED_by_engine], 5);
+  cr_expect_eq(both.n_solved[SOLVED_by_engine], 10);
   cr_expect_eq(engine.n_solved[SOLVED_by_elimination], 0);
   cr_expect_eq(engine.n_solved[SOLVED_by_engine], 5);
 }
