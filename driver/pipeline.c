@@ -56,10 +56,6 @@ static bool choose_plan(Compilation *c) {
                    c->pins->places.data[0].span,
                    "a search around lines 'place'"),
               "leave them out, or price the plan with 'dnnc simulate'");
-  if (c->pins && c->options->leaves_open && c->pins->servers.n > 0)
-    diag_help(diag(c->module->diags, DIAG_not_supported, c->pins->servers.span,
-                   "a search of a plan with servers"),
-              "'dnnc simulate' prices the plan as it is written");
   if (diags_errors(c->module->diags) > 0) return false;
   if (reads && !c->options->plan) c->plan = NULL;
   if (purpose != PURPOSE_train && plan_servers(c->plan)) {

@@ -27,6 +27,13 @@ static void add_recomputed(Text *out, const Plan *plan) {
   if (n > 0) text_add(out, " recomputed");
 }
 
+/* Lines that change the values that a step computes. */
+static void add_asynchronous(Arena *arena, Text *out, const Plan *plan) {
+  const PlanServers *servers = plan_servers(plan);
+  if (servers) text_printf(out, ", %s", plan_servers_text(arena, servers));
+  if (plan_has_versions(arena, plan)) text_printf(out, ", %s", plan->schedule);
+}
+
 /* Lines about values, gradients, optimizer state and operators. */
 static void add_placements(Text *out, const Plan *plan) {
   int n = 0;
@@ -46,6 +53,7 @@ const char *plan_describe(Arena *arena, const Plan *plan) {
   if (plan->stages.n > 0)
     text_printf(&out, "%s%d stages", out.n ? " x " : "", plan->stages.n);
   if (out.n == 0) text_add(&out, "one rank");
+  add_asynchronous(arena, &out, plan);
   if (plan->zero > 0) text_printf(&out, ", ZeRO %d", plan->zero);
   if (plan->border.n_axes > 0) text_add(&out, ", hierarchical sums");
   if (plan->microbatches > 1)

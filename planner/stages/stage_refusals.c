@@ -70,6 +70,13 @@ static bool refuse_groups(Refuser *r) {
                 help);
 }
 
+static bool refuse_servers(Refuser *r) {
+  return refuse(r, r->pins->servers.span,
+                "a search around a line about servers",
+                "servers change what is computed, so no search compares plans "
+                "with them; write 'mesh' with the number of workers");
+}
+
 static bool has_pinned_schedule(Refuser *r) {
   PipelineSpelling spelling;
   return r->pins->schedule && !r->pins->list &&
@@ -80,11 +87,12 @@ static bool has_pinned_schedule(Refuser *r) {
 static bool check_supported(Refuser *r) {
   const Pins *pins = r->pins;
   if (has_pinned_schedule(r))
-    return refuse(r, pins->schedule_span,
-                  arena_printf(r->arena, "a search under the schedule '%s'",
-                               pins->schedule),
-                  "it changes what is computed, so no search compares plans "
-                  "with it; 'dnnc run' takes the plan as it is written");
+    return refuse(
+        r, pins->schedule_span,
+        arena_printf(r->arena, "a search under the schedule '%s'",
+                     pins->schedule),
+        "it changes what is computed, so no search compares plans "
+        "with it; write all of its stages, and it is priced as it is");
   if (pins->list)
     return refuse(r, pins->schedule_span,
                   "a search under a schedule that a file lists",
@@ -383,6 +391,7 @@ bool stage_pins_check(Module *module, const SearchInput *input) {
                .input = input,
                .pins = input->pins,
                .of = stage_pins_of(module->arena, input->pins)};
+  if (r.pins && r.pins->servers.n > 0) return refuse_servers(&r);
   if (!r.of.needs_stages) return true;
   if (!input->kernels || !input->paths)
     return refuse(&r, first_span(r.pins), "a search for stages of this model",

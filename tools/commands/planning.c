@@ -478,11 +478,25 @@ static void add_lean(Planning *planning) {
   out->has_plan = lean.has_plan;
 }
 
+bool planning_changes_results(const Planning *planning) {
+  const Pins *pins = planning->loaded.pins;
+  PipelineSpelling spelling = {0};
+  if (!pins || pins->servers.n > 0) return pins != NULL;
+  return pins->schedule && !pins->list &&
+         !pipeline_spelling_read(planning->tool->arena, pins->schedule,
+                                 &spelling) &&
+         spelling.schedule && spelling.schedule->is_pinned;
+}
+
 /* Lines may say all about stages that no search knows, as what a search found
- * over several groups of a cluster. */
-static bool says_all(const Pins *pins) {
-  return pins && pins_have_stages(pins) && pins->schedule &&
-         pins->microbatches.is_set;
+ * over several groups of a cluster, or about plans that no search compares. */
+static bool says_all(const Planning *planning) {
+  const Pins *pins = planning->loaded.pins;
+  bool has_default = planning_changes_results(planning);
+  if (!pins) return false;
+  if (pins->servers.n > 0) return pins_have_mesh(pins);
+  return pins_have_stages(pins) && pins->schedule &&
+         (pins->microbatches.is_set || has_default);
 }
 
 static bool price_written(Planning *planning) {
@@ -490,7 +504,7 @@ static bool price_written(Planning *planning) {
   const Pins *pins = planning->loaded.pins;
   PlanTexts texts;
   CandidatePrice price = {0};
-  if (!says_all(pins) ||
+  if (!says_all(planning) ||
       !driver_plan_texts(&planning->loaded, pins, diags_create(arena), &texts))
     return false;
   planning_price_whole(planning, 1, &texts.text, &price);
@@ -503,7 +517,11 @@ static bool price_written(Planning *planning) {
       .n_priced = 1,
       .n_legal = 1,
       .n_fit = fits,
-      .space = "the plan as it is written, whose stages no search takes yet"};
+      .space = planning_changes_results(planning)
+                   ? "the plan as it is written: it changes what is computed, "
+                     "so no search compares plans with it"
+                   : "the plan as it is written, whose stages no search takes "
+                     "yet"};
   priced_plans_list(&planning->priced, &planning->result);
   return true;
 }
