@@ -97,7 +97,7 @@ for search in elimination descent; do
   "$dnnc" plan $small --cluster "$cluster" --ranks 4 --effort 60 --search $search --quiet >b.plan || fail "--search $search"
 done
 "$dnnc" plan $small --cluster "$cluster" --search guess 2>message >none && fail "an unknown search"
-[ ! -s none ] && grep -q "error: --search has no 'guess'" message && grep -q 'help: there are elimination, stages, descent' message ||
+[ ! -s none ] && grep -q "error: --search has no 'guess'" message && grep -q 'help: there are elimination, stages, engine, descent' message ||
   { cat message; fail "an unknown search"; }
 
 # Lines that change nothing are left out: without those about paths, if there are any, a step takes another time.
