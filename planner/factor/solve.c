@@ -174,7 +174,7 @@ static void run(Solver *s) {
   enum { FIRST_WORK = 1 << 29 }; /* about half a second */
   begin(s);
   s->has_prices = false;
-  run_until(s, s->work + FIRST_WORK);
+  if (!s->budget->without[FACTOR_unpriced]) run_until(s, s->work + FIRST_WORK);
   s->has_prices = !s->budget->without[FACTOR_multipliers];
   run_until(s, INT64_MAX);
 }
