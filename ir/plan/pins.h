@@ -105,6 +105,9 @@ static inline bool pins_have_mesh(const Pins *pins) {
 static inline bool pins_have_stages(const Pins *pins) {
   return pins->stages.n > 0 || pins->places.n > 0;
 }
+/* Returns whether lines change what is computed, by servers of parameters or by
+ * the schedule: no search compares such plans. */
+bool pins_change_results(Arena *arena, const Pins *pins);
 /* The axis of this name, or NULL. */
 const PinAxis *pins_find_axis(const Pins *pins, Name name);
 /* Returns a pin as the command line sets it: it has no place. */

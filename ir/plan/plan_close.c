@@ -15,6 +15,8 @@
  */
 #include "ir/plan/pins.h"
 
+#include "ir/pipeline/pipeline.h"
+
 PinNumber pin_number(int64_t value) {
   return (PinNumber){.is_set = true, .value = value};
 }
@@ -25,6 +27,14 @@ bool pins_ask(const Pins *pins) {
 }
 
 /* ---- the mesh ---- */
+
+bool pins_change_results(Arena *arena, const Pins *pins) {
+  PipelineSpelling spelling = {0};
+  if (pins->servers.n > 0) return true;
+  if (pins->schedule && !pins->list)
+    pipeline_spelling_read(arena, pins->schedule, &spelling);
+  return spelling.schedule && spelling.schedule->is_pinned;
+}
 
 const PinAxis *pins_find_axis(const Pins *pins, Name name) {
   for (int i = 0; i < pins->axes.n; i++)

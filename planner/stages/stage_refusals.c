@@ -77,16 +77,9 @@ static bool refuse_servers(Refuser *r) {
                 "with them; write 'mesh' with the number of workers");
 }
 
-static bool has_pinned_schedule(Refuser *r) {
-  PipelineSpelling spelling;
-  return r->pins->schedule && !r->pins->list &&
-         !pipeline_spelling_read(r->arena, r->pins->schedule, &spelling) &&
-         spelling.schedule && spelling.schedule->is_pinned;
-}
-
 static bool check_supported(Refuser *r) {
   const Pins *pins = r->pins;
-  if (has_pinned_schedule(r))
+  if (pins_change_results(r->arena, pins))
     return refuse(
         r, pins->schedule_span,
         arena_printf(r->arena, "a search under the schedule '%s'",

@@ -478,22 +478,12 @@ static void add_lean(Planning *planning) {
   out->has_plan = lean.has_plan;
 }
 
-bool planning_changes_results(const Planning *planning) {
-  const Pins *pins = planning->loaded.pins;
-  PipelineSpelling spelling = {0};
-  if (!pins || pins->servers.n > 0) return pins != NULL;
-  return pins->schedule && !pins->list &&
-         !pipeline_spelling_read(planning->tool->arena, pins->schedule,
-                                 &spelling) &&
-         spelling.schedule && spelling.schedule->is_pinned;
-}
-
 /* Lines may say all about stages that no search knows, as what a search found
  * over several groups of a cluster, or about plans that no search compares. */
 static bool says_all(const Planning *planning) {
   const Pins *pins = planning->loaded.pins;
-  bool has_default = planning_changes_results(planning);
   if (!pins) return false;
+  bool has_default = pins_change_results(planning->tool->arena, pins);
   if (pins->servers.n > 0) return pins_have_mesh(pins);
   return pins_have_stages(pins) && pins->schedule &&
          (pins->microbatches.is_set || has_default);
@@ -517,7 +507,7 @@ static bool price_written(Planning *planning) {
       .n_priced = 1,
       .n_legal = 1,
       .n_fit = fits,
-      .space = planning_changes_results(planning)
+      .space = pins_change_results(arena, pins)
                    ? "the plan as it is written: it changes what is computed, "
                      "so no search compares plans with it"
                    : "the plan as it is written, whose stages no search takes "

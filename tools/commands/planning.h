@@ -61,9 +61,6 @@ SearchInput planning_input(Planning *planning, SearchHost *host);
 /* Searches with progress on a terminal.  Signals are held from then on:
  * the caller ends with tool_end_as_signalled. */
 void planning_search(Planning *planning);
-/* Returns whether lines change what is computed, by servers of parameters or by
- * the schedule: no search compares such plans. */
-bool planning_changes_results(const Planning *planning);
 /* Searches for the plan with the fewest bytes, or for any plan of `limit`
  * bytes; 0 means what a rank has. */
 SearchResult planning_lean(Planning *planning, Bytes limit);

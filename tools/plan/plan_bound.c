@@ -22,7 +22,8 @@ void planning_find_space(Planning *planning) {
   planning->no_space = "no operator is placed by itself";
   if (!input->kernels) return;
   planning->no_space = "the plan changes what is computed";
-  if (planning_changes_results(planning)) return;
+  if (input->pins && pins_change_results(planning->tool->arena, input->pins))
+    return;
   planning->no_space =
       one_rank_bound(planning->tool->arena, program, input->pins,
                      planning_restrictions(planning), &planning->space);
