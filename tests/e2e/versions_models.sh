@@ -124,13 +124,13 @@ norms() { # schedule mistake line...: a reference with the mistake has other sta
   grep -q '^normed\[[01]\]\.\(mean\|var\): ' differs || { cat differs; fail "norms, $1, $2: what differs"; }
   "$dnnc" verify norms.dnn --plan norms.plan >out 2>err || { cat out err; fail "norms, $1: verify"; }
 }
+prepare norms 1
 # A state has one version, which micro-batches of the next batch would read too early.
 sed 's/B, mean, var)/B, mean, var, group = 2)/' norms.dnn >grouped.dnn
 printf 'mesh { pipe = 3 }\nplan {\n  schedule = 2bw\n  microbatches = 4\n  cut after normed[0]\n  cut after normed[1]\n}\n' >two.plan
 "$dnnc" build grouped.dnn --plan two.plan -o two --quiet 2>err && fail "states under 2bw"
 grep -q "^grouped.dnn:6:9: .*not supported yet: the state 'normed\[0\].mean'" err && grep -q '^help: ' err ||
   { cat err; fail "why 2bw has no states"; }
-prepare norms 1
 norms pipedream stale 'stage 0: normed[0]' 'stage 1: normed[1]' 'stage 2: v'
 replicas=2,2,1
 norms pipedream fewer 'stage 0: normed[0] on 0..1' 'stage 1: normed[1] on 2..3' 'stage 2: v on 4'
