@@ -24,7 +24,8 @@ from compare_ranks import inside
 
 TARGET = float(os.environ.get("TARGET", "2.36"))
 SEEDS = [int(seed) for seed in os.environ.get("SEEDS", "1 2").split()]
-WINDOW, LIMIT, HOSTS = 50, 400, 4
+LIMIT = float(os.environ.get("LIMIT", "400"))
+WINDOW, HOSTS = 50, 4
 DATA = "mesh { data = 4 }\n"
 PIPE = "mesh { pipe = 4 }\n"
 CUTS = [f"cut after block[{i}]" for i in range(3)]
