@@ -1,9 +1,8 @@
 /*
  * duals_rows.c -- rows of memory of a problem whose steps are made again.
  *
- * What is in use changes at the ends of intervals.  Of the times between two of
- * them, those need a look that begin an interval and are followed by an end of
- * one: before, less is in use, and after, too.
+ * Usage rises where an interval begins and falls where one ends.  So it is the
+ * largest at a begin with an end behind it, and only such times are rows.
  */
 #include <stdlib.h>
 
