@@ -220,13 +220,17 @@ write 2 1 none
 wrong "error: not supported yet: 'ema' beside servers that do not wait for all workers" ema=0.9
 wrong "error: not supported yet: the target 'cuda' under a plan with servers" --target cuda
 printf 'cluster many {\n device = c\n level node { count = 8; link = 8GB/s; latency = 1us }\n}\ndevice c {\n base = cpu\n cores = 1\n memory = 4GiB\n}\n' >many.cluster
-unpriced() { # text command...
+unproved() { # text command...
   "$dnnc" "${@:2}" >out 2>&1 && fail "$2 of servers"
   grep -q "^plan.plan:3:.*error: not supported yet: $1 .*servers" out || { cat out; fail "$2 of servers"; }
 }
-unpriced "what a search would find" explain model.dnn 'linear[0].w' --plan plan.plan --cluster many.cluster
-unpriced "the proof that a plan computes the same" verify model.dnn --plan plan.plan
-unpriced "a search" plan model.dnn --plan plan.plan --cluster many.cluster
+unproved "what a search would find" explain model.dnn 'linear[0].w' --plan plan.plan --cluster many.cluster
+unproved "the proof that a plan computes the same" verify model.dnn --plan plan.plan
+# A pinned plan with servers is priced as it is written, and its text is the plan again.
+"$dnnc" plan model.dnn --plan plan.plan --cluster many.cluster >priced.plan 2>out || { cat out; fail "plan of servers"; }
+grep -q "sync .*= server(ranks = 2.*, staleness = none)" priced.plan || { cat priced.plan; fail "the plan lost its servers"; }
+"$dnnc" plan model.dnn --plan priced.plan --cluster many.cluster >again.plan 2>out || { cat out; fail "plan of a printed plan"; }
+cmp priced.plan again.plan || fail "the printed plan is another one"
 sed -e 's/  return linear\[H -> K\](x, 7, 1)/  return linear[H -> K](cumsum(x, B), 7, 1)/' "$root/tests/e2e/versions.dnn" >model.dnn
 wrong "joins all workers, but with 'staleness = none' no worker waits for another one"
 grep -q "help: .*'group'" out || { cat out; fail "no help"; }
