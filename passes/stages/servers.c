@@ -18,6 +18,9 @@
  * send its gradient with the rows outermost, and the runtime gives each server
  * its own.
  *
+ * Where `clip` needs the norm of all gradients, servers tell each other its
+ * terms (server_norms.c).
+ *
  * Where workers do not wait for each other, what a worker sends is an update of
  * its own.  It estimates the gradient of the batch by the share of the worker:
  * so it is multiplied by the number of workers, and so is the loss
@@ -48,6 +51,8 @@ typedef struct Split {
   ServerDeal deal;
   bool is_async;
   int factor; /* node of the factor of `clip`; -1: servers get none */
+  ServerNorms norms;
+  bool *follows; /* by node: from a term of the norm of all */
   VEC(Push) pushes;
   bool *needs;  /* by node: the server at hand has it */
   int *push_of; /* by node, of a sum: its push, plus 1 */
@@ -83,8 +88,11 @@ static int part_of(const Split *s, Role role, Name path) {
   return 0;
 }
 
-/* Returns the part of an output, plus 1; 0: workers have it. */
+/* Returns the part of an output, plus 1; 0: workers have it.  Of one norm all
+ * servers have a copy. */
 static int part_of_output(const Split *s, const GraphOutput *output) {
+  if (output->role == ROLE_norm && s->norms.nodes.n > 0)
+    return s->servers->n + 1;
   if (output->role == ROLE_norm) return atoi(output->path + 5) + 1;
   return part_of(s, output->role, output->path);
 }
@@ -92,6 +100,12 @@ static int part_of_output(const Split *s, const GraphOutput *output) {
 /* Returns whether a server has this part, or rows of it. */
 static bool has_part(const Split *s, int server, int part) {
   return part == server + 1 || part > s->servers->n;
+}
+
+/* Returns whether other servers alone compute this term of the norm. */
+static bool is_told(const Split *s, int server, int id) {
+  int part = server_norm_part(&s->norms, id);
+  return part > 0 && !has_part(s, server, part);
 }
 
 /* Returns whether workers send this state, for servers to average. */
@@ -178,7 +192,7 @@ static bool find_needs(Split *s, int server) {
   for (int id = n - 1; id >= 0 && is_good; id--) {
     const Node *node = node_at(s, id);
     if (!s->needs[id]) continue;
-    if (is_pushed(s, id)) continue;
+    if (is_pushed(s, id) || is_told(s, server, id)) continue;
     if (node->op == OP_input) is_good = has_input(s, server, id);
     for (int i = 0; i < node->n_inputs; i++)
       s->needs[node->inputs[i].node] = true;
@@ -269,22 +283,54 @@ static void average_states(const Split *s, Graph *to, int server) {
   }
 }
 
+/* Copies what does not follow from the norm of all, or what does. */
+static void copy_nodes(const Split *s, Copies *copies, int server,
+                       Value *of_push, bool follows) {
+  for (int id = 0; id < s->joint->nodes.n; id++) {
+    if (s->follows[id] != follows || is_told(s, server, id)) continue;
+    if (s->push_of[id] > 0) {
+      copies->now[id] = ARENA_NEW(s->ctx->scratch, Value);
+      *copies->now[id] = append_sum(s, copies->to, id, of_push);
+    } else if (s->needs[id]) {
+      copy_node(s, copies, id, s->rows[id] != NULL);
+    }
+  }
+}
+
+/* From here on the terms of the norm are those of all servers. */
+static void join_norms(const Split *s, Copies *copies) {
+  int n = s->norms.nodes.n;
+  Value *terms = ARENA_ARRAY(s->ctx->scratch, Value, n + 1);
+  for (int i = 0; i < n; i++) {
+    const Value *own = copies->now[s->norms.nodes.data[i]];
+    terms[i] = own ? own[0] : VALUE_NONE;
+  }
+  int sums = n > 0 ? server_norms_join(copies->to, terms, n, s->servers->n) : 0;
+  for (int i = 0; i < n; i++) {
+    Value **now = &copies->now[s->norms.nodes.data[i]];
+    *now = ARENA_NEW(s->ctx->scratch, Value);
+    **now = (Value){sums, i};
+  }
+}
+
+/* The norm that is that of all counts once (runtime/rank/late_results.c). */
+static Name output_path(const Split *s, const GraphOutput *output, int server) {
+  bool is_copy =
+      output->role == ROLE_norm && s->norms.nodes.n > 0 && server > 0;
+  return is_copy ? name_intern(s->ctx->module->names, "norm") : output->path;
+}
+
 static Graph *build_server(const Split *s, int server) {
   Copies copies = begin_copies(s);
   Value *of_push = ARENA_ARRAY(s->ctx->scratch, Value, s->pushes.n + 1);
   for (int i = 0; i < s->pushes.n; i++) of_push[i] = VALUE_NONE;
-  for (int id = 0; id < s->joint->nodes.n; id++) {
-    if (s->push_of[id] > 0) {
-      copies.now[id] = ARENA_NEW(s->ctx->scratch, Value);
-      *copies.now[id] = append_sum(s, copies.to, id, of_push);
-    } else if (s->needs[id]) {
-      copy_node(s, &copies, id, s->rows[id] != NULL);
-    }
-  }
+  copy_nodes(s, &copies, server, of_push, false);
+  join_norms(s, &copies);
+  copy_nodes(s, &copies, server, of_push, true);
   for (int i = 0; i < s->joint->outputs.n; i++) {
     const GraphOutput *output = &s->joint->outputs.data[i];
     if (has_part(s, server, part_of_output(s, output)))
-      graph_output(copies.to, output->role, output->path,
+      graph_output(copies.to, output->role, output_path(s, output, server),
                    copy_of(&copies, output->value));
   }
   average_states(s, copies.to, server);
@@ -381,12 +427,15 @@ static int find_factor(const Graph *joint) {
 ServerCut servers_cut(PassContext *ctx, const Graph *joint) {
   ServerCut cut = {0};
   const PlanServers *servers = plan_servers(ctx->plan);
+  bool is_async = servers->staleness != 0;
   Split s = {.ctx = ctx,
              .joint = joint,
              .servers = servers,
-             .is_async = servers->staleness != 0,
-             .factor = find_factor(joint),
+             .is_async = is_async,
+             .factor = is_async ? find_factor(joint) : -1,
              .deal = servers_deal(ctx, joint)};
+  if (!is_async) s.norms = server_norms(ctx, joint, &s.deal);
+  s.follows = server_norm_readers(ctx->scratch, joint, &s.norms);
   if (!add_states(&s)) return cut;
   for (int server = 0; server < servers->n; server++) {
     if (!find_needs(&s, server)) return cut;

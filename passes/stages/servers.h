@@ -1,5 +1,5 @@
 /*
- * servers.h -- declares what servers.c and server_tables.c share.
+ * servers.h -- declares what the files that cut off servers share.
  */
 #ifndef PASSES_STAGES_SERVERS_H
 #define PASSES_STAGES_SERVERS_H
@@ -18,6 +18,27 @@ const Type *server_rows_type(Arena *arena, const Type *type, Name dim,
                              int n_servers);
 /* Returns the type with this dim outermost. */
 const Type *server_rows_first(Arena *arena, const Type *type, Name dim);
+
+/* ---- server_norms.c ---- */
+
+/* The terms of the norm that servers tell each other: nodes of the joint graph,
+ * and the part whose gradient each is of (ServerDeal), plus 1. */
+typedef struct ServerNorms {
+  VEC(int) nodes;
+  VEC(int) parts;
+} ServerNorms;
+
+/* Returns them; none where servers have norms of their own. */
+ServerNorms server_norms(const PassContext *ctx, const Graph *joint,
+                         const ServerDeal *deal);
+/* Returns the part of a term, plus 1; 0: the node is none. */
+int server_norm_part(const ServerNorms *norms, int node);
+/* Returns, by node, whether it follows from a term. */
+bool *server_norm_readers(Arena *arena, const Graph *joint,
+                          const ServerNorms *norms);
+/* Appends the sums over the servers of these terms, VALUE_NONE where the server
+ * has none, as results of one node.  Gives the graph the mesh of servers. */
+int server_norms_join(Graph *to, const Value *terms, int n, int n_servers);
 
 /* ---- server_apart.c ---- */
 

@@ -20,7 +20,9 @@
  * stage computes them.  Where stages update their parameters early
  * (early_update.c), each has a norm and an `ok` of its own.  So has each
  * server, for the parameters that it has in full, and each table that servers
- * divide (plan_deal_parameters); a server does not know the loss.
+ * divide (plan_deal_parameters); a server does not know the loss.  Where `clip`
+ * needs the norm of all, and servers wait for all workers, they have one norm
+ * and one `ok`: outputs of role `push` are its terms (server_norms.c).
  *
  * requires: grad outputs in the order and type of their parameters
  * keeps: forward and gradient ids     breaks: grad outputs, which are dropped
@@ -49,6 +51,7 @@ typedef struct Update {
   bool is_early;      /* each stage decides alone */
   int n_parts;        /* stages that do, or those of servers, or 1 */
   const Map *servers; /* part of a parameter, by path; NULL: there are none */
+  bool joins_norms;   /* servers tell each other the terms of one norm */
   int part;           /* with servers: that of the parameter at hand */
   Value *ok;          /* bool [], by part */
   Value factor;       /* f32 [], VALUE_NONE: no clipping */
@@ -246,13 +249,14 @@ static Value cast_summand(Graph *graph, Value sum) {
 
 /* The number of the part that what has this stage belongs to. */
 static int part_of(const Update *update, uint16_t stage) {
+  if (update->joins_norms) return 0;
   if (update->servers) return update->part;
   return update->is_early ? early_update_stage(update->ctx, stage) - 1 : 0;
 }
 
 /* The part of a gradient. */
 static int part_of_gradient(const Update *update, const GraphOutput *output) {
-  if (update->servers)
+  if (update->servers && !update->joins_norms)
     return (int)(intptr_t)map_get(update->servers, output->path) - 1;
   return part_of(update, graph_node(update->graph, output->value)->stage);
 }
@@ -278,6 +282,9 @@ static Value norm_of_part(Update *update, const Graph *from, int part) {
     compress_gradient(update, from, i);
     Value sum = sum_of_squares(graph, update_gradient(update, i));
     sum = cast_summand(graph, sum);
+    if (update->joins_norms)
+      graph_output(graph, ROLE_push,
+                   optimizer_path(update, "norm/%s", output->path), sum);
     total = value_is(total) ? graph_op2(graph, OP_add, total, sum) : sum;
   }
   graph->path = optimizer_path(update, "%s", "optimizer");
@@ -320,7 +327,8 @@ static Value norm_of_all(Update *update, const Graph *from) {
 
 /* Builds the values that the step depends on, and the norms, by part.  With
  * servers that do not wait, the factor of `clip` is a value of the worker,
- * which the output tells to servers_cut. */
+ * which the output tells to servers_cut; with those that do, so are the terms
+ * of the norm, which servers exchange. */
 static Value *build_norms(Update *update, const Graph *from) {
   Graph *graph = update->graph;
   Value *norms = ARENA_ARRAY(update->ctx->scratch, Value, update->n_parts);
@@ -330,8 +338,8 @@ static Value *build_norms(Update *update, const Graph *from) {
   update->factor = VALUE_NONE;
   if (update->settings->clip > 0) {
     ExprScope scope = {.graph = graph, .dtype = DT_f32};
-    expr_bind(&scope, "norm",
-              update->servers ? norm_of_all(update, from) : norms[0]);
+    bool has_parts = update->servers && !update->joins_norms;
+    expr_bind(&scope, "norm", has_parts ? norm_of_all(update, from) : norms[0]);
     expr_bind_float(&scope, "clip", update->settings->clip);
     update->factor = expr_build(&scope, "MINIMUM(1, clip / (norm + 1e-6))");
     if (update->servers && plan_servers(update->ctx->plan)->staleness != 0)
@@ -543,11 +551,6 @@ static void update_scale(Update *update) {
 
 /* Returns what needs more than a server has, or NULL. */
 static const char *why_no_servers(const Update *update) {
-  const Plan *plan = update->ctx->plan;
-  if (update->settings->clip > 0 && plan_servers(plan)->staleness == 0 &&
-      plan_servers(plan)->n > 1)
-    return "with 'staleness = 0' 'clip' needs the norm of all gradients, which "
-           "one server has, and none of several";
   if (pass_precision_of(update->ctx)->loss_scale < 0)
     return "a dynamic loss scale changes where any gradient is not finite";
   return NULL;
@@ -653,7 +656,9 @@ Graph *pass_optimizer(PassContext *ctx, const Graph *from) {
   const PlanServers *servers = plan_servers(ctx->plan);
   if (servers) {
     ServerDeal deal = servers_deal(ctx, from);
-    update.n_parts = deal.n_parts;
+    update.joins_norms =
+        update.settings->clip > 0 && servers->staleness == 0 && servers->n > 1;
+    update.n_parts = update.joins_norms ? 1 : deal.n_parts;
     update.servers = deal.of_param;
   }
   return build_update(&update, from);

@@ -21,11 +21,14 @@
 enum { SUM_squares, SUM_loss };
 _Static_assert((int)SUM_loss < (int)COMM_VOTE_SUMS, "a sum for each");
 
+/* A server that knows the norm of all has a copy of it that is no part. */
+static bool is_part_of_norm(const DnnTensor *tensor) {
+  return tensor->role == DNN_NORM && strncmp(tensor->path, "norm/", 5) == 0;
+}
+
 static bool has_own_norms(const DnnEntryPoint *entry) {
   for (int i = 0; entry && i < entry->n_tensors; i++)
-    if (entry->tensors[i].role == DNN_NORM &&
-        strncmp(entry->tensors[i].path, "norm/", 5) == 0)
-      return true;
+    if (is_part_of_norm(&entry->tensors[i])) return true;
   return false;
 }
 
@@ -54,7 +57,7 @@ void late_results_keep(Run *run, int64_t step, int64_t ns) {
   for (int i = 0; i < run->train->n_tensors; i++) {
     const DnnTensor *tensor = &run->train->tensors[i];
     float value = 0;
-    if (tensor->role != DNN_NORM && tensor->role != DNN_LOSS) continue;
+    if (!is_part_of_norm(tensor) && tensor->role != DNN_LOSS) continue;
     run_read_scalar(run, tensor, &value);
     if (tensor->role == DNN_NORM)
       late->squares += (double)value * (double)value;

@@ -17,9 +17,15 @@
  * This file checks the tables: both ends of a link have the same
  * tensors, and each gradient and each parameter has one server, or rows of it
  * each server.
+ *
+ * With a staleness of 0 the update of a server may have collectives of all
+ * servers, which tell each other the terms of a norm.  Workers send all pushes
+ * of a step before they wait, so every server comes to its update, and all come
+ * to the same collectives in one order: the tables are compared.
  */
 #include "runtime/rank/servers.h"
 
+#include "runtime/comm/group.h"
 #include "support/file.h"
 
 #include <string.h>
@@ -114,15 +120,78 @@ static Status check_parameter(const Run *run, int index) {
                            "the parameter '%s' has not one server", copy->path);
 }
 
+/* Returns the collective from instruction *at on, and goes behind it; NULL:
+ * there is none. */
+static const DnnCollective *next_collective(const DnnEntryPoint *entry,
+                                            int *at) {
+  while (*at < entry->n_instrs) {
+    const DnnInstr *instr = &entry->instrs[(*at)++];
+    if (instr->op == DNN_OP_COLLECTIVE) return instr->detail;
+  }
+  return NULL;
+}
+
+static bool is_same(const DnnCollective *a, const DnnCollective *b) {
+  if (!a || !b) return a == b;
+  return a->kind == b->kind && a->reduce == b->reduce && a->dtype == b->dtype &&
+         a->queue == b->queue && a->id == b->id && a->n_parts == b->n_parts &&
+         memcmp(a->counts, b->counts, sizeof *a->counts * (size_t)a->n_parts) ==
+             0;
+}
+
+/* A collective of a server is one of all servers, each of which comes to it. */
+static Status check_exchange(const Run *run, int server) {
+  const DnnProgram *program = run->program;
+  int first_server = program->first_server;
+  DnnGroup group = group_of_all(first_server, program->n_servers);
+  const DnnEntryPoint *first = training_of(run, first_server),
+                      *own = training_of(run, server);
+  const DnnCollective *what;
+  int at = 0, at_first = 0;
+  do {
+    what = next_collective(own, &at);
+    if (!is_same(what, next_collective(first, &at_first)))
+      return status_make(
+          STATUS_invalid,
+          "the servers on ranks %d and %d have other collectives", first_server,
+          server);
+    if (what && program->staleness != 0)
+      return status_make(STATUS_invalid,
+                         "the server on rank %d would wait for other servers, "
+                         "but a server with a staleness updates alone",
+                         server);
+    if (what && (!what->group || !group_equal(what->group, &group)))
+      return status_make(STATUS_invalid,
+                         "the server on rank %d has a collective that is not "
+                         "one of all servers",
+                         server);
+  } while (what);
+  return STATUS_OK;
+}
+
+/* Workers have none with servers, who come to no step of theirs. */
+static Status check_workers(const Run *run) {
+  const DnnEntryPoint *worker = training_of(run, 0);
+  const DnnCollective *what;
+  for (int at = 0; (what = next_collective(worker, &at)) != NULL;)
+    if (!what->group ||
+        what->group->first + what->group->ranks > run->program->first_server)
+      return status_make(STATUS_invalid,
+                         "the workers have a collective with a server");
+  return STATUS_OK;
+}
+
 /* The rest of the pattern is in the code; see above. */
 static Status check_pattern(const Run *run) {
   const DnnEntryPoint *worker = training_of(run, 0);
   const DnnProgram *program = run->program;
+  TRY(check_workers(run));
   for (int i = 0; i < worker->n_tensors; i++)
     if (worker->tensors[i].role == DNN_GRADIENT)
       TRY(check_gradient(run, &worker->tensors[i]));
   for (int s = 0; s < program->n_servers; s++) {
     const DnnEntryPoint *server = training_of(run, program->first_server + s);
+    TRY(check_exchange(run, program->first_server + s));
     for (int i = 0; i < server->n_tensors; i++)
       if (server->tensors[i].role == DNN_GRADIENT &&
           !find_gradient(worker, server->tensors[i].path))

@@ -214,8 +214,6 @@ wrong() { # text arguments...
   grep -q '^plan.plan:3:\|^model.dnn:' out || { cat out; fail "$1: no place"; }
 }
 
-write 2 2 0
-wrong "error: a server updates its parameters by their own gradients, but with 'staleness = 0' 'clip' needs the norm of all gradients" clip=1
 write 2 1 none
 wrong "error: not supported yet: 'ema' beside servers that do not wait for all workers" ema=0.9
 wrong "error: not supported yet: the target 'cuda' under a plan with servers" --target cuda
