@@ -93,7 +93,7 @@ bool reader_read_axes(PinReader *r, const NameList *names, int *out_n,
       for (int k = 0; k < pins->axes.n; k++) known[k] = pins->axes.data[k].name;
       if (pins->mesh_span.source)
         diag_note(d, pins->mesh_span, "the mesh is here");
-      diag_suggest(d, name, known, pins->axes.n);
+      diag_choices(r->e->arena, d, name, known, pins->axes.n);
       return false;
     }
     if (axis_is_pipe(name)) {

@@ -129,8 +129,12 @@ static void paths_suggest(const PathReader *reader, Diag *d,
                           const char *wanted) {
   VEC(const char *) names = {0};
   const char *path;
-  for (int i = 0; (path = plan_paths_at(reader->paths, i)); i++)
+  bool has_state = false;
+  for (int i = 0; (path = plan_paths_at(reader->paths, i)); i++) {
     vec_push(reader->e->arena, &names, path);
+    has_state = has_state || !strncmp(path, "optimizer.", 10);
+  }
+  if (has_state) vec_push(reader->e->arena, &names, "optimizer");
   diag_suggest(d, wanted, names.data, names.n);
 }
 

@@ -26,8 +26,9 @@ bool reader_read_stage_path(PinReader *r, const Expr *x, StagePath *out) {
 static bool read_rank(PinReader *r, const Expr *x, int64_t *out) {
   if (!reader_read_int(r, x, "a rank", 0, out)) return false;
   if (*out < INT32_MAX) return true;
-  diag(r->e->diags, DIAG_wrong_setting, x->span, "a rank", "small enough",
-       "so large");
+  diag(r->e->diags, DIAG_wrong_setting, x->span, "a rank",
+       arena_printf(r->e->arena, "at most %d", INT32_MAX - 1),
+       span_text(r->e->arena, x->span));
   return false;
 }
 

@@ -228,14 +228,15 @@ static bool check_shape(Module *module, const Pins *pins, const Plan *plan,
 /* ---- all of it ---- */
 
 /* With one stage the synchronous schedules differ only in the activations that
- * they save. */
-static bool check_one_stage(Module *module, const Pins *pins,
-                            const Plan *plan) {
+ * they save.  Those with versions would compute something else. */
+static bool check_one_stage(Module *module, const Pins *pins, const Plan *plan,
+                            const PipelineSchedule *schedule) {
   const char *name = plan->schedule;
   if (!name || strcmp(name, "1f1b") == 0) return true;
-  if (plan_recomputes(plan)) {
-    diag(module->diags, DIAG_not_supported, pins->schedule_span,
-         arena_printf(module->arena, "'%s' without stages", name));
+  if (plan_recomputes(plan) || (schedule && schedule->has_versions)) {
+    Diag *d = diag(module->diags, DIAG_not_supported, pins->schedule_span,
+                   arena_printf(module->arena, "'%s' without stages", name));
+    diag_help(d, "write lines 'stage' or 'cut after'");
     return false;
   }
   if (plan->microbatches <= 1) return true;
@@ -318,9 +319,14 @@ static bool check_versions(Module *module, const Pins *pins, const Plan *plan,
           module, pins, stage,
           arena_printf(module->arena, "a period of %d batches", n));
   }
-  if (n_classes == plan->stages.n) return true;
-  return refuse_stage(module, pins, &plan->stages.data[0],
-                      "several stages on one rank");
+  const char *what = NULL;
+  if (plan->stages.n == 1)
+    what = "a single stage";
+  else if (n_classes < plan->stages.n)
+    what = "several stages on one rank";
+  else if (plan->compress == COMPRESS_power && spelling->schedule->has_two)
+    what = "'compress = power'";
+  return !what || refuse_stage(module, pins, &plan->stages.data[0], what);
 }
 
 bool plan_check_schedule(Module *module, const Pins *pins, const Plan *plan) {
@@ -331,7 +337,7 @@ bool plan_check_schedule(Module *module, const Pins *pins, const Plan *plan) {
   bool has_chunks = schedule && pipeline_has_chunks(schedule);
   if (n == 0 && has_chunks)
     return check_stage_count(module, pins, &spelling, 1, 1);
-  if (n == 0) return check_one_stage(module, pins, plan);
+  if (n == 0) return check_one_stage(module, pins, plan, schedule);
   int *class_of = ARENA_ARRAY(module->arena, int, n);
   int n_classes = plan_classes(module->arena, plan, class_of);
   if (!schedule) return true;
