@@ -448,7 +448,7 @@ static SearchResult search_lean(Planning *planning, Bytes limit, int most) {
   SearchInput input = planning_input(planning, &host);
   if (asks_for_stages(planning)) add_kernels(planning, &input);
   if (input.most_candidates > most) input.most_candidates = most;
-  tool_hold_signals();
+  tool_hold_search_signals();
   SearchResult result = plan_search_lean(&input, limit);
   end_progress(planning);
   return result;
@@ -519,7 +519,7 @@ static bool price_written(Planning *planning) {
 void planning_search(Planning *planning) {
   begin_record(planning);
   planning->input = planning_input(planning, &planning->host);
-  tool_hold_signals();
+  tool_hold_search_signals();
   add_kernels(planning, &planning->input);
   bool is_searched = check_pins(planning);
   planning_find_space(planning);

@@ -176,6 +176,10 @@ const char *tool_base_name(Arena *arena, const char *path);
 /* Holds SIGINT, SIGTERM and SIGHUP: from here on they only end the work early,
  * so that what is not finished can be removed. */
 void tool_hold_signals(void);
+/* Likewise for work that leaves nothing behind: says that the first signal has
+ * come, and the second one ends the process.  Changes nothing where signals are
+ * held already. */
+void tool_hold_search_signals(void);
 /* Lets signals end the process again. */
 void tool_release_signals(void);
 /* Returns whether a stop signal has come. */

@@ -127,7 +127,7 @@ void explain_price(Explanation *e) {
   int64_t lines = e->tool->options.lines;
   int n = lines < 0 ? MOST_SEARCHED : (int)lines, all = e->alternatives.n;
   Alternative *list = e->alternatives.data;
-  tool_hold_signals();
+  tool_hold_search_signals();
   price_changes(e);
   if (explain_is_of_stages(e)) {
     explain_search_stages(e, n);
