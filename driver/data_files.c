@@ -77,12 +77,55 @@ static bool all_are_there(Arena *arena, const DnnProgram *program,
   return all;
 }
 
+/* Returns whether a program whose data are this block alone fails in the same
+ * way. */
+static bool fails_alone(Arena *arena, const DnnProgram *program,
+                        const DnnData *block, const InputSearch *search,
+                        const char *message) {
+  DnnProgram alone = *program;
+  Data *data = NULL;
+  alone.n_data = 1;
+  alone.data = block;
+  Status status = data_open(arena, &alone, NULL, search, 1, &data);
+  if (status.code == STATUS_ok) status = data_check(data);
+  if (data) data_close(data);
+  return status.code != STATUS_ok && strcmp(status.message, message) == 0;
+}
+
+/* Returns the place of the field that the readers refuse, or of the block where
+ * they refuse several.  They know no places, so each is read again alone. */
+static Span refused_span(const Model *model, Arena *arena,
+                         const DnnProgram *program, const InputSearch *search,
+                         const char *message) {
+  for (int i = 0; i < model->n_data; i++) {
+    const DataBlock *block = &model->data[i];
+    DnnData alone = program->data[i];
+    if (!fails_alone(arena, program, &alone, search, message)) continue;
+    int n_refused = 0, refused = 0;
+    alone.n_fields = 1;
+    for (int k = 0; k < block->n_fields; k++) {
+      alone.fields = &program->data[i].fields[k];
+      if (alone.fields->source == SOURCE_next ||
+          !fails_alone(arena, program, &alone, search, message))
+        continue;
+      n_refused++;
+      refused = k;
+    }
+    return n_refused == 1 ? block->fields[refused].span : block->span;
+  }
+  return SPAN_NONE;
+}
+
 /* Files that cannot be counted: false where that is a mistake. */
-static bool report_uncounted(const Compilation *c, bool all_there,
-                             Status status) {
+static bool report_uncounted(const Compilation *c, Arena *arena, bool all_there,
+                             Span span, Status status) {
   if (c->options->data_files != DATA_FILES_checked) return true;
-  diag(c->module->diags, all_there ? DIAG_failed : DIAG_data_missing, SPAN_NONE,
-       status.message);
+  const char *help = strstr(status.message, "\nhelp: ");
+  size_t n = help ? (size_t)(help - status.message) : strlen(status.message);
+  Diag *d = diag(c->module->diags, all_there ? DIAG_failed : DIAG_data_missing,
+                 all_there ? span : SPAN_NONE,
+                 arena_printf(arena, "%.*s", (int)n, status.message));
+  if (help) diag_help(d, "%s", help + strlen("\nhelp: "));
   return !all_there;
 }
 
@@ -153,9 +196,14 @@ bool driver_count_eval_samples(const Compilation *c, const Model *model,
                         .follows_links = c->options->follows_links};
   Status status =
       count_samples(c, model, arena, &program, &search, out_samples);
-  bool is_good =
-      status.code == STATUS_ok ||
-      report_uncounted(c, all_are_there(arena, &program, &search), status);
+  bool is_good = true;
+  if (status.code != STATUS_ok) {
+    bool all_there = all_are_there(arena, &program, &search);
+    Span span = SPAN_NONE;
+    if (all_there)
+      span = refused_span(model, arena, &program, &search, status.message);
+    is_good = report_uncounted(c, arena, all_there, span, status);
+  }
   arena_destroy(arena);
   return is_good;
 }

@@ -43,7 +43,7 @@ rows 11
 rm -r out.bundle
 "$dnnc" ir m.dnn --entry eval_remainder >out || fail "eval_remainder is there where the file is"
 rows 5
-build 1 "'set' has 2 samples to train on and 3 to evaluate; a batch takes 4"
+build 1 "^m.dnn:[0-9]*:[0-9]*: error: 'set' has 2 samples to train on and 3 to evaluate; a batch takes 4"
 rows 2
 build 1 "'set' has 0 samples to train on"
 printf '1,2\n' >rows.csv
@@ -113,7 +113,7 @@ cd box || exit 1
 ln -s inside deep
 build 0 "" # a link that stays
 ln -sfn ../elsewhere deep
-build 1 "^dnnc: error: 'deep/rows.csv' leads through a link to '$at/elsewhere/rows.csv', outside the folders of the model, the data and the run; --follow-links allows it$"
+build 1 "^m.dnn:7:3: error: 'deep/rows.csv' leads through a link to '$at/elsewhere/rows.csv', outside the folders of the model, the data and the run; --follow-links allows it$"
 build 0 "" --follow-links
 build 0 "" 'd.x=csv("deep/rows.csv", 0)'
 build 0 "" --data "$at/elsewhere" # it lies below the data folder

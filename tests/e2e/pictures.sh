@@ -82,3 +82,9 @@ DNN_TURBOJPEG_LIB=/none/lib.so refused "'set/c[0-2]/0000[0-9][0-9].jpg' is a JPE
 # A bomb: a header of 60,000 x 60,000 pixels takes no memory.
 printf '\211PNG\r\n\032\n\0\0\0\rIHDR\0\0\352\140\0\0\352\140\010\002\0\0\0\0\0\0\0' >set/c0/000000.jpg
 (ulimit -v 4000000; refused "'set/c0/000000.jpg' announces 60000 x 60000 pixels; the most that are read are 67108864") || exit 1
+
+# A folder without pictures is found by `dnnc build`, at the field that names it.
+mkdir empty
+sed 's/images("set")/images("empty")/' m.dnn >wrong.dnn
+"$dnnc" build wrong.dnn --quiet -o out.bundle 2>err && fail "a folder without pictures builds"
+grep -q "^wrong.dnn:7:3: error: folder 'empty' has no picture" err || { cat err; fail "no place of an empty folder"; }
