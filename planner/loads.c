@@ -13,6 +13,7 @@
 #include "ir/list/instructions.h"
 #include "ir/place/reshard.h"
 #include "ir/work.h"
+#include "price/units/loop_time.h"
 
 /* A message that nobody waits for comes with many others, in one. */
 #define MANY_BYTES ((Bytes)256 << 20)
@@ -176,6 +177,20 @@ static double body_share(const Loads *l, const PlanUnit *u, const UnitKernel *k,
   return share;
 }
 
+/* All iterations of a scan. */
+static Ps compute_loop(Loads *l, const PlanUnit *u, const UnitKernel *k,
+                       Assignment assignment) {
+  int64_t parts[MOST_LOOP_DIMS];
+  for (int i = 0; i < k->dims->n; i++)
+    parts[i] = shards_of(l, assignment, k->loop[i]) *
+               (u->batch >> k->loop[i] & 1 ? l->r.microbatches : 1);
+  Arena *scratch = arena_beside(l->arena);
+  Ps time = loop_time(scratch, l->r.model, l->r.units->graph->nodes.data[k->id],
+                      k->dims->body, parts);
+  arena_destroy(scratch);
+  return time;
+}
+
 static Ps compute_launch(Loads *l, const PlanUnit *u, const UnitKernel *k,
                          Assignment assignment) {
   const Graph *graph = l->r.units->graph;
@@ -207,7 +222,9 @@ static Ps launch_time(Loads *l, const PlanUnit *u, const UnitKernel *k,
   }
   Ps time;
   if (find_time(l->launches, hash, &time)) return time;
-  return keep_time(l, l->launches, hash, compute_launch(l, u, k, assignment));
+  time = k->dims->body ? compute_loop(l, u, k, assignment)
+                       : compute_launch(l, u, k, assignment);
+  return keep_time(l, l->launches, hash, time);
 }
 
 /* ---- weight gradients ---- */

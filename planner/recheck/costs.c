@@ -12,6 +12,7 @@
 #include "ir/list/instructions.h"
 #include "ir/place/reshard.h"
 #include "ir/work.h"
+#include "price/units/loop_time.h"
 
 /* Gradients and parameters are sent with many others: a part of such a message
  * starts none. */
@@ -173,8 +174,19 @@ static const Type *part_type(const Costs *c, Arena *arena, const PlanUnit *unit,
   return part;
 }
 
+static Ps price_loop(const Costs *c, const PlanUnit *unit, const UnitKernel *k,
+                     Assignment assignment) {
+  int64_t n[MOST_LOOP_DIMS];
+  for (int d = 0; d < k->dims->n; d++)
+    n[d] = parts(c, unit, assignment, k->loop[d]);
+  arena_clear(c->scratch);
+  return loop_time(c->scratch, c->r->model,
+                   c->r->units->graph->nodes.data[k->id], k->dims->body, n);
+}
+
 static Ps price_launch(const Costs *c, const PlanUnit *unit,
                        const UnitKernel *k, Assignment assignment) {
+  if (k->dims->body) return price_loop(c, unit, k, assignment);
   const Graph *graph = c->r->units->graph;
   const Node *node = graph->nodes.data[k->id];
   Arena *scratch = c->scratch;

@@ -9,15 +9,19 @@
 #include "planner/recheck/work.h"
 
 #include "ir/list/instructions.h"
+#include "ir/scan.h"
 #include "ir/work.h"
 #include "price/units/stage_groups.h"
 
 /* Returns what the whole kernel takes on a device. */
 static double kernel_takes(Arena *scratch, const BoundRequest *r,
-                           const BoundKind *kind, int id) {
-  const Graph *graph = r->units->graph;
+                           const BoundKind *kind, const Graph *graph, int id) {
   const Node *node = graph->nodes.data[id];
+  double iteration = 0;
   if (!node_is_launched(graph, id)) return 0;
+  for (int i = 0; node->op == OP_scan && i < node->body->nodes.n; i++)
+    iteration += kernel_takes(scratch, r, kind, node->body, i);
+  if (node->op == OP_scan) return iteration * (double)scan_steps(node);
   CostModel model = bound_whole_model(kind->model);
   const Type **inputs = ARENA_ARRAY(scratch, const Type *, node->n_inputs + 1);
   Work work;
@@ -62,8 +66,9 @@ static double unit_paid(Arena *scratch, const BoundRequest *r,
   for (int i = 0; i < unit->kernels.n; i++) {
     Bill one = {{0}};
     for (int k = 0; k < r->n_kinds; k++) {
-      one.of[k] = prices[k] * kernel_takes(scratch, r, &r->kinds[k],
-                                           unit->kernels.data[i].id);
+      one.of[k] =
+          prices[k] * kernel_takes(scratch, r, &r->kinds[k], r->units->graph,
+                                   unit->kernels.data[i].id);
       whole.of[k] += one.of[k];
     }
     alone += paid(r, &one);

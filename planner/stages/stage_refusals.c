@@ -359,6 +359,8 @@ static bool check_chain(Refuser *r) {
   const char *reason = NULL;
   const Units *units = units_of(r->arena, r->input->kernels, r->pins->batch_dim,
                                 &r->input->repeats, &reason);
+  if (units) reason = units_loop(r->arena, units);
+  if (reason) units = NULL;
   bool is_timed = !units && r->input->host->times;
   if (units)
     r->chain = stage_pins_chain(r->arena, &r->of, r->input->paths, units);

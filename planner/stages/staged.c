@@ -31,6 +31,8 @@ const char *stage_begin(StageSearch *s) {
                       input->pins ? input->pins->batch_dim : NULL,
                       &input->repeats, &reason);
   if (!s->units) return reason;
+  reason = units_loop(s->arena, s->units);
+  if (reason) return reason;
   s->chain = stage_pins_chain(s->arena, &s->pins, input->paths, s->units);
   s->values = stage_values_of(s->arena, s->units, &s->chain);
   if (s->chain.n < 2) return "no value alone leaves a part of the model";
@@ -265,7 +267,8 @@ const char *price_staged(Pricing *p) {
   StageSearch s = {.p = p, .arena = p->input->arena};
   bool has_one = has_plan(p);
   const char *reason = stage_begin(&s);
-  p->is_timed = reason && !s.units && may_time(&s);
+  bool has_loads = s.units && !units_loop(s.arena, s.units);
+  p->is_timed = reason && !has_loads && may_time(&s);
   if (reason && !p->is_timed) return reason;
   s.best = has_one ? p->best->price.step : INT64_MAX / 4;
   bool prices_whole = p->prices_whole;

@@ -20,6 +20,7 @@
  */
 #include "planner/work/work_bound.h"
 
+#include "ir/scan.h"
 #include "price/units/stage_groups.h"
 
 /* The work that some ranks have together: a unit, a kernel or an update. */
@@ -46,14 +47,21 @@ static double lost_by_rounding(const WorkBound *b, const LaunchCost *cost) {
   return cost->launch > 1 ? 0 : (double)b->r->ranks * (double)b->r->batch;
 }
 
-static void add_kernel(const WorkBound *b, int id, WorkItem *to) {
-  const Graph *graph = b->r->units->graph;
+static void add_launch(const WorkBound *b, const Graph *graph, int id,
+                       double times, WorkItem *to) {
   if (!node_is_launched(graph, id)) return;
+  const Node *node = graph->nodes.data[id];
+  if (node->op == OP_scan) {
+    times *= (double)scan_steps(node);
+    for (int i = 0; i < node->body->nodes.n; i++)
+      add_launch(b, node->body, i, times, to);
+    return;
+  }
   for (int k = 0; k < n_kinds_of(b); k++) {
     LaunchCost cost = cost_launch(&b->models[k], graph, id);
     double time = (double)(cost.launch + cost.time);
     double less = lost_by_rounding(b, &cost);
-    if (time > less) to->takes[k] += time - less;
+    if (time > less) to->takes[k] += times * (time - less);
   }
 }
 
@@ -62,7 +70,7 @@ static void add_unit(Arena *arena, WorkBound *b, int at) {
   WorkItem item = {.times = (double)unit->times};
   bool is_whole = unit_is_in_one_stage(b->r->units, at);
   for (int i = 0; i < unit->kernels.n; i++) {
-    add_kernel(b, unit->kernels.data[i].id, &item);
+    add_launch(b, b->r->units->graph, unit->kernels.data[i].id, 1, &item);
     if (is_whole && i + 1 < unit->kernels.n) continue;
     vec_push(arena, &b->items, item);
     item = (WorkItem){.times = (double)unit->times};

@@ -6,10 +6,17 @@
  * the operator are one.  Inside of a fused kernel this is followed from node to
  * node.  A sum over a sharded dim leaves a partial result if nothing else reads
  * it; else the ranks must add it up inside of the kernel.
+ *
+ * A scan is one kernel.  A carry has the same dims before and behind an
+ * iteration, so what its body makes of a dim is the same dim mostly.  A dim
+ * that an iteration sums for itself would need a message in each of them, so it
+ * is whole, as the scanned dim is; dims of one name are one.
  */
 #include "price/units/kernel_dims.h"
 
 #include <string.h>
+
+#include "ir/scan.h"
 
 struct KernelDimsTable {
   Arena *arena;
@@ -33,6 +40,7 @@ typedef struct DimFinder {
   int joined[MOST_FOUND_DIMS];
   LoopDim dims[MOST_FOUND_DIMS];
   bool is_full;
+  bool is_by_name; /* dims of one name and size are one */
 } DimFinder;
 
 static int find(const DimFinder *f, int at) {
@@ -41,6 +49,8 @@ static int find(const DimFinder *f, int at) {
 }
 
 static int add(DimFinder *f, Name name, int64_t size) {
+  for (int i = 0; i < f->n && f->is_by_name; i++)
+    if (f->dims[i].name == name && f->dims[i].size == size) return find(f, i);
   if (f->n == MOST_FOUND_DIMS) {
     f->is_full = true;
     return 0;
@@ -197,11 +207,12 @@ static FoundValue *read_operands(BodyWalk *w, const Node *node) {
   return inputs;
 }
 
-static void walk_body(BodyWalk *w, FoundValue *arguments) {
+static void walk_body(BodyWalk *w, const FoundValue *arguments) {
   const Graph *body = w->body;
   w->values = ARENA_ARRAY(w->f->arena, FoundValue *, body->nodes.n);
   for (int i = 0; i < body->inputs.n; i++)
-    w->values[body->inputs.data[i].value.node] = &arguments[i];
+    w->values[body->inputs.data[i].value.node] =
+        arena_copy(w->f->arena, &arguments[i], sizeof *arguments);
   for (int id = 0; id < body->nodes.n; id++) {
     const Node *node = body->nodes.data[id];
     if (w->values[id]) continue;
@@ -209,6 +220,143 @@ static void walk_body(BodyWalk *w, FoundValue *arguments) {
     ShardCall call = shard_call(body, node);
     follow_node(w->f, &call, read_operands(w, node), w->values[id]);
   }
+}
+
+/* The results of a fused node. */
+static void follow_fused(DimFinder *f, BodyWalk *w, const Node *node,
+                         const FoundValue *inputs, FoundValue *results) {
+  w->f = f;
+  w->body = node->body;
+  walk_body(w, inputs);
+  for (int r = 0; r < node->n_results; r++) {
+    Value v = node->body->outputs.data[r].value;
+    results[r] = w->values[v.node][v.result];
+  }
+}
+
+/* ---- a scan ---- */
+
+/* As LoopBody. */
+typedef struct FoundBody {
+  FoundValue **values;
+  struct FoundBody **inner;
+} FoundBody;
+
+static void make_whole(DimFinder *f, uint64_t dims) {
+  for (int i = 0; i < f->n; i++)
+    if (dims >> i & 1) f->dims[find(f, i)].is_whole = true;
+}
+
+/* The dims of a value, by their names in another one that has them. */
+static FoundValue named_value(const FoundValue *value, const Type *type,
+                              const Type *to) {
+  FoundValue out = {.open = value->open};
+  memset(out.dims.at, -1, sizeof out.dims.at);
+  for (int d = 0; d < to->rank; d++) {
+    int at = type_find(type, to->dims[d].name);
+    if (at >= 0) out.dims.at[d] = value->dims.at[at];
+  }
+  return out;
+}
+
+/* An iteration has no part of the scanned dim but an element. */
+static void make_scanned_whole(DimFinder *f, const Type *type,
+                               const FoundValue *value, Name dim) {
+  int d = type_find(type, dim);
+  if (d >= 0) f->dims[find(f, value->dims.at[d])].is_whole = true;
+}
+
+/* Operands of a node of the body: what is summed for it is whole. */
+static const FoundValue *read_in_loop(DimFinder *f, const Graph *body,
+                                      const FoundBody *found,
+                                      const Node *node) {
+  FoundValue *inputs = ARENA_ARRAY(f->arena, FoundValue, node->n_inputs + 1);
+  for (int i = 0; i < node->n_inputs; i++) {
+    FoundValue *value =
+        &found->values[node->inputs[i].node][node->inputs[i].result];
+    if (value->open && !keeps_sum_open(body, node)) {
+      make_whole(f, value->open);
+      value->open = 0;
+    }
+    inputs[i] = *value;
+  }
+  return inputs;
+}
+
+static FoundBody *follow_loop(DimFinder *f, const Graph *graph,
+                              const Node *node, const FoundValue *inputs,
+                              FoundValue *results);
+
+static void follow_in_loop(DimFinder *f, const Graph *body, int id,
+                           FoundBody *found) {
+  const Node *node = body->nodes.data[id];
+  const FoundValue *inputs = read_in_loop(f, body, found, node);
+  BodyWalk walk = {0};
+  if (node->op == OP_scan) {
+    found->inner[id] = follow_loop(f, body, node, inputs, found->values[id]);
+  } else if (node->op == OP_fused) {
+    follow_fused(f, &walk, node, inputs, found->values[id]);
+    for (int i = 0; i < walk.sums.n; i++) make_whole(f, walk.sums.data[i].over);
+  } else {
+    ShardCall call = shard_call(body, node);
+    follow_node(f, &call, inputs, found->values[id]);
+  }
+}
+
+/* A carry lies in the next iteration as it does in this one. */
+static void join_carry(DimFinder *f, const Node *node, const FoundBody *found,
+                       int carry) {
+  const Graph *body = node->body;
+  Value before = body->inputs.data[carry].value;
+  Value behind = body->outputs.data[carry].value;
+  const Type *type = graph_type(body, before);
+  FoundValue *made = &found->values[behind.node][behind.result];
+  FoundValue next = named_value(made, graph_type(body, behind), type);
+  make_whole(f, made->open);
+  made->open = 0;
+  for (int d = 0; d < type->rank; d++)
+    if (next.dims.at[d] >= 0)
+      join(f, next.dims.at[d], found->values[before.node]->dims.at[d]);
+}
+
+static FoundValue loop_result(DimFinder *f, const Node *node,
+                              const FoundBody *found, int result) {
+  const Type *type = node->types[result];
+  Value v = node->body->outputs.data[result].value;
+  FoundValue out = named_value(&found->values[v.node][v.result],
+                               graph_type(node->body, v), type);
+  for (int d = 0; d < type->rank; d++)
+    if (out.dims.at[d] < 0)
+      out.dims.at[d] = (int8_t)add(f, type->dims[d].name, type->dims[d].size);
+  make_scanned_whole(f, type, &out, scan_form(node).dim);
+  return out;
+}
+
+static FoundBody *follow_loop(DimFinder *f, const Graph *graph,
+                              const Node *node, const FoundValue *inputs,
+                              FoundValue *results) {
+  const Graph *body = node->body;
+  FoundBody *found = ARENA_NEW(f->arena, FoundBody);
+  found->values = ARENA_ARRAY(f->arena, FoundValue *, body->nodes.n);
+  found->inner = ARENA_ARRAY(f->arena, FoundBody *, body->nodes.n);
+  for (int i = 0; i < body->inputs.n; i++) {
+    Value v = body->inputs.data[i].value;
+    const Type *type = graph_type(graph, node->inputs[i]);
+    FoundValue own = named_value(&inputs[i], type, graph_type(body, v));
+    found->values[v.node] = arena_copy(f->arena, &own, sizeof own);
+    if (scan_input_role(node, i) == ROLE_slice)
+      make_scanned_whole(f, type, &inputs[i], scan_form(node).dim);
+  }
+  for (int id = 0; id < body->nodes.n; id++) {
+    if (found->values[id]) continue;
+    found->values[id] =
+        ARENA_ARRAY(f->arena, FoundValue, body->nodes.data[id]->n_results + 1);
+    follow_in_loop(f, body, id, found);
+  }
+  for (int i = 0; i < scan_carries(node); i++) join_carry(f, node, found, i);
+  for (int r = 0; r < node->n_results; r++)
+    results[r] = loop_result(f, node, found, r);
+  return found;
 }
 
 /* ---- results ---- */
@@ -243,9 +391,31 @@ static bool number_dims(DimFinder *f, int *number, KernelDims *out) {
   return !f->is_full;
 }
 
+static const LoopBody *numbered_body(DimFinder *f, const int *number,
+                                     const Graph *body,
+                                     const FoundBody *found) {
+  LoopBody *out = ARENA_NEW(f->arena, LoopBody);
+  const DimMap **values = ARENA_ARRAY(f->arena, const DimMap *, body->nodes.n);
+  const LoopBody **inner =
+      ARENA_ARRAY(f->arena, const LoopBody *, body->nodes.n);
+  for (int id = 0; id < body->nodes.n; id++) {
+    const Node *node = body->nodes.data[id];
+    DimMap *maps = ARENA_ARRAY(f->arena, DimMap, node->n_results + 1);
+    for (int r = 0; r < node->n_results; r++)
+      maps[r] = numbered_map(f, number, &found->values[id][r].dims,
+                             node->types[r]->rank);
+    values[id] = maps;
+    if (found->inner[id])
+      inner[id] = numbered_body(f, number, node->body, found->inner[id]);
+  }
+  *out = (LoopBody){values, inner};
+  return out;
+}
+
 static const KernelDims *numbered(DimFinder *f, const Graph *graph,
                                   const Node *node, const FoundValue *inputs,
-                                  const FoundValue *results, BodyWalk *w) {
+                                  const FoundValue *results, BodyWalk *w,
+                                  const FoundBody *loop) {
   KernelDims *out = ARENA_NEW(f->arena, KernelDims);
   int number[MOST_FOUND_DIMS] = {0};
   if (!number_dims(f, number, out)) return NULL;
@@ -270,6 +440,7 @@ static const KernelDims *numbered(DimFinder *f, const Graph *graph,
   out->partial = partial;
   out->n_sums = w->sums.n;
   out->sums = sums;
+  if (loop) out->body = numbered_body(f, number, node->body, loop);
   return out;
 }
 
@@ -277,22 +448,22 @@ static const KernelDims *find_dims(Arena *arena, const Graph *graph, int id) {
   const Node *node = graph->nodes.data[id];
   DimFinder *f = ARENA_NEW(arena, DimFinder);
   f->arena = arena;
+  f->is_by_name = node->op == OP_scan;
   FoundValue *inputs = operands(f, graph, node);
   FoundValue *results = ARENA_ARRAY(arena, FoundValue, node->n_results + 1);
-  BodyWalk walk = {.f = f, .body = node->body};
+  BodyWalk walk = {0};
+  FoundBody *loop = NULL;
   if (node->op == OP_fused) {
-    walk_body(&walk, inputs);
-    for (int r = 0; r < node->n_results; r++) {
-      Value v = node->body->outputs.data[r].value;
-      results[r] = walk.values[v.node][v.result];
-    }
+    follow_fused(f, &walk, node, inputs, results);
+  } else if (node->op == OP_scan) {
+    loop = follow_loop(f, graph, node, inputs, results);
   } else if (node->body || !op_info(node->op)->sharding) {
     return NULL;
   } else {
     ShardCall call = shard_call(graph, node);
     follow_node(f, &call, inputs, results);
   }
-  return numbered(f, graph, node, inputs, results, &walk);
+  return numbered(f, graph, node, inputs, results, &walk, loop);
 }
 
 const KernelDims *kernel_dims_of(KernelDimsTable *table, const Graph *graph,

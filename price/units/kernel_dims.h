@@ -34,6 +34,12 @@ typedef struct InnerSum {
   DimMap dims;
 } InnerSum;
 
+/* The loop dims of what the body of a scan computes. */
+typedef struct LoopBody {
+  const DimMap *const *values;         /* by node of the body and result */
+  const struct LoopBody *const *inner; /* by node: of a scan in it, or NULL */
+} LoopBody;
+
 typedef struct KernelDims {
   int n;
   LoopDim dims[MOST_LOOP_DIMS];
@@ -41,6 +47,7 @@ typedef struct KernelDims {
   const LoopSet *partial; /* by result: partial where these are sharded */
   int n_sums;
   const InnerSum *sums;
+  const LoopBody *body; /* of a scan; else NULL */
 } KernelDims;
 
 /* Remembers those of equal kernels. */

@@ -111,6 +111,11 @@ static void vote(const PlacedReader *r, Votes *votes, const UnitKernel *k,
   }
 }
 
+/* A scan is one node: passes divide what is in its body otherwise. */
+static const Graph *body_of(const Node *kernel) {
+  return kernel->op == OP_fused ? kernel->body : NULL;
+}
+
 /* A node of a kernel: which operands and results of the kernel it has. */
 typedef struct KernelNode {
   const Graph *graph; /* of the node: a body, or that of all kernels */
@@ -122,8 +127,8 @@ static void vote_results(const PlacedReader *r, Votes *votes,
                          const SeenNode *seen) {
   const Node *kernel = r->units->graph->nodes.data[k->id];
   for (int i = 0; i < kernel->n_results; i++) {
-    Value made =
-        kernel->body ? kernel->body->outputs.data[i].value : (Value){k->id, i};
+    const Graph *body = body_of(kernel);
+    Value made = body ? body->outputs.data[i].value : (Value){k->id, i};
     if (made.node == of->id && made.result < seen->node->n_results)
       vote(r, votes, k, kernel->types[i], &k->dims->results[i],
            seen->node->types[made.result]);
@@ -132,7 +137,7 @@ static void vote_results(const PlacedReader *r, Votes *votes,
 
 /* Returns the operand of the kernel that the node reads; -1: none. */
 static int operand_of(const Node *kernel, const KernelNode *of, int input) {
-  if (!kernel->body) return input;
+  if (!body_of(kernel)) return input;
   const Node *made =
       of->graph->nodes.data[of->graph->nodes.data[of->id]->inputs[input].node];
   return made->op == OP_input ? (int)node_int(made, ATTR_index, 0) : -1;
@@ -168,12 +173,13 @@ static void vote_node(PlacedReader *r, Votes *votes, const UnitKernel *k,
 static void vote_kernel(PlacedReader *r, Votes *votes, const UnitKernel *k) {
   const Node *node = r->units->graph->nodes.data[k->id];
   if (!node_is_launched(r->units->graph, k->id)) return;
-  if (!node->body) {
+  const Graph *body = body_of(node);
+  if (!body) {
     vote_node(r, votes, k, &(KernelNode){r->units->graph, k->id});
     return;
   }
-  for (int i = 0; i < node->body->nodes.n; i++)
-    vote_node(r, votes, k, &(KernelNode){node->body, i});
+  for (int i = 0; i < body->nodes.n; i++)
+    vote_node(r, votes, k, &(KernelNode){body, i});
 }
 
 static Assignment elect(const PlacedReader *r, const Votes *votes) {

@@ -601,3 +601,12 @@ Units *units_of(Arena *arena, const Graph *kernels, Name batch_dim,
   units_find_cuts(arena, f.units);
   return f.units;
 }
+
+const char *units_loop(Arena *arena, const Units *units) {
+  for (int id = 0; id < units->graph->nodes.n; id++) {
+    const Node *node = units->graph->nodes.data[id];
+    if (node->op == OP_scan)
+      return arena_printf(arena, "'%s' is a loop", node->path);
+  }
+  return NULL;
+}

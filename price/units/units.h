@@ -127,6 +127,9 @@ typedef struct Units {
  * have. */
 Units *units_of(Arena *arena, const Graph *kernels, Name batch_dim,
                 const UnitRepeats *repeats, const char **out_reason);
+/* Returns which scan keeps units from being divided among stages.  Returns NULL
+ * if there is none. */
+const char *units_loop(Arena *arena, const Units *units);
 /* Returns the value whose bytes a value has: of a view, that which it views. */
 Value units_stored_value(const Graph *graph, Value value);
 

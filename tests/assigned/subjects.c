@@ -26,6 +26,9 @@ const Subject assigned_subjects[] = {
     {"bert", MODEL("bert"), V100S, 2, {{"L", "2"}, {"B", "64"}}, 3},
     {"vit", MODEL("vit"), V100S, 2, {{"L", "2"}, {"B", "128"}}, 3},
     {"chargpt", MODEL("chargpt"), V100S, 2, {{"L", "5"}, {"B", "16"}}, 2},
+    {"s2vt", MODEL("s2vt"), V100S, 2, {{"M", "6"}, {"W", "4"}}, 3},
+    {"gnmt8", MODEL("gnmt8"), H100S, 4,
+     {{"B", "16"}, {"S", "6"}, {"T", "5"}, {"L", "3"}}, 2},
     /* Shards are padded. */
     {"mlp_uneven", MODEL("mlp"), V100S, 3,
      {{"B", "3"}, {"H1", "6"}, {"H2", "7"}}, 3},

@@ -8,6 +8,7 @@
 
 #include "driver/trial.h"
 #include "ir/list/instructions.h"
+#include "ir/scan.h"
 #include "planner/bound.h"
 #include "planner/loads.h"
 #include "planner/recheck/recheck.h"
@@ -29,6 +30,8 @@ static const Subject subjects[] = {
     {TEST_ROOT "/models/vit.dnn", {{"L", "3"}}, 1},
     {TEST_ROOT "/models/gpt2.dnn", {{"L", "3"}}, 1},
     {TEST_ROOT "/models/moe.dnn", {{"L", "2"}}, 1},
+    {TEST_ROOT "/models/s2vt.dnn", {{"V", "600"}, {"P", "64"}, {"M", "6"}}, 3},
+    {TEST_ROOT "/models/gnmt8.dnn", {{"V", "500"}, {"B", "8"}, {"S", "5"}}, 3},
 };
 
 typedef struct Program {
@@ -172,17 +175,23 @@ Test(units, readers_of_a_partial_value_share_its_sum) {
 }
 
 /* The time of all launches but those of the update, which is an estimate. */
-static double launches(const Program *program) {
-  const Graph *graph = program->units->graph;
+static double launches_of(const Program *program, const Graph *graph) {
   double sum = 0;
   for (int id = 0; id < graph->nodes.n; id++) {
-    if (graph->nodes.data[id]->phase == PHASE_update ||
-        !node_is_launched(graph, id))
+    const Node *node = graph->nodes.data[id];
+    if (node->phase == PHASE_update || !node_is_launched(graph, id)) continue;
+    if (node->op == OP_scan) {
+      sum += (double)scan_steps(node) * launches_of(program, node->body);
       continue;
+    }
     LaunchCost cost = cost_launch(&program->trial.priced.model, graph, id);
     sum += (double)(cost.launch + cost.time);
   }
   return sum;
+}
+
+static double launches(const Program *program) {
+  return launches_of(program, program->units->graph);
 }
 
 Test(units, loads_of_one_rank_are_those_of_its_list) {

@@ -95,6 +95,8 @@ static const char *find_borders(CutWalk *w) {
       units_of(arena, program.kernels, pins ? pins->batch_dim : NULL,
                &program.repeats, &reason);
   if (!units) return reason;
+  reason = units_loop(arena, units);
+  if (reason) return reason;
   w->chain = stage_chain_of(arena, pins->paths, units, BORDERS_between_kernels);
   return w->chain.n < 2 ? "no value alone leaves a part of the model" : NULL;
 }

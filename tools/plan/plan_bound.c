@@ -60,6 +60,9 @@ PlanBound planning_bound(Planning *planning, const Chosen *chosen) {
   Ps step = chosen->trial.priced.price.step;
   PlanBound out = {.bound = {.reason = planning->no_space}};
   bool has_stages = planning->result.has_stages;
+  /* Loads of stages that simulated times cut are unknown. */
+  if (!out.bound.reason && planning->result.is_timed)
+    out.bound.reason = units_loop(planning->tool->arena, planning->space.units);
   if (out.bound.reason) return out;
   /* The search has bounded the step of its own best plan. */
   if (planning->space.step < step ||
@@ -95,5 +98,8 @@ unsigned planning_restrictions(const Planning *planning) {
   if (pins && pins->zero.is_set) out |= 1u << RESTRICTION_pinned_zero;
   if (pins && pins->microbatches.is_set)
     out |= 1u << RESTRICTION_pinned_microbatches;
+  const Units *units = planning->space.units;
+  if (units && units_loop(planning->tool->arena, units))
+    out |= 1u << RESTRICTION_whole_loops;
   return out;
 }

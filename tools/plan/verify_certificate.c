@@ -136,6 +136,13 @@ static void check_bound(Tool *tool, const Compilation *c,
   if (one_rank_compile(tool, c, request, c->ranks, &program))
     found.reason =
         one_rank_bound(tool->arena, &program, c->pins, restrictions, &space);
+  bool is_narrow = restrictions >> RESTRICTION_whole_loops & 1;
+  if (!found.reason && !is_narrow && units_loop(tool->arena, space.units)) {
+    out->is_right = ANSWER_no;
+    out->fault = "the bound is of plans whose loops are whole, and no "
+                 "restriction says so";
+    return;
+  }
   if (!found.reason) found = recheck_bound(tool->arena, &space, claim);
   if (found.reason) {
     out->is_right = ANSWER_not_checked;
