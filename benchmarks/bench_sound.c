@@ -10,6 +10,7 @@
  *     --stages       ask `dnnc plan --search stages`, about plans with stages
  *                    too; where a case has more than --most, as many of them
  *     --stage-pins   ... and pins of the mesh, the schedule and the cuts
+ *     --search NAME  of `dnnc plan`, for another one than these
  *     --dnnc PATH    the compiler; else the one beside this program
  *     --most N       plans of a case (5000); every other case has a tenth
  *     --outside N    random plans with other lines, for each case (100)
@@ -35,7 +36,7 @@
 enum { CASE_SECONDS = 1800 };
 
 typedef struct Settings {
-  const char *dnnc, *out, *state, *effort;
+  const char *dnnc, *out, *state, *effort, *search; /* the last two or NULL */
   int64_t from, only, cases, outside, verify_every, threads; /* only: or -1 */
   int64_t plans, seconds;                                    /* of `full` */
   SoundFull full; /* without a model: cases */
@@ -209,8 +210,8 @@ static SoundVerified verify(const Settings *settings, const SoundCase *c) {
 
 static const char *option_of(const SoundCase *c) {
   return !c->has_stages         ? ""
-         : c->space.pins_stages ? "--stage-pins "
-                                : "--stages ";
+         : c->space.pins_stages ? " --stage-pins"
+                                : " --stages";
 }
 
 static void print_findings(const Settings *settings, const SoundCase *c,
@@ -235,9 +236,10 @@ static void print_findings(const Settings *settings, const SoundCase *c,
   }
   if (claim->messages[0]) printf("%s\n", claim->messages);
   print_case(c);
-  printf("the files are in %s; repeat with: bench_sound %s--case %llu --most "
-         "%lld\n\n",
-         c->folder, option_of(c), (unsigned long long)c->seed,
+  printf("the files are in %s; repeat with: bench_sound%s%s%s --case %llu "
+         "--most %lld\n\n",
+         c->folder, option_of(c), settings->search ? " --search " : "",
+         settings->search ? settings->search : "", (unsigned long long)c->seed,
          (long long)settings->limits.most);
 }
 
@@ -253,33 +255,46 @@ static void show(const SoundCase *c, const SoundClaim *claim,
            (double)all->prices[best].step * 1e-9, all->texts[best]);
 }
 
+static SoundRow row_of(const SoundCase *c, const SoundClaim *claim) {
+  return (SoundRow){.seed = c->seed,
+                    .ranks = c->ranks,
+                    .has_pins = c->lines[0] || c->space.is_mesh_pinned,
+                    .has_limit = c->has_limit,
+                    .are_unequal = c->are_unequal,
+                    .is_early = c->is_early,
+                    .is_unsupported = claim->is_unsupported,
+                    .exit_code = claim->exit_code,
+                    .found = claim->step,
+                    .floor = claim->floor,
+                    .bound = claim->has_bound ? claim->bound : 0,
+                    .n_eliminated = claim->n_eliminated,
+                    .n_engine = claim->n_engine,
+                    .seconds = claim->seconds};
+}
+
+static void add_option(const char **options, int *n, const char *name,
+                       const char *value) {
+  if (!value) return;
+  options[(*n)++] = name;
+  options[(*n)++] = value;
+}
+
 static SoundRow check_case(const Settings *settings, Arena *arena,
                            uint64_t seed) {
   const char *folder = folder_of(settings, arena, seed);
-  const char *const options[] = {"--search", "stages", "--effort",
-                                 settings->effort};
-  int first = settings->limits.has_stages ? 0 : 2;
+  const char *options[4];
+  int n_options = 0;
+  add_option(options, &n_options, "--search", settings->search);
+  add_option(options, &n_options, "--effort", settings->effort);
   SoundFinding findings[N_FAULTS];
   file_make_dirs(folder);
   const SoundCase *c = sound_case(arena, seed, folder, &settings->limits);
-  SoundClaim claim = sound_ask(arena, settings->dnnc, c, options + first,
-                               (settings->effort ? 4 : 2) - first);
+  SoundClaim claim = sound_ask(arena, settings->dnnc, c, options, n_options);
   Pricer pricer = {settings, c};
   SoundPlans all = sound_plans(c, settings->limits.most, price_plans, &pricer);
   SoundEvidence e = evidence_of(settings, c, &claim, &all);
   int n = sound_compare(&claim, &e, findings);
-  SoundRow row = {.seed = seed,
-                  .ranks = c->ranks,
-                  .has_pins = c->lines[0] || c->space.is_mesh_pinned,
-                  .has_limit = c->has_limit,
-                  .are_unequal = c->are_unequal,
-                  .is_early = c->is_early,
-                  .is_unsupported = claim.is_unsupported,
-                  .exit_code = claim.exit_code,
-                  .found = claim.step,
-                  .floor = claim.floor,
-                  .bound = claim.has_bound ? claim.bound : 0,
-                  .seconds = claim.seconds};
+  SoundRow row = row_of(c, &claim);
   count(arena, &all, &row);
   if (claim.plan) write_words(arena, claim.plan, row.found_words);
   if (settings->is_shown) show(c, &claim, &all);
@@ -289,6 +304,9 @@ static SoundRow check_case(const Settings *settings, Arena *arena,
   if (claim.plan && is_asked) row.verified = verify(settings, c);
   if (row.verified == VERIFIED_wrong)
     findings[n++] = (SoundFinding){FAULT_not_equal, -1};
+  bool is_forced = settings->search && !strcmp(settings->search, "engine");
+  if (is_forced && claim.n_eliminated > 0)
+    findings[n++] = (SoundFinding){FAULT_not_forced, -1};
   for (int i = 0; i < n; i++) row.faults |= 1u << findings[i].fault;
   if (n > 0) print_findings(settings, c, &claim, &all, &e, findings, n);
   if (n == 0) remove_folder(arena, folder);
@@ -427,6 +445,7 @@ static bool read_option(Settings *s, const char *name, const char *value) {
   } texts[] = {{"--dnnc", &s->dnnc},
                {"--out", &s->out},
                {"--state", &s->state},
+               {"--search", &s->search},
                {"--effort", &s->effort}};
   for (int i = 0; i < ARRAY_LENGTH(numbers); i++)
     if (!strcmp(name, numbers[i].name)) {
@@ -460,6 +479,7 @@ static bool read_options(Settings *s, int argc, char **argv) {
       i++;
     }
   }
+  if (s->limits.has_stages && !s->search) s->search = "stages";
   s->limits.least = s->limits.most / 10;
   s->limits.threads = (int)s->threads;
   s->is_shown = s->only >= 0;

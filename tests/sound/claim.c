@@ -70,11 +70,20 @@ static bool find_seconds(const char *json, const char *key, Ps *out) {
   return true;
 }
 
+/* How many sums a method solved. */
+static int find_count(const char *json, const char *key) {
+  double count = 0;
+  const char *at = strstr(json, "\"solved\":{");
+  return at && find_number(at, key, &count) ? (int)count : 0;
+}
+
 void sound_read_claim(const char *json, SoundClaim *out) {
   find_seconds(json, "\"step_s\":", &out->step);
   find_seconds(json, "\"floor_s\":", &out->floor);
   out->has_bound = find_seconds(json, "\"bound_s\":", &out->bound);
   out->has_gap = find_number(json, "\"gap\":", &out->gap);
+  out->n_eliminated = find_count(json, "\"elimination\":");
+  out->n_engine = find_count(json, "\"engine\":");
 }
 
 static double child_seconds(void) {

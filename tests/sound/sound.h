@@ -280,8 +280,9 @@ typedef struct SoundClaim {
   const char *plan; /* the file that it wrote, certificate included; or NULL */
   Ps step, floor, bound;
   bool has_bound, has_gap;
-  bool is_unsupported;   /* a message says "not supported yet" */
-  unsigned restrictions; /* of the bound */
+  bool is_unsupported;        /* a message says "not supported yet" */
+  int n_eliminated, n_engine; /* sums of tables that each method solved */
+  unsigned restrictions;      /* of the bound */
   double gap;
   double seconds; /* of processor time */
 } SoundClaim;
@@ -347,10 +348,11 @@ typedef struct SoundRow {
   int n, n_legal, n_fitting; /* plans */
   long long found, best, floor, bound;
   int n_outside, n_outside_fitting;
-  long long outside;     /* the fastest that fits */
-  int is_full, is_early; /* of a case with stages */
-  int n_staged;          /* plans with stages that fit */
-  int is_unsupported;    /* the search does not take the pins */
+  long long outside;          /* the fastest that fits */
+  int is_full, is_early;      /* of a case with stages */
+  int n_staged;               /* plans with stages that fit */
+  int is_unsupported;         /* the search does not take the pins */
+  int n_eliminated, n_engine; /* sums of tables that each method solved */
   char found_words[SOUND_WORDS], best_words[SOUND_WORDS]; /* "-": none */
   int verified;
   unsigned faults; /* a bit for each */

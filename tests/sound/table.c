@@ -13,7 +13,7 @@
 const char sound_columns[] =
     "# seed ranks pins limit unequal exit plans legal fitting found_ps best_ps "
     "floor_ps bound_ps outside outside_fitting outside_ps verified faults "
-    "seconds full early staged unsupported found best\n";
+    "seconds full early staged unsupported eliminated engine found best\n";
 
 static const char *words(const char *text) {
   return text[0] ? text : "-";
@@ -22,28 +22,28 @@ static const char *words(const char *text) {
 void sound_write_row(Text *out, const SoundRow *r) {
   text_printf(out,
               "%llu %d %d %d %d %d %d %d %d %lld %lld %lld %lld %d %d %lld %d "
-              "%u %.3f %d %d %d %d %s %s\n",
+              "%u %.3f %d %d %d %d %d %d %s %s\n",
               r->seed, r->ranks, r->has_pins, r->has_limit, r->are_unequal,
               r->exit_code, r->n, r->n_legal, r->n_fitting, r->found, r->best,
               r->floor, r->bound, r->n_outside, r->n_outside_fitting,
               r->outside, r->verified, r->faults, r->seconds, r->is_full,
-              r->is_early, r->n_staged, r->is_unsupported,
-              words(r->found_words), words(r->best_words));
+              r->is_early, r->n_staged, r->is_unsupported, r->n_eliminated,
+              r->n_engine, words(r->found_words), words(r->best_words));
 }
 
 bool sound_read_row(const char *line, SoundRow *r) {
-  enum { N_COLUMNS = 25 };
+  enum { N_COLUMNS = 27 };
   _Static_assert(SOUND_WORDS == 96, "the width of words below");
   return sscanf(line,
                 "%llu %d %d %d %d %d %d %d %d %lld %lld %lld %lld %d %d %lld "
-                "%d %u %lf %d %d %d %d %95s %95s",
+                "%d %u %lf %d %d %d %d %d %d %95s %95s",
                 &r->seed, &r->ranks, &r->has_pins, &r->has_limit,
                 &r->are_unequal, &r->exit_code, &r->n, &r->n_legal,
                 &r->n_fitting, &r->found, &r->best, &r->floor, &r->bound,
                 &r->n_outside, &r->n_outside_fitting, &r->outside, &r->verified,
                 &r->faults, &r->seconds, &r->is_full, &r->is_early,
-                &r->n_staged, &r->is_unsupported, r->found_words,
-                r->best_words) == N_COLUMNS;
+                &r->n_staged, &r->is_unsupported, &r->n_eliminated,
+                &r->n_engine, r->found_words, r->best_words) == N_COLUMNS;
 }
 
 /* ---- sums ---- */
@@ -85,6 +85,7 @@ typedef struct Totals {
   double seconds, most_seconds;
   int full, early, unsupported, with_stages; /* of cases with stages */
   long long staged;                          /* plans that fit */
+  long long eliminated, engine;              /* sums of tables */
 } Totals;
 
 static void add_distances(Totals *t, const SoundRow *r) {
@@ -128,6 +129,8 @@ static void add_row(Totals *t, const SoundRow *r) {
   t->unsupported += r->is_unsupported;
   t->with_stages += r->n_staged > 0;
   t->staged += r->n_staged;
+  t->eliminated += r->n_eliminated;
+  t->engine += r->n_engine;
   t->seconds += r->seconds;
   if (r->seconds > t->most_seconds) t->most_seconds = r->seconds;
   for (int i = 0; i < N_FAULTS; i++) t->faults[i] += r->faults >> i & 1;
@@ -216,6 +219,10 @@ void sound_print_table(Text *out, const SoundRows *rows) {
               "%.2f s of processor time a search, %.2f s at most\n",
               t.found, t.nothing_fits, t.none_legal,
               t.n > 0 ? t.seconds / t.n : 0, t.most_seconds);
+  text_printf(out,
+              "%lld sums of tables were eliminated, the general engine took "
+              "%lld\n",
+              t.eliminated, t.engine);
   print_distances(out, &t);
   print_outside(out, &t);
   print_stages(out, &t, rows);
@@ -248,7 +255,10 @@ void sound_print_json(Text *out, const SoundRows *rows) {
   for (int i = 0; i < N_FAULTS; i++)
     text_printf(out, "%s\"%s\":%d", i ? "," : "",
                 sound_fault_name((SoundFault)i), t.faults[i]);
-  text_printf(out, "},\"faster\":%d,\"slower\":[", t.faster);
+  text_printf(out,
+              "},\"solved\":{\"elimination\":%lld,\"engine\":%lld},"
+              "\"faster\":%d,\"slower\":[",
+              t.eliminated, t.engine, t.faster);
   for (int i = 0; i < ARRAY_LENGTH(limits); i++)
     text_printf(out, "%s{\"than\":%g,\"cases\":%d}", i ? "," : "", limits[i],
                 t.over[i]);

@@ -280,7 +280,11 @@ Test(sound, reads_claims) {
   cr_expect_eq(claim.step, 500000000000);
   cr_expect_eq(claim.floor, 1);
   cr_expect(!claim.has_bound && !claim.has_gap);
-  sound_read_claim("{\"step_s\":0.5,\"bound_s\":0.25,\"gap\":0.5}", &claim);
+  cr_expect(claim.n_eliminated == 0 && claim.n_engine == 0);
+  sound_read_claim("{\"step_s\":0.5,\"bound_s\":0.25,\"gap\":0.5,"
+                   "\"solved\":{\"elimination\":3,\"engine\":4}}",
+                   &claim);
+  cr_expect(claim.n_eliminated == 3 && claim.n_engine == 4);
   cr_expect_eq(claim.bound, 250000000000);
   cr_expect(claim.has_bound && claim.has_gap && claim.gap == 0.5);
 }
