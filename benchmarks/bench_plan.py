@@ -1,19 +1,33 @@
 """Plans that `dnnc plan` finds, against data parallelism, ZeRO and written plans.
 
-    python3 benchmarks/bench_plan.py DNNC [--no-written] [ROW ...]
+    python3 benchmarks/bench_plan.py DNNC [--no-written] [--state FILE] [ROW ...]
 
-A row is a model on some ranks of a cluster; without names all are run.  Each
-line has the plan in words, its step, that of the best opponent, and processor
-and wall time of the search.  Opponents are priced by `dnnc simulate`:
+A row is a model on some ranks of a cluster; without names all are run, and
+`branching` and `chains` stand for those of models with branches or loops, and
+for the others.  FILE keeps a line of JSON for each row that is done, and a later
+run goes on with those that it lacks: a run may end at any time.  Opponents are
+priced by `dnnc simulate`:
 
     data parallelism and ZeRO 1 to 3, with every power of two of micro-batches
     each plan of benchmarks/plans that compiles for the model: one axis after the
         other gets the ranks that its mesh lacks, and micro-batches are doubled
         until it fits and is no faster
 
+The table has, beside steps and processor time (user and system) of `plan` and
+of `simulate` of its plan:
+
+    gap         from the step to the bound
+    search gap  from the largest mean of loads of the plan to the bound, and
+                what binds there
+    joined      how much shorter the step is where no transfer has a latency:
+                more than joined sums could win
+    order       how much shorter it could be at most by another order of the same
+                launches (price_loads beside DNNC); no figure on unlike devices
+
 Exit status 1: nothing was found, `simulate` gives the printed plan another
 step, it does not fit, or an opponent that fits is faster.
 """
+import argparse
 import glob
 import json
 import math
@@ -43,6 +57,15 @@ for name in CNN:
                        ("h100x256", 8)):
         ROWS[f"{name}-{cluster}"] = (name, [], cluster, n)
 ROWS["vgg16-mixed"] = ("vgg16", [], "mixed", None)
+BRANCHING = ("inception_v3", "unet", "gnmt8", "s2vt", "amoebanet",
+             "densenet121", "googlenet")
+SIZES = {"unet": ["N=32"]}
+KINDS = {"chains": list(ROWS), "branching": []}
+for name in BRANCHING:
+    for cluster, n in (("pipedream-a", 16), ("pipedream-b", 16),
+                       ("h100x256", 8), ("mixed", None)):
+        KINDS["branching"].append(f"{name}-{cluster}")
+        ROWS[f"{name}-{cluster}"] = (name, SIZES.get(name, []), cluster, n)
 
 
 def command(dnnc, verb, row, *options):
@@ -84,7 +107,9 @@ def zero_opponents(dnnc, row, ranks, folder):
                        f"{zero}\n}}\n")
         for m in powers_of_two():
             price = simulated(dnnc, row, path, "--microbatches", str(m))
-            if price and price["fits"]:
+            if not price:
+                break
+            if price["fits"]:
                 yield price["step_s"], f"zero{zero}-{m}"
 
 
@@ -144,44 +169,124 @@ def best_opponent(dnnc, row, ranks, folder, has_written):
     return min(opponents, default=None)
 
 
-def check(dnnc, name, row, folder, has_written):
-    plan = os.path.join(folder, "found.plan")
-    done, cpu, wall = run(command(dnnc, "plan", row, "--json", "--quiet", "-o",
-                                  plan))
-    if done.returncode != 0:
-        print(f"{name:24} exit {done.returncode}: "
-              f"{done.stderr.splitlines()[0] if done.stderr else ''}")
-        return False
-    found = json.loads(done.stdout)
-    ranks = sum(of["ranks"] for of in found["ranks"])
-    price = simulated(dnnc, row, plan) or {}
-    best = best_opponent(dnnc, row, ranks, folder, has_written)
+def distance(dnnc, row, path):
+    """What no order of the launches of a plan saves less than, or None."""
+    model, sizes, cluster, ranks = row
+    words = [os.path.join(os.path.dirname(dnnc), "price_loads"),
+             os.path.join(ROOT, f"models/{model}.dnn"), path,
+             os.path.join(ROOT, f"models/{cluster}.cluster"), *sizes]
+    done, _, _ = run(words + ([f"ranks={ranks}"] if ranks else []))
+    found = re.search(r"distance ([\d.]+) %", done.stdout)
+    return float(found[1]) / 100 if found else None
+
+
+def measure(dnnc, row, has_written):
+    """What FILE keeps of a row."""
+    with tempfile.TemporaryDirectory() as folder:
+        plan = os.path.join(folder, "found.plan")
+        done, cpu, wall = run(command(dnnc, "plan", row, "--json", "--quiet",
+                                      "-o", plan))
+        if done.returncode != 0:
+            lines = done.stderr.splitlines() or ["without a word"]
+            return {"exit": done.returncode, "message": lines[0], "cpu_s": cpu}
+        found = json.loads(done.stdout)
+        priced, simulate_cpu, _ = run(command(dnnc, "simulate", row, "--plan",
+                                              plan, "--json"))
+        step = json.loads(priced.stdout)["step_s"] if priced.stdout else None
+        at_once = simulated(dnnc, row, plan, "--without", "latency")
+        ranks = sum(of["ranks"] for of in found["ranks"])
+        kept = {key: found.get(key) for key in (
+            "step_s", "fits", "mfu", "candidates", "words", "bound_s", "gap",
+            "search_gap", "load", "no_bound", "no_search_gap", "solved")}
+        return {"exit": 0, **kept, "cpu_s": cpu, "wall_s": wall,
+                "simulate_cpu_s": simulate_cpu,
+                "is_same_step": step == found["step_s"],
+                "joined": 1 - at_once["step_s"] / found["step_s"],
+                "order": distance(dnnc, row, plan),
+                "best": best_opponent(dnnc, row, ranks, folder, has_written),
+                "has_written": has_written}
+
+
+def faults_of(row):
+    if row["exit"] != 0:
+        return [f"exit {row['exit']}: {row['message']}"]
     faults = []
-    if price.get("step_s") != found["step_s"]:
+    if not row["is_same_step"]:
         faults.append("simulate gives another step")
-    if not found["fits"]:
+    if not row["fits"]:
         faults.append("does not fit")
-    if best and best[0] < found["step_s"]:
-        faults.append(f"{best[1]} is faster")
-    shown = f"{best[0] * 1e3:.1f} ms ({best[1]})" if best else "none fits"
-    print(f"{name:24} {found['step_s'] * 1e3:10.1f} ms  {shown:34} "
-          f"{100 * found['mfu']:5.1f} % {found['candidates']:5} {cpu:6.1f} s "
-          f"{wall:6.1f} s  {found['words']}{'  FAULT: ' if faults else ''}"
-          f"{', '.join(faults)}", flush=True)
-    return not faults
+    if row["best"] and row["best"][0] < row["step_s"]:
+        faults.append(f"{row['best'][1]} is faster by "
+                      f"{100 * (1 - row['best'][0] / row['step_s']):.2g} %")
+    return faults
+
+
+def percent(share):
+    return "" if share is None else f"{100 * share:.1f} %"
+
+
+def cells_of(name, row):
+    if row["exit"] != 0:
+        return [name, f"exit {row['exit']}"] + [""] * 11
+    best = row["best"]
+    binds = row.get("load") or row.get("no_search_gap") or row.get("no_bound")
+    solved = row["solved"]
+    return [name, f"{row['step_s'] * 1e3:.1f}",
+            f"{best[0] * 1e3:.1f}, {best[1]}" if best else "none fits",
+            percent(row["gap"]), percent(row["search_gap"]), binds or "",
+            percent(row["joined"]), percent(row["order"]),
+            f"{solved['elimination']} / {solved['engine']}",
+            f"{row['cpu_s']:.1f} ({row['simulate_cpu_s']:.2f})",
+            f"{row['cpu_s'] / row['simulate_cpu_s']:.0f}",
+            f"{row['candidates']}", row["words"]]
+
+
+def print_table(rows):
+    cells = ["row", "step, ms", "best of the others, ms", "gap", "search gap",
+             "what binds", "joined", "order", "eliminated / engine",
+             "CPU s (simulate)", "times", "tried", "plan"]
+    print("| " + " | ".join(cells) + " |")
+    print("|" + "---|" * len(cells))
+    for name in ROWS:
+        if name in rows:
+            print("| " + " | ".join(cells_of(name, rows[name])) + " |")
+
+
+def read_rows(path):
+    rows = {}
+    if path and os.path.exists(path):
+        with open(path, encoding="utf-8") as file:
+            for line in file:
+                kept = json.loads(line)
+                rows[kept.pop("row")] = kept
+    return rows
 
 
 def main():
-    dnnc, words = os.path.abspath(sys.argv[1]), sys.argv[2:]
-    has_written = "--no-written" not in words
-    names = [word for word in words if word != "--no-written"] or list(ROWS)
-    print(f"{'row':24} {'step':>13}  {'best of the others':34} "
-          f"{'MFU':>7} {'tried':>5} {'CPU':>8} {'wall':>8}  plan")
-    is_good = True
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("dnnc")
+    parser.add_argument("--no-written", action="store_true")
+    parser.add_argument("--state")
+    parser.add_argument("rows", nargs="*", metavar="ROW")
+    words = parser.parse_intermixed_args()
+    dnnc, rows = os.path.abspath(words.dnnc), read_rows(words.state)
+    names = [name for word in words.rows or KINDS
+             for name in KINDS.get(word, [word])]
     for name in names:
-        with tempfile.TemporaryDirectory() as folder:
-            is_good &= check(dnnc, name, ROWS[name], folder, has_written)
-    sys.exit(not is_good)
+        if name in rows:
+            continue
+        rows[name] = measure(dnnc, ROWS[name], not words.no_written)
+        if words.state:
+            with open(words.state, "a", encoding="utf-8") as file:
+                file.write(json.dumps({"row": name, **rows[name]}) + "\n")
+    print_table(rows)
+    faults = {name: faults_of(row) for name, row in rows.items()}
+    for name, found in faults.items():
+        if found:
+            print(f"FAULT: {name}: {', '.join(found)}")
+    sys.exit(any(faults.values()))
 
 
 if __name__ == "__main__":
