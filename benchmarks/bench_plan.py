@@ -20,7 +20,7 @@ of `simulate` of its plan:
     search gap  from the largest mean of loads of the plan to the bound, and
                 what binds there
     joined      how much shorter the step is where no transfer has a latency:
-                more than joined sums could win
+                the most that joined sums could save, as bytes stay the same
     order       how much shorter it could be at most by another order of the same
                 launches (price_loads beside DNNC); no figure on unlike devices
 

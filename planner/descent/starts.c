@@ -3,6 +3,7 @@
  *
  *     8 ranks, sets {C} and {F, H}:     8; 8 over C; 2 x 4, the 4 over C;
  *                                       4 x 2, the 2 over C; 8 over F, H; ...
+ *                                       8 over F; 8 over H
  */
 #include "planner/descent/descent.h"
 
@@ -94,6 +95,19 @@ static void add_products(Pricing *p, Candidates *list, DimSet inner) {
       add_two_axes(p, list, ranks / size, inner);
 }
 
+/* One dim over all ranks, where sets have it with others alone: a vocabulary
+ * may be all that is worth its sums. */
+static void add_dims_alone(Pricing *p, Candidates *list) {
+  int64_t ranks = p->input->ranks;
+  for (int i = 0; i < p->space.n_dims && ranks > 1; i++) {
+    Candidate c = {.n_axes = 1, .sizes = {ranks}, .dims = {(DimSet)1 << i}};
+    bool is_set = p->space.dims[i].is_of_data;
+    for (int k = 0; k < p->space.n_sets; k++)
+      is_set |= p->space.sets[k] == c.dims[0];
+    if (!is_set) add_start(p, list, c);
+  }
+}
+
 void descent_starts(Pricing *p, Candidates *list) {
   int64_t ranks = p->input->ranks;
   if (!pricing_mesh_is_open(p)) {
@@ -107,6 +121,7 @@ void descent_starts(Pricing *p, Candidates *list) {
         (Candidate){.n_axes = 1, .sizes = {ranks}, .dims = {p->space.sets[i]}});
     add_products(p, list, p->space.sets[i]);
   }
+  add_dims_alone(p, list);
 }
 
 /* ---- the lean start ---- */
