@@ -57,8 +57,11 @@ static bool check_microbatches(Module *module, const Pins *pins,
     samples /= size;
   }
   if (samples == 0 || (n <= samples && samples % n == 0)) return true;
-  diag(module->diags, DIAG_microbatches_divide, pins->microbatches.span,
-       (long long)n, (long long)samples);
+  Diag *d = diag(module->diags, DIAG_microbatches_divide,
+                 pins->microbatches.span, (long long)n, (long long)samples);
+  if (n > samples) n = samples;
+  while (samples % n != 0) n--;
+  diag_help(d, "write 'microbatches = %lld'", (long long)n);
   return false;
 }
 

@@ -60,8 +60,12 @@ bool plan_check_servers(Module *module, const Plan *plan) {
   const PlanServers *servers = plan_servers(plan);
   if (!servers) return true;
   if (servers->first_rank != plan->ranks) {
-    diag(module->diags, DIAG_server_ranks, servers->span, servers->first_rank,
-         servers->first_rank + servers->n - 1, plan->ranks - 1, plan->ranks);
+    Diag *d = diag(module->diags, DIAG_server_ranks, servers->span,
+                   servers->first_rank, servers->first_rank + servers->n - 1,
+                   plan->ranks - 1, plan->ranks);
+    if (servers->n <= INT32_MAX - plan->ranks)
+      diag_help(d, "write 'ranks = %d..%d'", plan->ranks,
+                plan->ranks + servers->n - 1);
     return false;
   }
   if (plan->zero > 0) {
@@ -69,7 +73,10 @@ bool plan_check_servers(Module *module, const Plan *plan) {
     return false;
   }
   const char *what = find_unsupported(plan);
-  if (what) diag(module->diags, DIAG_not_supported, servers->span, what);
+  if (what)
+    diag_help(diag(module->diags, DIAG_not_supported, servers->span, what),
+              "servers are for two or more workers that share the batch alone; "
+              "other plans take 'sync = all_reduce'");
   return !what;
 }
 

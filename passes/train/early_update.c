@@ -85,7 +85,9 @@ bool early_update_holds(const PassContext *ctx, const Graph *graph) {
   const char *why = why_update_waits(ctx, graph);
   bool has_versions = plan_has_versions(ctx->scratch, plan);
   if (why && has_versions)
-    diag(diags, DIAG_update_once, span, plan->schedule, why);
+    diag_help(diag(diags, DIAG_update_once, span, plan->schedule, why),
+              "take a schedule that keeps one version of the parameters, such "
+              "as '1f1b'");
   else if (!ctx->is_trial && why)
     diag(diags, DIAG_update_waits, span, plan->schedule, why);
   else if (!ctx->is_trial)

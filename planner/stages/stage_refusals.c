@@ -327,6 +327,7 @@ static bool check_batch(Refuser *r) {
   Diag *d = diag(r->module->diags, DIAG_microbatches_divide, written->span,
                  (long long)written->value, (long long)r->pins->batch);
   int64_t below = written->value;
+  if (below > r->pins->batch) below = r->pins->batch;
   while (r->pins->batch % below != 0) below--;
   diag_help(d, "write 'microbatches = %lld'", (long long)below);
   return false;
