@@ -36,8 +36,8 @@ typedef struct ReshardAnswer {
   ReshardKey key;
   struct ReshardAnswer *next; /* of the same hash */
   int n;                      /* -1: no chain */
-  ReshardMove moves[MAX_RESHARD_STEPS];
-  int64_t bytes[MAX_RESHARD_STEPS];
+  ReshardMove *moves;
+  int64_t *bytes;
 } ReshardAnswer;
 
 struct Resharding {
@@ -71,8 +71,9 @@ typedef struct ReshardVisit {
 
 typedef struct Search {
   const ReshardProblem *problem;
-  bool is_plain;
   Arena *arena;
+  int64_t bytes; /* the best known chain to the end: bytes, steps */
+  int n_steps;
   VEC(ReshardVisit) visits;
   Map *index; /* hash of a placement -> 1 + number of its first visit */
   VEC(int) heap;
@@ -169,9 +170,34 @@ static bool is_plain_move(const ReshardProblem *p, const ReshardMove *move) {
          !joins_microbatches(p->mesh, move->group);
 }
 
+/* Visits are taken in order, and chains only grow: a visit that is no better
+ * than a known one of the end is never taken, so it need not be noted. */
+static bool may_be_taken(const Search *s, int64_t bytes, int n_steps) {
+  return bytes < s->bytes || (bytes == s->bytes && n_steps < s->n_steps);
+}
+
+/* Offers the placement behind a step. */
+static void follow(Search *s, int parent, const ReshardVisit *at,
+                   const ReshardMove *move, const Placement *to) {
+  int64_t step_bytes = bytes_of(s->problem, &at->at, move);
+  int64_t bytes = at->bytes + step_bytes;
+  int n_steps = at->n_steps + 1;
+  if (!may_be_taken(s, bytes, n_steps)) return;
+  offer(s, &(ReshardVisit){.at = move->after,
+                           .bytes = bytes,
+                           .step_bytes = step_bytes,
+                           .n_steps = n_steps,
+                           .parent = parent,
+                           .move = *move});
+  if (memcmp(&move->after, to, sizeof *to) != 0) return;
+  s->bytes = bytes;
+  s->n_steps = n_steps;
+}
+
 /* The visit of `to`, or -1. */
 static int search(Search *s, const Placement *from, const Placement *to) {
   ReshardMoves moves = {0};
+  s->bytes = INT64_MAX;
   offer(s, &(ReshardVisit){.at = *from, .parent = -1});
   while (s->heap.n > 0) {
     int id = heap_pop(s);
@@ -179,18 +205,12 @@ static int search(Search *s, const Placement *from, const Placement *to) {
     if (at.is_done) continue;
     if (memcmp(&at.at, to, sizeof *to) == 0) return id;
     s->visits.data[id].is_done = true;
+    if (!may_be_taken(s, at.bytes, at.n_steps + 1)) continue;
     moves.n = 0;
     reshard_moves(s->problem, &at.at, s->arena, &moves);
-    for (int i = 0; i < moves.n; i++) {
-      if (s->is_plain && !is_plain_move(s->problem, &moves.data[i])) continue;
-      ReshardVisit next = {.at = moves.data[i].after,
-                           .parent = id,
-                           .n_steps = at.n_steps + 1,
-                           .move = moves.data[i]};
-      next.step_bytes = bytes_of(s->problem, &at.at, &next.move);
-      next.bytes = at.bytes + next.step_bytes;
-      offer(s, &next);
-    }
+    for (int i = 0; i < moves.n; i++)
+      if (!s->problem->is_plain || is_plain_move(s->problem, &moves.data[i]))
+        follow(s, id, &at, &moves.data[i], to);
   }
   return -1;
 }
@@ -211,9 +231,11 @@ static AxisSet axes_after(AxisList list, int n) {
   return axis_list_set(n < 8 ? list >> 4 * n : 0);
 }
 
-static ReshardProblem problem_of(const Mesh *mesh, const ReshardKey *key) {
+static ReshardProblem problem_of(const Resharding *table,
+                                 const ReshardKey *key) {
   AxisSet from = (AxisSet)key->from.partial, to = (AxisSet)key->to.partial;
-  ReshardProblem p = {.mesh = mesh,
+  ReshardProblem p = {.mesh = table->mesh,
+                      .is_plain = table->is_plain,
                       .rank = key->rank,
                       .element_bytes = key->element_bytes,
                       .live = from ^ to,
@@ -233,14 +255,15 @@ static ReshardProblem problem_of(const Mesh *mesh, const ReshardKey *key) {
 
 static void answer(const Resharding *table, Arena *scratch,
                    ReshardAnswer *out) {
-  ReshardProblem problem = problem_of(table->mesh, &out->key);
-  Search s = {.problem = &problem,
-              .is_plain = table->is_plain,
-              .arena = scratch,
-              .index = map_create(scratch)};
+  ReshardProblem problem = problem_of(table, &out->key);
+  Search s = {
+      .problem = &problem, .arena = scratch, .index = map_create(scratch)};
   int id = search(&s, &out->key.from, &out->key.to);
   out->n = id < 0 ? -1 : s.visits.data[id].n_steps;
   ASSERT(out->n <= MAX_RESHARD_STEPS);
+  if (out->n <= 0) return;
+  out->moves = ARENA_ARRAY(table->arena, ReshardMove, out->n);
+  out->bytes = ARENA_ARRAY(table->arena, int64_t, out->n);
   for (int i = out->n - 1; i >= 0; i--) {
     out->moves[i] = s.visits.data[id].move;
     out->bytes[i] = s.visits.data[id].step_bytes;

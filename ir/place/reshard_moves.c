@@ -345,5 +345,5 @@ void reshard_moves(const ReshardProblem *problem, const Placement *at,
   }
   add_all_reduces(&w);
   add_zero_fill(&w);
-  add_permutes(&w);
+  if (!problem->is_plain) add_permutes(&w);
 }

@@ -26,6 +26,7 @@ typedef struct ReshardProblem {
   AxisSet zero_filled;  /* partial at the end, replicated at first */
   AxisSet was_partial;  /* axes over which it is partial at first */
   bool may_fill_beside; /* what is partial at first is a sum */
+  bool is_plain;        /* no chain may have a permute */
 } ReshardProblem;
 
 typedef struct ReshardMove {
