@@ -147,33 +147,49 @@ static bool has_new_padding(const Choice *c, const Type *type) {
   return false;
 }
 
+/* Costs only grow, so a strategy that is not cheaper yet never is. */
+static bool may_be_best(const Choice *c, const Cost *cost) {
+  return !c->is_found || is_cheaper(cost, &c->best);
+}
+
+/* Adds the costs that need no chain; false: the strategy is not taken. */
+static bool add_own_cost(const Choice *c, const Strategy *strategy,
+                         const Type **want, Cost *cost) {
+  const Node *node = c->node;
+  AxisSet before = 0;
+  for (int i = 0; i < node->n_inputs; i++) {
+    want[i] = with_microbatches(c->p, c->have[i], strategy->inputs[i],
+                                c->rule[i]->partial);
+    cost->broken += count_taken(c, i, want[i]);
+    before |= want[i]->partial;
+    if (has_new_padding(c, want[i])) return false;
+  }
+  for (int r = 0; r < node->n_results; r++) {
+    if (has_new_padding(c, strategy->results[r])) return false;
+    cost->broken += count_missing(c, strategy->results[r]);
+    add_result_cost(c, strategy->results[r], before, cost);
+  }
+  return true;
+}
+
+/* Returns false where no further strategy can be cheaper. */
 static bool try_strategy(void *user, const Strategy *strategy) {
   Choice *c = user;
   const Node *node = c->node;
   Cost cost = {0};
-  AxisSet before = 0;
   if (strategy->positions && !range_is_supported(node->op)) return true;
   const Type **want =
       ARENA_ARRAY(c->p->ctx->scratch, const Type *, node->n_inputs);
-  for (int i = 0; i < node->n_inputs; i++) {
-    want[i] = with_microbatches(c->p, c->have[i], strategy->inputs[i],
-                                c->rule[i]->partial);
-    cost.broken += count_taken(c, i, want[i]);
-    before |= want[i]->partial;
-    if (has_new_padding(c, want[i]) || !add_operand_cost(c, i, want[i], &cost))
+  if (!add_own_cost(c, strategy, want, &cost)) return true;
+  for (int i = 0; i < node->n_inputs; i++)
+    if (!may_be_best(c, &cost) || !add_operand_cost(c, i, want[i], &cost))
       return true;
-  }
-  for (int r = 0; r < node->n_results; r++) {
-    if (has_new_padding(c, strategy->results[r])) return true;
-    cost.broken += count_missing(c, strategy->results[r]);
-    add_result_cost(c, strategy->results[r], before, &cost);
-  }
-  if (c->is_found && !is_cheaper(&cost, &c->best)) return true;
+  if (!may_be_best(c, &cost)) return true;
   c->is_found = true;
   c->best = cost;
   c->positions = strategy->positions;
   for (int i = 0; i < node->n_inputs; i++) c->out[i] = want[i];
-  return true;
+  return cost.broken > 0 || cost.bytes > 0 || cost.steps > 0;
 }
 
 static bool moves_shards(const Partition *p, const Type *have,
