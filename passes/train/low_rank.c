@@ -5,6 +5,7 @@
  */
 #include "passes/train/low_rank.h"
 #include "ir/text/exprtext.h"
+#include "passes/rewrite.h"
 
 typedef struct Compression {
   Graph *graph;
@@ -119,6 +120,18 @@ static bool is_worth_it(const Compression *c) {
 bool low_rank_is_asked(const PassContext *ctx) {
   const Plan *plan = pass_stage_plan(ctx);
   return plan && plan->compress == COMPRESS_power;
+}
+
+void low_rank_check(const PassContext *ctx) {
+  const Plan *plan = pass_stage_plan(ctx);
+  if (!low_rank_is_asked(ctx) || plan->stages.n < 2 ||
+      pass_precision_of(ctx)->loss_scale >= 0)
+    return;
+  diag_help(diag(ctx->module->diags, DIAG_not_supported,
+                 plan->stages.data[0].span,
+                 "'compress = power' with a dynamic loss scale in a plan of "
+                 "stages"),
+            "take a loss scale that is a number, or 'compress = bf16'");
 }
 
 LowRank low_rank_gradient(PassContext *ctx, Graph *graph,

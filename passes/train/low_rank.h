@@ -31,6 +31,8 @@ typedef struct LowRank {
 
 /* Returns whether the plan asks for it. */
 bool low_rank_is_asked(const PassContext *ctx);
+/* Reports what it cannot stand beside yet. */
+void low_rank_check(const PassContext *ctx);
 /* Appends the compression of the gradient `g`, f32 and without loss scale, of a
  * parameter, for a plan that asks for it.  `is_used` stays false where the
  * factors would have as many elements as the gradient. */

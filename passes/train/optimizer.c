@@ -622,6 +622,7 @@ static Graph *build_update(Update *update, const Graph *from) {
   update->low_rank =
       ARENA_ARRAY(update->ctx->scratch, LowRank, from->outputs.n);
   find_scale(update);
+  low_rank_check(update->ctx);
   Value *norms = build_norms(update, from);
   update->step =
       graph_cast(graph, scalar_input(graph, ROLE_step, DT_i32), DT_f64);
