@@ -87,10 +87,16 @@ for search in elimination descent; do
     { cat out.json seconds; fail "search_s of $search"; }
 done
 
-# The space says whether operators were placed one by one: those of a loop are not.
+# The space says whether operators were placed one by one: those of a model with loops are, those on four axes are not.
 grep -q '^  space *= "operators and values over meshes' alexnet.plan || { cat alexnet.plan; fail "the space of units"; }
 "$dnnc" plan "$root/models/gnmt8.dnn" --cluster "$root/models/h100x256.cluster" --ranks 2 --effort 4 --quiet >loop.plan || fail "a loop"
-grep -q '^  space *= "no operator placed by itself (.*(scan)' loop.plan || { cat loop.plan; fail "the space of a loop"; }
+grep -q '^  space *= "operators and values over meshes' loop.plan || { cat loop.plan; fail "the space of a loop"; }
+grep -q '^  restrictions = ".*whole_loops' loop.plan || { cat loop.plan; fail "the restriction of a loop"; }
+printf 'mesh {\n  a = 2\n  b = 2\n  c = 2\n  d = 2\n}\nplan {\n  shard B over a\n}\n' >four_axes.plan
+"$dnnc" plan "$root/models/mlp.dnn" --cluster "$root/models/h100x256.cluster" --ranks 16 --effort 4 --quiet --plan four_axes.plan \
+  >axes.plan || fail "four axes"
+grep -q '^  space *= "no operator placed by itself (the written mesh has more than three axes)' axes.plan ||
+  { cat axes.plan; fail "the space of four axes"; }
 
 # Searches have names.
 for search in elimination descent; do
