@@ -212,9 +212,10 @@ static void make_list(const Timing *t, int rank) {
   if (p->in->has_two) push(p, rank, TOKEN_clear, 0);
   for (int i = 0; i < items.n; i++) {
     const Token *token = &items.data[i].token;
-    if (token->kind == TOKEN_forward && token->microbatch % p->m == 0)
+    if (token->kind == TOKEN_forward &&
+        token->microbatch % p->m < period_stride(p, s))
       push(p, rank, TOKEN_once, token->microbatch);
-    if (token->kind == TOKEN_update && period_stride(p, s) > 1)
+    if (token->kind == TOKEN_update && period_has_missing(p, s))
       push(p, rank, TOKEN_clear, token->microbatch);
     vec_push(p->arena, &p->lists[rank], *token);
     int lead = token->microbatch / p->n_units;

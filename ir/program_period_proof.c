@@ -339,8 +339,8 @@ static void walk_update(Memory *m, const Made *made) {
   const PeriodRules *rules = m->p->rules;
   int group = period_group_of(rules, m->stage->number);
   int64_t first = made->unit - made->call->replica, number = first / group;
-  int n = rules->has_two ? rules->m : 1;
-  for (int i = 0; i < n; i++) {
+  int n = rules->has_two ? rules->m : 1, stride = m->stage->n_ranks;
+  for (int i = 0; i < n; i += stride) {
     int64_t unit = made->unit + i;
     must_hold(m, PLACE_gradient, gradient_place(m, unit),
               unit < m->p->n_units ? unit : zeros_of(unit));

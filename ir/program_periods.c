@@ -35,7 +35,9 @@
  * one update.  The stage runs w = (ranks of this stage and later ones - 1) / r
  * ahead, rounded down.  A period has as many micro-batches as all replicas
  * divide, and each rank a list of its own.  Where micro-batches end inside of a
- * group, the gradients of replicas that have none are 0.
+ * group, the gradients of replicas that have none are 0.  Where a batch has m
+ * micro-batches, which r divides, these are the group: it is complete, and a
+ * period is a batch.
  *
  * The orders of lists are found in program_period_lists.c.  The timelines that
  * are made of them are proved in program_period_proof.c.
@@ -136,17 +138,13 @@ static void check_states(Periods *p, const ProgramStage *stage) {
       const GraphInput *input = input_of(graph, node->inputs[i]);
       if (!input || input->role != ROLE_state ||
           !graph_find_output(graph, ROLE_state, input->path) ||
-          (node->phase == PHASE_update && !p->in->has_two))
+          node->phase == PHASE_update)
         continue;
-      bool is_of_update = node->phase == PHASE_update;
-      Span span =
-          is_of_update ? graph_node(graph, node->inputs[i])->span : node->span;
-      Diag *d = diag(p->in->diags, DIAG_not_supported, span,
+      Diag *d = diag(p->in->diags, DIAG_not_supported, node->span,
                      arena_printf(p->arena,
-                                  "%sthe state '%s'%s under a schedule that "
-                                  "keeps versions of parameters",
-                                  is_of_update ? "" : "reading ", input->path,
-                                  is_of_update ? "" : " in a pass"));
+                                  "reading the state '%s' in a pass under a "
+                                  "schedule that keeps versions of parameters",
+                                  input->path));
       diag_note(d, p->in->span,
                 "passes of later batches would read it before the update that "
                 "writes it");
@@ -244,19 +242,24 @@ static void fill_rings(const Periods *p, int s, bool is_update,
   rings[REGISTER_new_version] = ring(group, 1, 1, stage->n_versions);
 }
 
-/* Calls of micro-batch 0 of a batch are the first of it. */
+/* The first unit of a replica in a batch. */
+static bool is_first_of_batch(const Periods *p, int stage, int unit) {
+  return unit % p->m < period_stride(p, stage);
+}
+
 static ProgramCall make_call(const Periods *p, int rank, const Token *token) {
   const PeriodRank *of = &p->ranks[rank];
   bool is_update = token->kind == TOKEN_update;
-  bool has_replicas = period_stride(p, of->stage) > 1;
+  bool has_missing = period_has_missing(p, of->stage);
   ProgramCall call = {.segment = -1,
                       .edge = -1,
-                      .is_first = token->microbatch % p->m == 0,
+                      .is_first =
+                          is_first_of_batch(p, of->stage, token->microbatch),
                       .unit = token->microbatch,
                       .replica = of->replica,
                       .begins = token->kind == TOKEN_once};
   if (is_update) call.when = PERIOD_group;
-  if (token->kind == TOKEN_clear && has_replicas) call.when = PERIOD_missing;
+  if (token->kind == TOKEN_clear && has_missing) call.when = PERIOD_missing;
   fill_rings(p, of->stage, is_update, call.rings);
   return call;
 }

@@ -84,6 +84,11 @@ static inline int period_stride(const Periods *p, int stage) {
 static inline int period_group(const Periods *p, int stage) {
   return period_group_of(&p->rules, stage);
 }
+/* Returns whether the last group of the stage may lack a unit: a batch has all
+ * of its micro-batches. */
+static inline bool period_has_missing(const Periods *p, int stage) {
+  return !p->in->has_two && period_stride(p, stage) > 1;
+}
 
 /* ---- program_period_lists.c ---- */
 

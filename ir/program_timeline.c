@@ -55,6 +55,9 @@ static ProgramStage make_stage(Timing *t, int number) {
   stage.segments = stage_segments(t->arena, stage.graph, number, &t->in->edges,
                                   t->in->splits_backward);
   bool has_replicas = t->in->has_versions && stage.n_ranks > 1;
+  ListClears clears = !has_replicas    ? CLEARS_sums
+                      : t->in->has_two ? CLEARS_joined
+                                       : CLEARS_left;
   if (t->in->has_two || has_replicas) add_clears(t->arena, &stage.segments);
   int n = stage.segments.n;
   ListSegment *places = ARENA_ARRAY(t->arena, ListSegment, n);
@@ -66,7 +69,7 @@ static ProgramStage make_stage(Timing *t, int number) {
                       .is_of_microbatch = segment_is_of_microbatch(segment)};
   }
   stage.instructions = instructions_of_segments(
-      t->arena, stage.graph, t->in->target, places, n, has_replicas);
+      t->arena, stage.graph, t->in->target, places, n, clears);
   for (int i = 0; i < n; i++) {
     stage.segments.data[i].begin = places[i].begin;
     stage.segments.data[i].end = places[i].end;

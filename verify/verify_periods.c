@@ -34,9 +34,14 @@ int verify_period_batches(const EntryPoint *entry) {
   return entry->n_units > entry->batch_units ? n - 1 : n;
 }
 
-/* The ranks of a stage, each of which is a replica; under 2BW there is one. */
+static bool has_two(const VerifyRun *v) {
+  return plan_spelling(v->arena, v->c->plan->schedule).schedule->has_two;
+}
+
+/* The batches that share an update, one for each rank of a stage; under 2BW
+ * these share out the micro-batches of one. */
 static int replicas_of(const VerifyRun *v, int stage) {
-  return v->c->plan->stages.data[stage].n_ranks;
+  return has_two(v) ? 1 : v->c->plan->stages.data[stage].n_ranks;
 }
 
 /* Forward passes that a replica runs ahead. */
@@ -53,7 +58,7 @@ static int version_of(const VerifyRun *v, const VerifyStep *step, int stage,
                       int batch) {
   PipelineSpelling spelling = plan_spelling(v->arena, v->c->plan->schedule);
   int of = spelling.is_vertical ? 0 : stage;
-  int behind = spelling.schedule->has_two ? 1 : ahead_of(v, step, of);
+  int behind = has_two(v) ? 1 : ahead_of(v, step, of);
   int updates = batch / replicas_of(v, of) - behind;
   return updates > 0 ? updates * (replicas_of(v, of) / replicas_of(v, stage))
                      : 0;
@@ -418,7 +423,8 @@ static bool ends_batch(const EntryPoint *entry, const ProgramCall *call) {
   const ProgramSegments *segments = &entry->stages.data[call->stage].segments;
   return call->segment == segments->n - 1 &&
          (segments->data[call->segment].kind == TOKEN_update ||
-          call->unit % entry->batch_units == entry->batch_units - 1);
+          call->unit % entry->batch_units >=
+              entry->batch_units - entry->stages.data[call->stage].n_ranks);
 }
 
 /* The outputs of the reference that those of a stage must equal: those of

@@ -172,6 +172,13 @@ static void list_clears(Listing *l, int begin, int end) {
       add_node(l, INSTRUCTION_clear, id);
 }
 
+/* Likewise all that they leave side by side: a rank may run some of them. */
+static void list_joined(Listing *l, int begin, int end) {
+  for (int id = begin; id < end; id++)
+    if (node_joins_microbatches(l->graph->nodes.data[id]))
+      add_node(l, INSTRUCTION_clear, id);
+}
+
 static void list_microbatches(Listing *l, int begin, int end) {
   add_loop(l, -1, mesh_microbatches(&l->graph->mesh));
   for (int id = begin; id < end; id++) list_node(l, id);
@@ -269,7 +276,11 @@ static void list_left(Listing *l, int begin, int end) {
 InstructionList *instructions_of_segments(Arena *arena, const Graph *ordered,
                                           const Target *target,
                                           ListSegment *segments, int n,
-                                          bool clears_left) {
+                                          ListClears clears) {
+  static void (*const lists[])(Listing *, int,
+                               int) = {[CLEARS_sums] = list_clears,
+                                       [CLEARS_joined] = list_joined,
+                                       [CLEARS_left] = list_left};
   Listing l = begin_listing(arena, ordered, target);
   bool is_clear = false;
   int end = n - 1;
@@ -278,8 +289,7 @@ InstructionList *instructions_of_segments(Arena *arena, const Graph *ordered,
          !segments[n - 1].is_of_microbatch);
   for (int s = 0; s < n; s++) {
     if (segments[s].is_of_microbatch && !is_clear) {
-      (clears_left ? list_left : list_clears)(&l, segments[s].first_node,
-                                              segments[end].first_node);
+      lists[clears](&l, segments[s].first_node, segments[end].first_node);
       segments[s - 1].end = l.list->instructions.n;
       is_clear = true;
     }

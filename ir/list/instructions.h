@@ -86,13 +86,19 @@ typedef struct ListSegment {
   bool is_of_microbatch;
   int begin, end; /* of the list, without brackets */
 } ListSegment;
+/* Values that are set to zero before the first segment of a micro-batch. */
+typedef enum ListClears {
+  CLEARS_sums,   /* what micro-batches add up */
+  CLEARS_joined, /* likewise what they leave side by side: a rank runs some */
+  CLEARS_left    /* all that they leave for the segments after them */
+} ListClears;
 /* Returns the list of the graph of a stage of several, and writes the places of
  * its segments, which are all nodes.  Each that is of a micro-batch is a loop.
  * A segment waits for the collectives whose results it sends. */
 InstructionList *instructions_of_segments(Arena *arena, const Graph *ordered,
                                           const Target *target,
                                           ListSegment *segments, int n,
-                                          bool clears_left);
+                                          ListClears clears);
 /* Returns whether a node makes an instruction; inputs and views do not. */
 bool node_is_launched(const Graph *graph, int id);
 /* Returns the queue of a swap, or of a collective: bulk for buckets of

@@ -165,7 +165,7 @@ static void check_clear(ListCheck *c, const Instruction *in) {
   const OpenLoop *loop = innermost(c);
   if (!node_exists(c, in->node)) return;
   const Node *node = loop->walk->graph->nodes.data[in->node];
-  if (node->op != OP_accumulate && !node_has(node, ATTR_per_microbatch))
+  if (!node_joins_microbatches(node) && !node_has(node, ATTR_per_microbatch))
     violated(c, in->node, "only what micro-batches add up is cleared");
   if (loop->at >= 0)
     violated(c, in->node, "it is cleared inside a loop");

@@ -256,26 +256,90 @@ static bool refuse_stage(Module *module, const Pins *pins,
   return false;
 }
 
-/* Replicas would share the micro-batches of a batch, which has one gradient,
- * but the sums of a rank are those of all of them. */
-static bool refuse_two_replicas(Module *module, const Pins *pins,
-                                const PlanStage *stage, int s) {
+static bool refuse_replicas(Module *module, const Pins *pins,
+                            const PlanStage *stage, const char *what) {
   Diag *d = diag(module->diags, DIAG_not_supported, stage->span,
                  arena_printf(module->arena,
-                              "stage %d on %d ranks under the schedule '%s'", s,
-                              stage->n_ranks, pins->schedule));
+                              "%s with replicas under the schedule '%s'", what,
+                              pins->schedule));
   diag_note(d, pins->schedule_span, "the schedule is here");
-  diag_help(d, "give each stage one rank; under 'pipedream' ranks of a stage "
-               "take batches in turn");
+  diag_help(d, "give each stage one rank, or take a schedule that keeps one "
+               "version of the parameters, as '1f1b'");
   return false;
 }
 
-/* Each replica computes complete batches as one rank does. */
+/* Forward passes that the replicas of a stage run ahead, all together. */
+static int passes_ahead(const Plan *plan, int s) {
+  int later = 0, n = plan->stages.data[s].n_ranks;
+  for (int k = s; k < plan->stages.n; k++)
+    later += plan->stages.data[k].n_ranks;
+  return (later - 1) / n * n;
+}
+
+/* Returns the first stage whose replicas cannot share out so many
+ * micro-batches, or that would run passes of a batch before the version that it
+ * reads is made; -1: none. */
+static int find_unshared(const Plan *plan, int64_t m) {
+  for (int s = 0; s < plan->stages.n; s++)
+    if (m % plan->stages.data[s].n_ranks != 0 || m < passes_ahead(plan, s))
+      return s;
+  return -1;
+}
+
+/* Names the nearest numbers of micro-batches that suit all stages and the
+ * batch. */
+static void help_shared(const Pins *pins, const Plan *plan, Diag *d) {
+  enum { MOST_TRIED = 1 << 12 };
+  int64_t m = plan->microbatches, found[2], n = 0;
+  for (int step = -1; step <= 1; step += 2)
+    for (int64_t other = m + step; other > 0 && other < m + MOST_TRIED;
+         other += step) {
+      bool divides = pins->batch == 0 || pins->batch % other == 0;
+      if (other < plan->stages.n || !divides || find_unshared(plan, other) >= 0)
+        continue;
+      found[n++] = other;
+      break;
+    }
+  if (n == 2)
+    diag_help(d, "write 'microbatches = %lld' or 'microbatches = %lld'",
+              (long long)found[0], (long long)found[1]);
+  else if (n == 1)
+    diag_help(d, "write 'microbatches = %lld'", (long long)found[0]);
+  else
+    diag_help(d, "give the stages other numbers of ranks, or the batch a size "
+                 "that these divide");
+}
+
+/* Replicas take the micro-batches of a batch in turn. */
+static bool check_shared(Module *module, const Pins *pins, const Plan *plan) {
+  int s = find_unshared(plan, plan->microbatches);
+  if (s < 0) return true;
+  const PlanStage *stage = &plan->stages.data[s];
+  bool divides = plan->microbatches % stage->n_ranks == 0;
+  const char *why =
+      divides ? arena_printf(module->arena,
+                             "stage %d runs %d forward passes ahead, and a "
+                             "batch must have as many micro-batches",
+                             s, passes_ahead(plan, s))
+              : arena_printf(module->arena,
+                             "the %d ranks of stage %d share out the "
+                             "micro-batches of a batch, and must divide them",
+                             stage->n_ranks, s);
+  bool is_written = pins->microbatches.span.source != NULL;
+  Diag *d = diag(module->diags, DIAG_versions_shared,
+                 is_written ? pins->microbatches.span : stage->span,
+                 pins->schedule, why, (long long)plan->microbatches);
+  if (is_written) diag_note(d, stage->span, "stage %d is here", s);
+  diag_note(d, pins->schedule_span, "the schedule is here");
+  help_shared(pins, plan, d);
+  return false;
+}
+
+/* Each replica computes complete batches, or micro-batches, as one rank does.
+ */
 static bool check_replicas(Module *module, const Pins *pins, const Plan *plan,
                            const PipelineSpelling *spelling, int s) {
   const PlanStage *stage = &plan->stages.data[s], *before = stage - (s > 0);
-  if (spelling->schedule->has_two)
-    return stage->n_ranks == 1 || refuse_two_replicas(module, pins, stage, s);
   if (spelling->is_vertical && before->n_ranks % stage->n_ranks != 0) {
     Diag *d = diag(module->diags, DIAG_versions_replicas, stage->span,
                    pins->schedule, s, before->n_ranks, s - 1, stage->n_ranks);
@@ -283,16 +347,14 @@ static bool check_replicas(Module *module, const Pins *pins, const Plan *plan,
     return false;
   }
   if (stage->n_ranks == 1) return true;
-  if (plan->zero > 0)
-    return refuse_stage(module, pins, stage, "'zero' with replicas");
+  if (plan->zero > 0) return refuse_replicas(module, pins, stage, "'zero'");
   if (plan->compress != COMPRESS_none)
-    return refuse_stage(module, pins, stage, "'compress' with replicas");
+    return refuse_replicas(module, pins, stage, "'compress'");
   for (int i = 0; i < plan->shards.n; i++)
     if (plan->shards.data[i].n_axes > 0)
-      return refuse_stage(module, pins, stage,
-                          arena_printf(module->arena,
-                                       "shards of '%s' over replicas",
-                                       plan->shards.data[i].dim));
+      return refuse_replicas(module, pins, stage,
+                             arena_printf(module->arena, "shards of '%s'",
+                                          plan->shards.data[i].dim));
   return true;
 }
 
@@ -305,6 +367,7 @@ static bool check_versions(Module *module, const Pins *pins, const Plan *plan,
                            const PipelineSpelling *spelling, int n_classes) {
   enum { MOST_UNITS = 16 };
   int n = 1;
+  bool has_replicas = false;
   if (plan->microbatches > 1 && !spelling->schedule->has_two) {
     diag(module->diags, DIAG_versions_microbatches, pins->microbatches.span,
          pins->schedule, (long long)plan->microbatches);
@@ -313,6 +376,7 @@ static bool check_versions(Module *module, const Pins *pins, const Plan *plan,
   for (int s = 0; s < plan->stages.n; s++) {
     const PlanStage *stage = &plan->stages.data[s];
     if (!check_replicas(module, pins, plan, spelling, s)) return false;
+    has_replicas |= stage->n_ranks > 1;
     n *= stage->n_ranks / greatest_divisor(n, stage->n_ranks);
     if (n > MOST_UNITS)
       return refuse_stage(
@@ -326,7 +390,9 @@ static bool check_versions(Module *module, const Pins *pins, const Plan *plan,
     what = "several stages on one rank";
   else if (plan->compress == COMPRESS_power && spelling->schedule->has_two)
     what = "'compress = power'";
-  return !what || refuse_stage(module, pins, &plan->stages.data[0], what);
+  if (what) return refuse_stage(module, pins, &plan->stages.data[0], what);
+  return !spelling->schedule->has_two || !has_replicas ||
+         check_shared(module, pins, plan);
 }
 
 bool plan_check_schedule(Module *module, const Pins *pins, const Plan *plan) {

@@ -1,6 +1,7 @@
 /*
  * replica_means.c -- updates the parameters of a stage with the mean gradient
- * of its replicas, where each of them runs complete batches in turn.
+ * of its replicas, where each of them runs complete batches in turn, or with
+ * the sum of them, where they share out the micro-batches of a batch.
  *
  *     %4 = dot %0, %1                 %4 = dot %0, %1
  *     %5 = sub %2, %4 @update   =>    %5 = rename %4 : [; sum@data]
@@ -18,6 +19,16 @@
  * of 0.  A gradient is divided by the number of replicas nevertheless.  What
  * states are made of, as statistics are, is divided by the number of those that
  * have a batch: each has a 1 in its passes, which is 0 where there are none.
+ *
+ * With several micro-batches the term is what a replica has accumulated over
+ * its own ones.  The gradient of a micro-batch is its part of that of the
+ * batch, so nothing is divided, and the loss and what states are made of are
+ * those of the batch, too:
+ *
+ *     %4 = accumulate %3          %4 = accumulate %3
+ *     %5 = sub %2, %4 @update =>  %5 = rename %4 : [; sum@data]
+ *                                 %6 = all_reduce %5
+ *                                 %7 = sub %2, %6 @update
  *
  * requires: marks of stage_microbatches     keeps: outputs
  * cost: O(nodes)
@@ -45,16 +56,20 @@ static AxisSet replica_axes(const Mesh *mesh) {
   return axes;
 }
 
+static bool is_over_replicas(const Graph *graph, const Type *type) {
+  AxisSet axes = replica_axes(&graph->mesh);
+  bool is_placed = (type->partial & axes) != 0;
+  for (int d = 0; d < type->rank; d++)
+    is_placed |= (axis_list_set(type->dims[d].split) & axes) != 0;
+  return is_placed;
+}
+
 /* Reports what is sharded over replicas. */
 static bool check_types(PassContext *ctx, const Graph *graph) {
   for (int id = 0; id < graph->nodes.n; id++) {
     const Node *node = graph->nodes.data[id];
     for (int r = 0; r < node->n_results; r++) {
-      const Type *type = node->types[r];
-      bool is_placed = type->partial != 0;
-      for (int d = 0; d < type->rank; d++)
-        is_placed |= type->dims[d].split != 0;
-      if (!is_placed) continue;
+      if (!is_over_replicas(graph, node->types[r])) continue;
       diag(ctx->module->diags, DIAG_not_supported, node->span,
            arena_printf(ctx->module->arena,
                         "shards of '%s' over replicas that run batches in turn",
@@ -72,18 +87,19 @@ static Value append(Means *m, Op op, const Value *inputs, int n,
 }
 
 /* The value as a term of a sum over replicas. */
-static Value make_term(Means *m, Value from) {
+static Value make_term(Means *m, Value from, ReduceKind kind) {
   Type *term =
       type_copy(m->rewrite.ctx->module->arena, graph_type(m->rewrite.to, from));
   Attrs attrs = {0};
   term->partial = m->axes;
-  term->partial_kind = REDUCE_sum;
+  term->partial_kind = kind;
   attrs_names(&attrs, ATTR_from, NULL, 0);
   attrs_names(&attrs, ATTR_to, NULL, 0);
   return append(m, OP_rename, &from, 1, &attrs, term);
 }
 
-static Value make_sum(Means *m, Value term, const Type *type) {
+static Value make_sum(Means *m, Value term, const Type *type,
+                      const char *reduce) {
   Arena *arena = m->rewrite.ctx->module->arena;
   const Mesh *mesh = &m->rewrite.from->mesh;
   Attrs attrs = {0};
@@ -93,7 +109,7 @@ static Value make_sum(Means *m, Value term, const Type *type) {
     if (m->axes >> a & 1) axes[n++] = mesh->axes[a].name;
   attrs_names(&attrs, ATTR_axes, arena_copy(arena, axes, sizeof axes), n);
   attrs_name(&attrs, ATTR_reduce,
-             name_intern(m->rewrite.ctx->module->names, "sum"));
+             name_intern(m->rewrite.ctx->module->names, reduce));
   return append(m, OP_all_reduce, &term, 1, &attrs, type);
 }
 
@@ -114,7 +130,7 @@ static Value count_present(Means *m) {
   Value one = make_const(m, DT_f32, 1, true);
   m->rewrite.to->phase = PHASE_weight_gradient;
   const Type *type = graph_type(m->rewrite.to, one);
-  return m->present = make_sum(m, make_term(m, one), type);
+  return m->present = make_sum(m, make_term(m, one, REDUCE_sum), type, "sum");
 }
 
 static Value cast_to(Means *m, Value value, DType dtype) {
@@ -127,7 +143,8 @@ static Value make_mean(Means *m, int reader, Value from, bool is_of_state) {
   const Type *type = graph_type(m->rewrite.to, from);
   rewrite_at(&m->rewrite, reader);
   m->rewrite.to->phase = PHASE_weight_gradient;
-  Value sum = make_sum(m, make_term(m, from), type), by = VALUE_NONE;
+  Value term = make_term(m, from, REDUCE_sum);
+  Value sum = make_sum(m, term, type, "sum"), by = VALUE_NONE;
   if (is_of_state) by = count_present(m);
   rewrite_at(&m->rewrite, reader);
   by = is_of_state ? cast_to(m, by, type->dtype)
@@ -177,11 +194,43 @@ static bool is_state(const Graph *graph, const Node *node) {
          graph->inputs.data[node_int(node, ATTR_index, 0)].role == ROLE_state;
 }
 
+/* ---- replicas that share out micro-batches ---- */
+
+/* Adds up what each replica has made of its own micro-batches.  A value of
+ * each micro-batch, collected, is 0 for those of others (list_joined). */
+static void add_joined(Means *m, int id) {
+  const Node *node = m->rewrite.from->nodes.data[id];
+  rewrite_copy(&m->rewrite, id);
+  rewrite_at(&m->rewrite, id);
+  for (int r = 0; r < node->n_results; r++) {
+    Value own = rewrite_get(&m->rewrite, (Value){id, r});
+    const Type *type = graph_type(m->rewrite.to, own);
+    const Type *part = graph_type(m->rewrite.from, node->inputs[r]);
+    bool is_sum = node->op != OP_accumulate;
+    ReduceKind kind = is_sum ? REDUCE_sum : part->partial_kind;
+    Value term = make_term(m, own, kind);
+    rewrite_set(&m->rewrite, (Value){id, r},
+                make_sum(m, term, type, reduce_name(kind)));
+  }
+}
+
+static Graph *add_parts(PassContext *ctx, const Graph *graph) {
+  Means m = {.rewrite = rewrite_begin(ctx, graph),
+             .axes = replica_axes(&graph->mesh)};
+  for (int id = 0; id < graph->nodes.n; id++)
+    if (node_joins_microbatches(graph->nodes.data[id]))
+      add_joined(&m, id);
+    else
+      rewrite_copy(&m.rewrite, id);
+  return rewrite_end(&m.rewrite);
+}
+
 Graph *pass_replica_means(PassContext *ctx, const Graph *graph) {
   if (!ctx->cut || !ctx->cut->has_versions || mesh_ranks(&graph->mesh) == 1)
     return NULL;
   if (diags_errors(ctx->module->diags) > 0 || !check_types(ctx, graph))
     return NULL;
+  if (mesh_sequential(&graph->mesh)) return add_parts(ctx, graph);
   Means m = {.rewrite = rewrite_begin(ctx, graph),
              .axes = replica_axes(&graph->mesh),
              .n = mesh_ranks(&graph->mesh),

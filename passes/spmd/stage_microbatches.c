@@ -106,7 +106,36 @@ void check_stage(const PassContext *ctx, const Graph *placed) {
   }
 }
 
+/* Forward passes of a stage that sends their results run ahead. */
+static bool runs_ahead(const PassContext *ctx, const Graph *graph) {
+  for (int i = 0; i < graph->outputs.n; i++) {
+    const GraphOutput *output = &graph->outputs.data[i];
+    if (stage_edge_sent(ctx->cut, output) &&
+        graph_node(graph, output->value)->phase == PHASE_forward)
+      return true;
+  }
+  return false;
+}
+
+/* Lets the backward pass add up what forward passes make, such as statistics:
+ * where those of the next batch come before the update that reads the sum, it
+ * must not hold parts of theirs. */
+static Graph *add_later(PassContext *ctx, const Graph *graph) {
+  Rewrite rewrite = rewrite_begin(ctx, graph);
+  for (int id = 0; id < graph->nodes.n; id++) {
+    const Node *node = graph->nodes.data[id];
+    Value made = rewrite_copy(&rewrite, id);
+    if (node_joins_microbatches(node) && node->phase == PHASE_forward)
+      rewrite.to->nodes.data[made.node]->phase = PHASE_weight_gradient;
+  }
+  return rewrite_end(&rewrite);
+}
+
 Graph *pass_stage_microbatches(PassContext *ctx, const Graph *graph) {
-  if (!ctx->cut || mesh_sequential(&graph->mesh)) return NULL;
+  if (!ctx->cut) return NULL;
+  if (mesh_sequential(&graph->mesh))
+    return ctx->cut->has_versions && runs_ahead(ctx, graph)
+               ? add_later(ctx, graph)
+               : NULL;
   return repeat_nodes(ctx, graph, find_work(ctx, graph, find_late(ctx, graph)));
 }

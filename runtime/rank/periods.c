@@ -69,6 +69,10 @@ static void keep_results(Round *round, int64_t period, int32_t call) {
   int64_t unit = period * train->period_units + at;
   if (unit < 0 || unit >= units_of(round)) return;
   late_results_keep(run, round->first + unit / train->batch_units, 0);
+  /* Replicas that share out a batch have equal results: the first one counts.
+   */
+  if (train->batch_units > 1 && train->periods[call].replica > 0)
+    run->late.squares = run->late.loss = 0;
   int64_t first = (at - train->periods[call].replica) / train->batch_units;
   int64_t n = group_of(train, call) / train->batch_units;
   for (int64_t i = first; i < first + n; i++)

@@ -2,13 +2,13 @@
 # versions.dnn in integers and keeps the history of weights itself.  It knows the numbers of layers and
 # replicas of each stage, of minibatches, and where the pipeline is drained.
 #
-#   versions.py data FOLDER                        writes x.npy and y.npy
+#   versions.py data FOLDER [BATCH]                writes x.npy and y.npy
 #   versions.py check CHECKPOINT LOG LAYERS MINIBATCHES [--drains N,N]
-#     [--evaluations N,N] [--shift N] [--replicas N,N] [--vertical] [--two]
+#     [--evaluations N,N] [--shift N] [--replicas N,N] [--vertical] [--two] [--batch N]
 #
 # LAYERS: of each stage, as "2,1,1".  --shift N: stage 0 reads versions that are N newer.  --two: all stages
-# read the version before the newest one (2bw).  Prints "equal",
-# or the first difference and ends with 1.
+# read the version before the newest one (2bw), and each minibatch makes an update with its gradient, whichever
+# replicas have its micro-batches.  Prints "equal", or the first difference and ends with 1.
 import argparse
 import json
 import math
@@ -16,7 +16,7 @@ import random
 import struct
 import sys
 
-BATCH, RECORDS, EVALUATED = 4, 40 * 4 + 8, 8
+BATCH = 4
 SIZES = [5, 6, 6, 6, 3]
 PATTERNS = [(1, 3), (3, 5), (5, 2), (7, 1)]
 
@@ -34,9 +34,10 @@ def write_npy(path, rows):
         f.write(struct.pack("<%df" % len(values), *values))
 
 
-def records():
+def records(batch):
+    """40 minibatches, and two to evaluate."""
     r = random.Random(7)
-    return [[[r.randint(-1, 1) for _ in range(n)] for _ in range(RECORDS)] for n in (SIZES[0], SIZES[-1])]
+    return [[[r.randint(-1, 1) for _ in range(n)] for _ in range(42 * batch)] for n in (SIZES[0], SIZES[-1])]
 
 
 def wrap(x):
@@ -98,19 +99,20 @@ def mean(grads, n):
     return [[f32(sum(v) / n) for v in zip(*rows)] for rows in zip(*grads)]
 
 
-def evaluate(x, y, weights):
+def evaluate(x, y, weights, batch):
     newest = [weights_of(i, w) for i, w in enumerate(weights)]
     total = sum(
-        loss_of(forward(x[at : at + BATCH], newest)[0], y[at : at + BATCH])
-        for at in range(RECORDS - EVALUATED, RECORDS, BATCH)
+        loss_of(forward(x[at : at + batch], newest)[0], y[at : at + batch]) for at in (40 * batch, 41 * batch)
     )
-    return total / (EVALUATED // BATCH)
+    return total / 2
 
 
-def train(stages, replicas, n, drains, shift, is_vertical, has_two, groups):
+def train(stages, replicas, n, drains, shift, is_vertical, has_two, groups, batch):
     """Losses by minibatch, evaluations by the minibatches before them, and the last weights.  Layers of `groups` have
     another rate and momentum."""
-    x, y = records()
+    x, y = records(batch)
+    if has_two:
+        replicas = [1] * len(stages)  # that of a minibatch is the sum over their micro-batches
     layers = [s for s, count in enumerate(stages) for _ in range(count)]
     ahead = [(sum(replicas[s:]) - 1) // replicas[s] for s in range(len(stages))]
     moments = [zeros(i) for i in range(len(layers))]
@@ -127,7 +129,7 @@ def train(stages, replicas, n, drains, shift, is_vertical, has_two, groups):
                 version = (k // replicas[0] - ahead[0]) * (replicas[0] // replicas[s])
             version += shift if s == 0 else 0
             read.append(weights_of(i, history[i][min(max(version, 0), len(history[i]) - 1)]))
-        rows = slice(t * BATCH, (t + 1) * BATCH)
+        rows = slice(t * batch, (t + 1) * batch)
         loss, grads = gradients(x[rows], y[rows], read)
         losses.append(loss)
         k += 1
@@ -141,7 +143,7 @@ def train(stages, replicas, n, drains, shift, is_vertical, has_two, groups):
             held[i] = []
         if is_drained:
             history = [[versions[-1]] for versions in history]
-            evaluations[t + 1] = evaluate(x, y, [versions[-1] for versions in history])
+            evaluations[t + 1] = evaluate(x, y, [versions[-1] for versions in history], batch)
             k = 0
     return losses, evaluations, [versions[-1] for versions in history], moments
 
@@ -186,7 +188,8 @@ def check(args):
     replicas = numbers(args.replicas) or [1] * len(stages)
     drains = numbers(args.drains)
     losses, evaluations, weights, moments = train(
-        stages, replicas, args.minibatches, drains, args.shift, args.vertical, args.two, groups_of(args.groups)
+        stages, replicas, args.minibatches, drains, args.shift, args.vertical, args.two, groups_of(args.groups),
+        args.batch
     )
     lines = [json.loads(line) for line in open(args.log) if line.startswith("{")]
     for line in lines:
@@ -209,7 +212,7 @@ def check(args):
 
 if __name__ == "__main__":
     if sys.argv[1] == "data":
-        for path, rows in zip(("x.npy", "y.npy"), records()):
+        for path, rows in zip(("x.npy", "y.npy"), records(int(sys.argv[3]) if len(sys.argv) > 3 else BATCH)):
             write_npy(sys.argv[2] + "/" + path, rows)
         sys.exit()
     parser = argparse.ArgumentParser()
@@ -225,4 +228,5 @@ if __name__ == "__main__":
     parser.add_argument("--vertical", action="store_true")
     parser.add_argument("--two", action="store_true")
     parser.add_argument("--shift", type=int, default=0)
+    parser.add_argument("--batch", type=int, default=BATCH)
     check(parser.parse_args())

@@ -13,9 +13,9 @@ cp "$model" model.dnn
 export OMP_NUM_THREADS=1
 
 check() { # checkpoint layers arguments...
-  python3 "$root/tests/e2e/versions.py" check "$1" log "$2" 40 --evaluations 15,30 $groups "${@:3}"
+  python3 "$root/tests/e2e/versions.py" check "$1" log "$2" 40 --evaluations 15,30 $groups $size "${@:3}"
 }
-groups=
+groups= size=
 
 # write NAME CUT...: a plan of these cuts, under $schedule with $microbatches.
 write() {
@@ -69,10 +69,10 @@ one() { # name layers versions cuts...
   compared "$1" "$2" "$3" "${3//[0-9]/1}"
 }
 
-# replicas NAME LAYERS VERSIONS REPLICAS STAGE...: ranks in the order of stages.
+# replicas NAME LAYERS VERSIONS REPLICAS STAGE...: ranks in the order of stages, under $schedule with $microbatches.
 replicas() {
   local first=0 number=0 n
-  printf 'plan {\n  schedule = %s\n' "$schedule" >"$1.plan"
+  printf 'plan {\n  schedule = %s\n  microbatches = %d\n' "$schedule" "$microbatches" >"$1.plan"
   for n in ${4//,/ }; do
     printf '  stage %d: %s on %d..%d\n' $number "${@:5+number:1}" $first $((first + n - 1)) >>"$1.plan"
     first=$((first + n)) number=$((number + 1))
@@ -110,7 +110,7 @@ groups=""
 cp "$model" model.dnn
 echo "a group of parameters: equal bits"
 
-schedule=pipedream
+schedule=pipedream microbatches=1
 replicas replicas-111 1,2,1 3,2,1 1,1,1 'x[0]' 'x[1], x[2]' 'linear[3]'
 replicas replicas-21 2,2 2,1 2,1 'x[0], x[1]' 'x[2]'
 replicas replicas-31 2,2 2,1 3,1 'x[0], x[1]' 'x[2]'
@@ -119,6 +119,21 @@ replicas replicas-221 1,2,1 3,2,1 2,2,1 'x[0]' 'x[1], x[2]' 'linear[3]'
 schedule='pipedream(vertical = true)'
 replicas vertical-21 2,2 2,4 2,1 'x[0], x[1]' 'x[2]'
 replicas vertical-221 1,2,1 3,3,6 2,2,1 'x[0]' 'x[1], x[2]' 'linear[3]'
+# Under 2bw replicas share out the micro-batches of a batch.
+schedule=2bw microbatches=4
+replicas shared-111 1,2,1 2,2,2 1,1,1 'x[0]' 'x[1], x[2]' 'linear[3]'
+replicas shared-221 1,2,1 2,2,2 2,2,1 'x[0]' 'x[1], x[2]' 'linear[3]'
+replicas shared-12 2,2 2,2 1,2 'x[0], x[1]' 'x[2]'
+microbatches=2
+replicas shared-21 2,2 2,2 2,1 'x[0], x[1]' 'x[2]'
+sed 's/B = 4/B = 6/; s/eval = 8/eval = 12/' "$model" >model.dnn
+python3 "$root/tests/e2e/versions.py" data . 6 || fail "the data"
+microbatches=3 size="--batch 6"
+replicas shared-31 2,2 2,2 3,1 'x[0], x[1]' 'x[2]'
+"$dnnc" verify model.dnn --plan shared-31.plan --json >out.json 2>err || { cat out.json err; fail "verify of shared-31"; }
+python3 "$root/tests/e2e/versions.py" data . || fail "the data"
+cp "$model" model.dnn
+microbatches=1 size=
 echo "replicas: equal bits"
 
 # ---- the price ----
@@ -149,11 +164,21 @@ replicated() { # model plan argument...: the step of a plan with replicas, in ms
   "$dnnc" simulate "$1" "${@:3}" --plan "$2" --cluster four.cluster --json >priced.json 2>err || { cat err; fail "the price of $2"; }
   grep -o '"step_s":[^,]*' priced.json | cut -d: -f2
 }
-stages() { # schedule-stage ...
-  printf 'plan {\n  schedule = pipedream\n'
+stages() { # stage ..., under $schedule with $microbatches
+  printf 'plan {\n  schedule = %s\n  microbatches = %d\n' "$schedule" "$microbatches"
   printf '  stage %s\n' "$@"
   echo '}'
 }
+schedule=2bw microbatches=6
+stages '0: s, x[0], x[1], x[2] on 0..2' '1: linear[3] on 3' >three.plan
+stages '0: s, x[0], x[1], x[2] on 0' '1: linear[3] on 1' >alone.plan
+shared=$(replicated "$root/tests/e2e/versions_equal.dnn" three.plan B=384) || exit 1
+# The first is that of the plan: its fullest rank.
+grep -o '"bubble":[0-9.]*' priced.json | cut -d: -f2 | sed -n 2,4p | awk '$1 > 0.02 { exit 1 }' ||
+  { cat priced.json; fail "replicas that share out micro-batches wait"; }
+alone=$(replicated "$root/tests/e2e/versions_equal.dnn" alone.plan B=384) || exit 1
+awk "BEGIN { exit !($shared < 0.85 * $alone) }" || fail "three replicas of 2bw: $shared s, one: $alone s"
+schedule=pipedream microbatches=1
 stages '0: s, x[0], x[1], x[2] on 0..2' '1: linear[3] on 3' >three.plan
 stages '0: s, x[0], x[1], x[2] on 0' '1: linear[3] on 1' >alone.plan
 three=$(replicated "$root/tests/e2e/versions_equal.dnn" three.plan) || exit 1
@@ -185,7 +210,7 @@ echo "16 equal stages neither"
 
 "$dnnc" verify model.dnn --plan four.plan --json >out.json 2>err || { cat out.json err; fail "verify"; }
 grep -q '"versions":"pipedream"' out.json || { cat out.json; fail "verify names no versions"; }
-for plan in replicas-21 replicas-31 replicas-12 replicas-221 vertical-221; do
+for plan in replicas-21 replicas-31 replicas-12 replicas-221 vertical-221 shared-21 shared-12 shared-221; do
   "$dnnc" verify model.dnn --plan $plan.plan --json >out.json 2>err || { cat out.json err; fail "verify of $plan"; }
 done
 
@@ -247,8 +272,6 @@ delayed() {
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 delayed double-four 1,1,1,1 --two
 delayed replicas-221 1,2,1 --replicas 2,2,1
-delayed four 1,1,1,1
-
 # ---- resumed ----
 
 newest() { sed 's/step-0*//' made.ckpt/latest; }
@@ -264,23 +287,43 @@ start() {
   done
 }
 
-start
-kill -KILL $run
-wait $run 2>/dev/null
 works() { # a rank of it
   find /proc -maxdepth 2 -name exe -lname "$work/late/*" 2>/dev/null | grep -q .
 }
-for _ in $(seq 200); do
-  works || break
-  sleep 0.05
-done
-works && fail "ranks outlive a run that is killed"
-[ "$(newest)" = 20 ] || fail "the run was killed after step $(newest)"
-awk -F '[:,]' '/^{"step"/ && $2 <= 20' log >kept
-late/run --steps 40 --resume --json >>kept 2>err </dev/null || { cat err; fail "resumed after a kill"; }
-mv kept log
-check made.ckpt 1,1,1,1 --drains 15,20,30 >differs || { cat differs; fail "resumed after a kill"; }
-echo "killed and resumed: equal bits"
+
+# killed LAYERS WORD...: the program that was built last.
+killed() {
+  start
+  kill -KILL $run
+  wait $run 2>/dev/null
+  for _ in $(seq 200); do
+    works || break
+    sleep 0.05
+  done
+  works && fail "ranks outlive a run that is killed"
+  [ "$(newest)" = 20 ] || fail "the run was killed after step $(newest)"
+  awk -F '[:,]' '/^{"step"/ && $2 <= 20' log >kept
+  late/run --steps 40 --resume --json >>kept 2>err </dev/null || { cat err; fail "resumed after a kill"; }
+  mv kept log
+  check made.ckpt "$1" --drains 15,20,30 "${@:2}" >differs || { cat differs; fail "resumed after a kill"; }
+  echo "killed and resumed: equal bits"
+}
+
+# A run goes on with other replicas.
+rm -rf made.ckpt
+part() { # plan step argument...
+  "$dnnc" run model.dnn --plan "$1.plan" --steps "$2" save=made.ckpt eval_every=15 save_every=20 --json "${@:3}" \
+    2>err </dev/null || { cat err; fail "$1 until step $2"; }
+}
+part shared-21 20 | grep -v '^{"step":20,"validation_loss"' >log
+part shared-12 40 --resume >>log
+check made.ckpt 2,2 --drains 15,20,30 --two >differs || { cat differs; fail "resumed with other replicas"; }
+echo "resumed with other replicas: equal bits"
+
+delayed shared-221 1,2,1 --replicas 2,2,1 --two
+killed 1,2,1 --replicas 2,2,1 --two
+delayed four 1,1,1,1
+killed 1,1,1,1
 
 start
 kill -TERM $run

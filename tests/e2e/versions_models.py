@@ -2,10 +2,11 @@
 # gradient of each minibatch comes from a program of one rank without stages (dnnc build), given the mixed
 # weights: of each stage the version that it has stashed.  History and update are computed here.
 #
-#   versions_models.py data MODEL COUNT FOLDER          writes the data of so many minibatches
+#   versions_models.py data MODEL COUNT FOLDER [M]      writes the data of so many minibatches, or of the first of M
+#                                                       micro-batches of each
 #   versions_models.py first CHECKPOINT                 writes parameters to begin with: init.safetensors
 #   versions_models.py check MODEL PROGRAM CHECKPOINT LOG PARTS MINIBATCHES DRAINS [vertical | 2bw]
-#     [older | newer | stale | fewer] [replicas=N,N,N]
+#     [older | newer | stale | fewer] [replicas=N,N,N] [shared=M]
 #
 # MODEL: lenet, gpt or norms.  PROGRAM: the folder of the program of one rank; its data are in the folder `one`.
 # PARTS: what the parameters of each stage begin with, as "conv2d[0];conv2d[1];linear".  The rate is 2^-5 and
@@ -13,6 +14,10 @@
 # statistics of norms, has one version: the minibatches of a group of replicas make the next one, which is the mean of
 # what each alone would make of it.  stale: it is made of that which the forward pass found; fewer: replicas without
 # a minibatch count.
+#
+# Under 2bw a minibatch makes an update with its own gradient, whichever replicas have its micro-batches.  shared=M: the
+# program of one rank computes one of M micro-batches.  Each replica adds up the gradients of those that it takes in
+# turn, then replicas add up theirs; M is a power of two, so the mean does not round.
 #
 # lenet has equal bits.  Kernels of gpt are fused in another way in a graph without stages, and states of norms are
 # rounded once for all replicas: weights, momenta and states are within 1e-5 of the largest element of their tensor,
@@ -58,10 +63,18 @@ def minibatches(model, count):
     return result
 
 
-def write_data(model, folder, batches):
+def write_data(model, folder, batches, parts=1):
+    """Of minibatches, or micro-batches of which there are so many."""
     for name, (dtype, shape, _) in MODELS[model].items():
         values = [v for batch in batches for v in batch[name]]
-        write_array("%s/%s.npy" % (folder, name), dtype, (len(batches) * shape[0],) + shape[1:], values)
+        write_array("%s/%s.npy" % (folder, name), dtype, (len(batches) * shape[0] // parts,) + shape[1:], values)
+
+
+def microbatch(batch, number, parts):
+    return {
+        name: values[number * len(values) // parts : (number + 1) * len(values) // parts]
+        for name, values in batch.items()
+    }
 
 
 def write_tensors(path, shapes, tensors):
@@ -95,9 +108,9 @@ def moment_of(tensors, name):
     return found
 
 
-def gradient(model, program, batch, shapes, weights):
+def gradient(model, program, batch, shapes, weights, parts=1):
     """Loss and gradients of a minibatch, the momenta after a first step, and the next states."""
-    write_data(model, "one", [batch])
+    write_data(model, "one", [batch], parts)
     write_tensors("mixed.safetensors", shapes, weights)
     subprocess.run(["rm", "-rf", "one.ckpt"], check=True)
     ran = subprocess.run(
@@ -113,6 +126,32 @@ def gradient(model, program, batch, shapes, weights):
     return lines[0]["loss"], grads, {name: tensors[name] for name in states}
 
 
+def add(a, b):
+    return [f32(x + y) for x, y in zip(a, b)] if a else b
+
+
+def sum_of_replicas(values, replicas):
+    """Of micro-batches, which replicas take in turn."""
+    total = None
+    for i in range(replicas):
+        own = None
+        for value in values[i::replicas]:
+            own = add(own, value)
+        total = add(total, own)
+    return [f32(v / len(values)) for v in total]
+
+
+def shared_gradient(model, program, batch, shapes, weights, parts, replicas_of, last):
+    """Loss and gradients of a minibatch from those of its micro-batches."""
+    made = [
+        gradient(model, program, microbatch(batch, u, parts), shapes, weights, parts)
+        for u in range(parts)
+    ]
+    (loss,) = sum_of_replicas([[f32(one[0])] for one in made], last)
+    names = made[0][1]
+    return loss, {n: sum_of_replicas([one[1][n] for one in made], replicas_of[n]) for n in names}, {}
+
+
 def compare_values(model, what, made, wanted):
     limit = max(1e-5 * max(map(abs, wanted)), 1e-9) if model != "lenet" else 0
     far = [(a, b) for a, b in zip(made, wanted) if abs(a - b) > limit]
@@ -121,14 +160,19 @@ def compare_values(model, what, made, wanted):
 
 def check(model, program, checkpoint, log, parts, count, drains, words):
     parts, is_vertical, has_two = parts.split(";"), "vertical" in words, "2bw" in words
-    replicas = [1] * len(parts)
+    replicas, shared = [1] * len(parts), 0
     for word in words:
         if word.startswith("replicas="):
             replicas = numbers(word[len("replicas=") :])
+        if word.startswith("shared="):
+            shared = int(word[len("shared=") :])
     shift = ("newer" in words) - ("older" in words)
     shapes = shapes_of(checkpoint)
     weights = read_tensors("first.ckpt")
     stage = {name: [s for s, part in enumerate(parts) if name.startswith(tuple(part.split(",")))] for name in weights}
+    replicas_of, of_last = {name: replicas[s] for name, (s,) in stage.items()}, replicas[-1]
+    if has_two:
+        replicas = [1] * len(parts)  # of a group of minibatches
     first = read_tensors("one.ckpt")
     states = states_of(first)
     moments = {name: [0.0] * len(values) for name, values in weights.items() if name not in states}
@@ -147,8 +191,13 @@ def check(model, program, checkpoint, log, parts, count, drains, words):
             if name in states and "stale" not in words:
                 version = len(history[name]) - 1
             mixed[name] = history[name][min(max(version, 0), len(history[name]) - 1)]
-        loss, grads, made = gradient(model, program, batch, shapes, mixed)
-        compare_values(model, "loss of minibatch %d" % (t + 1), [losses[t]], [loss])
+        if shared:
+            loss, grads, made = shared_gradient(
+                model, program, batch, shapes, mixed, shared, replicas_of, of_last
+            )
+        else:
+            loss, grads, made = gradient(model, program, batch, shapes, mixed)
+        compare_values(model, "loss of minibatch %d" % (t + 1), [f32(losses[t])], [f32(loss)])
         k += 1
         is_drained = t + 1 in drains or t + 1 == count
         for name, grad in [*grads.items(), *made.items()]:
@@ -193,7 +242,9 @@ def make_first(checkpoint):
 
 if __name__ == "__main__":
     if sys.argv[1] == "data":
-        write_data(sys.argv[2], sys.argv[4], minibatches(sys.argv[2], int(sys.argv[3])))
+        parts = int(sys.argv[5]) if len(sys.argv) > 5 else 1
+        batches = minibatches(sys.argv[2], int(sys.argv[3]))
+        write_data(sys.argv[2], sys.argv[4], [microbatch(b, 0, parts) for b in batches], parts)
     elif sys.argv[1] == "first":
         make_first(sys.argv[2])
     else:

@@ -16,13 +16,13 @@ sed -e 's/return dot(norm(x), wte, C) .*/param head: [V, C] = normal(0.02)\n  re
   -e 's/adamw(.*/sgd(lr = 1.0 \/ 32, momentum = 0.5)/' -e '/ clip /d' -e 's/  steps .*/  epochs = 1/' \
   "$root/benchmarks/systems/gpt.dnn" >gpt.dnn
 
-replicas=
-prepare() { # model micro-batches
-  microbatches=$2
+replicas= shared=
+prepare() { # model micro-batches [shared]: then the program of one rank computes one of them
+  microbatches=$2 shared=${3:+$2}
   rm -rf ./*.ckpt program
-  reference data "$1" 1 one && reference data "$1" 12 . || fail "the data of $1"
-  printf 'plan {\n  microbatches = %d\n}\n' "$2" >one.plan
-  (cd one && cp "../$1.dnn" . &&
+  reference data "$1" 1 one $shared && reference data "$1" 12 . || fail "the data of $1"
+  printf 'plan {\n  microbatches = %d\n}\n' $(($2 / ${shared:-1})) >one.plan
+  (cd one && sed "s/^dim \([BN]\) = 8/dim \1 = $((8 / ${shared:-1}))/" "../$1.dnn" >"$1.dnn" &&
     "$dnnc" build "$1.dnn" --plan ../one.plan -o ../program "save=$work/one.ckpt" --quiet) || fail "one rank"
   program/run --steps 1 --data one >/dev/null 2>err </dev/null || { cat err; fail "a step of one rank"; }
   reference first one.ckpt || fail "first parameters"
@@ -31,6 +31,7 @@ prepare() { # model micro-batches
 train() { # model schedule parts line...; $replicas of the stages, which lines name then
   local words=()
   case $2 in *vertical*) words=(vertical) ;; 2bw) words=(2bw) ;; esac
+  [ ! "$shared" ] || words+=("shared=$shared")
   if [ "$replicas" ]; then words+=("replicas=$replicas"); else printf 'mesh { pipe = 3 }\n'; fi >"$1.plan"
   printf 'plan {\n  schedule = %s\n  microbatches = %d\n' "$2" "$microbatches" >>"$1.plan"
   printf '  %s\n' "${@:4}" >>"$1.plan"
@@ -53,8 +54,14 @@ lenet() { # schedule
 
 prepare lenet 4
 lenet 2bw
-prepare lenet 1
+prepare lenet 4 shared
+replicas=1,2
+train lenet 2bw 'conv2d[0];conv2d[1],linear' 'stage 0: conv2d[0] on 0' 'stage 1: conv2d[1], linear[0], linear[1] on 1..2'
 replicas=2,2,1
+train lenet 2bw 'conv2d[0];conv2d[1];linear' 'stage 0: conv2d[0] on 0..1' 'stage 1: conv2d[1] on 2..3' \
+  'stage 2: linear[0], linear[1] on 4'
+cp lenet.plan shared.plan
+prepare lenet 1
 train lenet pipedream 'conv2d[0];conv2d[1];linear' 'stage 0: conv2d[0] on 0..1' 'stage 1: conv2d[1] on 2..3' \
   'stage 2: linear[0], linear[1] on 4'
 cp lenet.plan replicas.plan
@@ -76,6 +83,7 @@ fails() { # plan step-that-is-not-finite
 }
 fails lenet.plan 4
 fails replicas.plan 1 # the mean of the first two batches
+fails shared.plan 3   # the first to read the first update
 echo "wrong data and results that are not finite end the run"
 gpt() { # schedule
   train gpt "$1" 'wte,wpe,block[0];block[1].attn,block[1].norm[0];block[1].mlp,block[1].norm[1],head,norm' \
@@ -87,6 +95,11 @@ gpt pipedream
 gpt 'pipedream(vertical = true)'
 prepare gpt 4
 gpt 2bw
+replicas=2,2,1
+train gpt 2bw 'wte,wpe,block[0];block[1].attn,block[1].norm[0];block[1].mlp,block[1].norm[1],head,norm' \
+  'stage 0: wte, wpe, block[0] on 0..1' 'stage 1: block[1].attn, block[1].norm[0] on 2..3' \
+  'stage 2: block[1].mlp, block[1].norm[1], head, norm on 4'
+replicas=
 
 # ---- states ----
 
@@ -118,19 +131,22 @@ train {
 }
 END
 norms() { # schedule mistake line...: a reference with the mistake has other states
+  local words=()
+  [ "$1" != 2bw ] || words=(2bw)
   train norms "$1" 'normed[0];normed[1];v' "${@:3}"
-  reference check norms program made.ckpt log 'normed[0];normed[1];v' 12 7 ${replicas:+replicas=$replicas} "$2" >differs &&
+  reference check norms program made.ckpt log 'normed[0];normed[1];v' 12 7 ${replicas:+replicas=$replicas} "${words[@]}" "$2" >differs &&
     fail "norms, $1, $2"
   grep -q '^normed\[[01]\]\.\(mean\|var\): ' differs || { cat differs; fail "norms, $1, $2: what differs"; }
   "$dnnc" verify norms.dnn --plan norms.plan >out 2>err || { cat out err; fail "norms, $1: verify"; }
 }
 prepare norms 1
-# A state has one version, which micro-batches of the next batch would read too early.
-sed 's/B, mean, var)/B, mean, var, group = 2)/' norms.dnn >grouped.dnn
-printf 'mesh { pipe = 3 }\nplan {\n  schedule = 2bw\n  microbatches = 4\n  cut after normed[0]\n  cut after normed[1]\n}\n' >two.plan
-"$dnnc" build grouped.dnn --plan two.plan -o two --quiet 2>err && fail "states under 2bw"
-grep -q "^grouped.dnn:6:9: .*not supported yet: the state 'normed\[0\].mean'" err && grep -q '^help: ' err ||
-  { cat err; fail "why 2bw has no states"; }
 norms pipedream stale 'stage 0: normed[0]' 'stage 1: normed[1]' 'stage 2: v'
 replicas=2,2,1
 norms pipedream fewer 'stage 0: normed[0] on 0..1' 'stage 1: normed[1] on 2..3' 'stage 2: v on 4'
+replicas=
+# A state has one version: the statistics of all micro-batches of a batch make the next one.
+sed -i 's/B, mean, var)/B, mean, var, group = 2)/' norms.dnn
+prepare norms 4
+norms 2bw stale 'stage 0: normed[0]' 'stage 1: normed[1]' 'stage 2: v'
+replicas=2,2,1
+norms 2bw stale 'stage 0: normed[0] on 0..1' 'stage 1: normed[1] on 2..3' 'stage 2: v on 4'

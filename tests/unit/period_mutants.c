@@ -66,14 +66,18 @@ static void random_program(Dice *dice, Program *program, StageChain *chain) {
                                               {2, 2, 1, 1}, {1, 2, 1, 1}};
   *chain = (StageChain){.n = 2 + roll(dice, 3)};
   *program = (Program){.chain = chain, .m = 1};
-  int form = roll(dice, 3);
+  int form = roll(dice, 4); /* 3: replicas under 2bw */
   const int *of = replicas[0];
-  program->has_two = form == 0;
+  program->has_two = form == 0 || form == 3;
   program->is_vertical = form == 1;
   if (program->is_vertical) of = replicas[roll(dice, 5)];
   if (form == 2) of = replicas[roll(dice, 6)];
+  if (form == 3) of = replicas[2 + roll(dice, 4)];
+  /* They divide the batch of 24; of the largest all replicas are divisors, and
+   * it has all forward passes that run ahead. */
   if (program->has_two) program->m = chain->n + roll(dice, 3);
-  if (program->m == 5) program->m = 6; /* it divides the batch of 24 */
+  if (program->m == 5 || (program->has_two && of[0] + of[1] > 2))
+    program->m = 6;
   memcpy(chain->n_replicas, of, sizeof replicas[0]);
   make_program(program);
 }
@@ -243,10 +247,10 @@ static void run_update(Executor *e, Rank *rank, const Action *action) {
   int64_t group = program->has_two ? m : replicas, number = first / group;
   if (first % group) e->is_stale = true;
   if (number != rank->n_updates++) e->is_stale = true;
-  for (int k = 0; k < (program->has_two ? m : 1); k++) {
+  for (int k = 0; k < (program->has_two ? m : 1); k += replicas) {
     int64_t unit = action->unit + k;
-    if (rank->gradients.holds[k] != (unit < e->n_units ? unit : -100 - unit))
-      e->is_stale = true;
+    int64_t holds = rank->gradients.holds[program->has_two ? unit % m : 0];
+    if (holds != (unit < e->n_units ? unit : -100 - unit)) e->is_stale = true;
   }
   read(e, &rank->versions, at_register(action, REGISTER_version), number);
   *place(e, &rank->versions, at_register(action, REGISTER_new_version)) =
@@ -570,7 +574,7 @@ static RendezvousVerdict try_mutant(int number) {
   snprintf(name, sizeof name, "period %d", number);
   Dice dice = {random_key(48, name), 0};
   random_program(&dice, program, chain);
-  for (int n = roll(&dice, 4); n > 0; n--)
+  for (int n = number % 8 ? 1 + roll(&dice, 3) : 0; n > 0; n--)
     mutate(&dice, program, number % N_MUTATIONS);
   PeriodFault fault = prove(program);
   RendezvousVerdict expected = executor_verdict(program);

@@ -1,8 +1,9 @@
 // links: price interp ir runtime support
 /*
  * period_prices.c -- tests the price of stages with replicas that run batches
- * in turn: steps that follow from the work of the fullest rank, and sums of
- * gradients that all replicas of a stage come to.
+ * in turn, or the micro-batches of each batch: steps that follow from the work
+ * of the fullest rank, and sums of gradients that all replicas of a stage come
+ * to.
  */
 #include "price/price_list.h"
 #include "tests/unit/stage_graphs.h"
@@ -46,11 +47,12 @@ static CostModel model_of(Bytes transport, uint32_t without) {
   return model;
 }
 
-static int make_programs(const PeriodCase *one, StageChain *chain,
+/* With m micro-batches under 2bw, where m is not 0, else under pipedream. */
+static int make_programs(const PeriodCase *one, int m, StageChain *chain,
                          EntryPoint *entries) {
   int n_ranks = 0;
   *chain = (StageChain){.n = one->n,
-                        .n_microbatches = 1,
+                        .n_microbatches = m > 0 ? m : 1,
                         .has_versions = true,
                         .sums_replicas = true};
   for (int s = 0; s < one->n; s++) {
@@ -60,23 +62,29 @@ static int make_programs(const PeriodCase *one, StageChain *chain,
     n_ranks += one->replicas[s];
   }
   stage_chain_make(chain);
-  ProgramParts parts = stage_chain_parts(chain, "pipedream");
+  ProgramParts parts = stage_chain_parts(chain, m > 0 ? "2bw" : "pipedream");
   parts.has_versions = true;
+  parts.has_two = m > 0;
   cr_assert(program_timeline(chain->module->arena, &parts, entries));
   return n_ranks;
 }
 
-static Price price_case(const PeriodCase *one, Bytes transport,
-                        uint32_t without) {
+static Price price_shared(const PeriodCase *one, int m, Bytes transport,
+                          uint32_t without) {
   StageChain chain;
   EntryPoint entries[16];
   PriceProgram programs[16];
-  int n = make_programs(one, &chain, entries);
+  int n = make_programs(one, m, &chain, entries);
   for (int r = 0; r < n; r++) programs[r] = (PriceProgram){&entries[r], {r, 1}};
   Arena *arena = chain.module->arena;
   ClusterSlice slice = cluster_slice(arena, cluster_of_nodes(arena), 0, n);
   CostModel model = model_of(transport, without);
   return price_programs(arena, programs, n, &model, &slice, NULL, NULL);
+}
+
+static Price price_case(const PeriodCase *one, Bytes transport,
+                        uint32_t without) {
+  return price_shared(one, 0, transport, without);
 }
 
 /* ---- steps ---- */
@@ -124,6 +132,45 @@ Test(period_prices, the_fullest_rank_has_no_idle_time) {
         cr_expect(idle >= 0 && idle <= 1, "case %d, rank %d", i, c);
       }
     cr_expect_eq(c, price.n_classes);
+    modules_destroy();
+  }
+}
+
+/* A replica runs m / r micro-batches of a batch; each backward pass adds to the
+ * sum, which one launch has cleared. */
+static int shared_work(const PeriodCase *one, int stage, int m) {
+  int own = 1 + one->more[stage] + BACKWARD + 1;
+  return own * m / one->replicas[stage] + UPDATE + 1;
+}
+
+/* A step is at least the work of the fullest rank, and where forward passes
+ * ahead hide the sums of others it is no more. */
+Test(period_prices, replicas_share_out_micro_batches) {
+  static const struct {
+    PeriodCase one;
+    int m;
+  } cases[] = {
+      {{2, {1, 1}, {0}}, 4},       {{3, {1, 1, 1}, {0}}, 6},
+      {{2, {3, 1}, {14}}, 6},      {{2, {3, 1}, {4}}, 6},
+      {{2, {2, 1}, {8}}, 4},       {{2, {1, 2}, {0, 1}}, 4},
+      {{3, {2, 2, 1}, {8, 8}}, 8},
+  };
+  for (int i = 0; i < ARRAY_LENGTH(cases); i++) {
+    const PeriodCase *one = &cases[i].one;
+    int m = cases[i].m, most = 0, c = 0;
+    Price price = price_shared(one, m, 1000000000, FREE);
+    cr_assert_eq(price.n_stuck, 0, "case %d", i);
+    cr_expect_eq(price.n_batches, 1, "case %d", i);
+    for (int s = 0; s < one->n; s++)
+      if (shared_work(one, s, m) > most) most = shared_work(one, s, m);
+    cr_expect_eq(price.step, (Ps)most * LAUNCH, "case %d: %lld", i,
+                 (long long)price.step);
+    for (int s = 0; s < one->n; s++)
+      for (int r = 0; r < one->replicas[s]; r++, c++)
+        cr_expect_eq(price.classes[c].compute,
+                     (Ps)shared_work(one, s, m) * LAUNCH,
+                     "case %d, rank %d: %lld", i, c,
+                     (long long)price.classes[c].compute);
     modules_destroy();
   }
 }

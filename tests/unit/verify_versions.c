@@ -39,6 +39,13 @@ static const PlayCase replicas[] = {
     {.model = "benchmarks/systems/resnet.dnn", .plan = PLAN("replicas_resnet")},
 };
 
+/* Replicas that share out the micro-batches of a batch. */
+static const PlayCase shared[] = {
+    {.model = MODEL, .plan = PLAN("two_versions_21")},
+    {.model = MODEL, .plan = PLAN("two_versions_12")},
+    {.model = MODEL, .plan = PLAN("two_versions_221")},
+};
+
 static void check_plan(PlayCase one, uint64_t seed) {
   one.seed = seed;
   VerifyReport report = play_case(&one);
@@ -61,6 +68,10 @@ Test(verify_versions, plans_are_equal_to_a_history) {
 
 Test(verify_versions, replicas_are_equal_to_a_history) {
   for (int i = 0; i < ARRAY_LENGTH(replicas); i++) check_plan(replicas[i], 1);
+}
+
+Test(verify_versions, replicas_that_share_a_batch_are_equal_to_a_history) {
+  for (int i = 0; i < ARRAY_LENGTH(shared); i++) check_plan(shared[i], 1);
 }
 
 /* ---- faults ---- */
@@ -296,6 +307,11 @@ static MakeFault *const replica_makers[] = {
     leave_out_of_sum,     leave_out_of_sum,   keep_old_gradient,
     use_another_replica,  use_another_replica};
 
+/* A batch is complete. */
+static MakeFault *const shared_makers[] = {
+    read_another_version, overwrite_stash, update_twice,
+    lose_update,          lose_backward,   use_another_replica};
+
 typedef struct Loaded {
   Compilation c;
   VerifySteps steps;
@@ -385,6 +401,13 @@ Test(verify_versions, faults_are_found) {
                            ARRAY_LENGTH(makers)},
              "the segment reads no version or uses no frame, or the update is "
              "the first one");
+}
+
+Test(verify_versions, faults_of_replicas_that_share_a_batch_are_found) {
+  try_faults(&(FaultKinds){"shared fault", shared, ARRAY_LENGTH(shared),
+                           shared_makers, ARRAY_LENGTH(shared_makers)},
+             "the segment reads no version, or the update is the first one of "
+             "a stage of one rank");
 }
 
 Test(verify_versions, faults_of_replicas_are_found) {

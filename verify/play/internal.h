@@ -202,6 +202,8 @@ void play_node(Player *player, const Frame *frame, int id);
 void play_start_sum(Player *player, int id);
 /* Waits for the collective that makes a value. */
 void play_wait_for(Player *player, const Frame *frame, Value value);
+/* Sets a value of the stage at hand to zero. */
+void play_clear(Player *player, Value value);
 /* Ends a step. */
 void play_end(Player *player);
 

@@ -532,6 +532,26 @@ static void play_scan(Player *player, const Frame *frame, int id) {
 
 /* ---- calls ---- */
 
+void play_clear(Player *player, Value value) {
+  const Frame *frame = player->frame;
+  const Type *type = graph_type(frame->local, value);
+  Shards *zeros = shards_create(player, classes_of_all(player), type->dtype,
+                                type_elements(type));
+  numbers_fill(player->options.numbers, type->dtype, shards_of_class(zeros, 0),
+               type_elements(type), 0);
+  play_stamp(player, frame, value);
+  play_put(player, frame, value, zeros);
+  shards_release(player, zeros);
+}
+
+/* A replica runs some of the micro-batches, and adds up zeros for the others.
+ */
+static bool joins_zeros(const Player *player, const Node *node) {
+  const EntryPoint *entry = &player->program->entry;
+  return entry->is_period && mesh_ranks(&player->stage->graph->mesh) > 1 &&
+         node->op == OP_collect_microbatches;
+}
+
 /* The first micro-batch writes, the others add or write beside it. */
 static void begin_joins(Player *player, const ProgramSegment *segment) {
   const Frame *frame = player->frame;
@@ -539,6 +559,10 @@ static void begin_joins(Player *player, const ProgramSegment *segment) {
     const Node *node = frame->graph->nodes.data[id];
     if (!node_joins_microbatches(node)) continue;
     for (int r = 0; r < node->n_results; r++) {
+      if (joins_zeros(player, node)) {
+        play_clear(player, (Value){id, r});
+        continue;
+      }
       play_stamp(player, frame, (Value){id, r});
       play_poison_value(player, frame, (Value){id, r});
     }

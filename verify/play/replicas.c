@@ -74,18 +74,6 @@ void play_updates(Player *const *players, const ProgramCall *const *calls,
   }
 }
 
-static void clear_value(Player *player, Value value) {
-  const Frame *frame = player->frame;
-  const Type *type = graph_type(frame->local, value);
-  Shards *zeros = shards_create(player, classes_of_all(player), type->dtype,
-                                type_elements(type));
-  numbers_fill(player->options.numbers, type->dtype, shards_of_class(zeros, 0),
-               type_elements(type), 0);
-  play_stamp(player, frame, value);
-  play_put(player, frame, value, zeros);
-  shards_release(player, zeros);
-}
-
 void play_clears(Player *player, const ProgramCall *call) {
   const EntryPoint *entry = &player->program->entry;
   const ProgramSegment *segment = entry_point_segment(entry, call);
@@ -96,6 +84,6 @@ void play_clears(Player *player, const ProgramCall *call) {
     if (in->kind != INSTRUCTION_clear) continue;
     const Node *node = player->frame->graph->nodes.data[in->node];
     for (int r = 0; r < node->n_results; r++)
-      clear_value(player, (Value){in->node, r});
+      play_clear(player, (Value){in->node, r});
   }
 }
