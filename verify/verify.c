@@ -59,12 +59,15 @@ static void check_placements(const Verify *v, const Graph *graph) {
 
 static void note_steps(const Verify *v, const StepList *steps) {
   for (int i = 0; i < steps->n; i++) {
+    const VerifyStep *step = &steps->list[i];
     const char **names = &v->report->steps, *name = steps->list[i].name;
     if (steps->list[i].is_resumed)
       *names = arena_printf(v->arena, "%s, saving and loading", *names);
     *names = *names ? arena_printf(v->arena, "%s, %s", *names, name) : name;
-    for (int g = 0; g < steps->list[i].played.graphs.n; g++)
-      check_placements(v, steps->list[i].played.graphs.data[g]);
+    /* Nothing is sharded over servers. */
+    int n_placed = step->servers ? 1 : step->played.graphs.n;
+    for (int g = 0; g < n_placed; g++)
+      check_placements(v, step->played.graphs.data[g]);
   }
 }
 
@@ -223,8 +226,20 @@ static void play_more_steps(Verify *v, int n_steps) {
   arena_destroy(scratch);
 }
 
+/* Servers that do not wait for all workers compute no function of the model and
+ * its data. */
 static bool refuse_servers(const Compilation *c) {
-  return driver_refuse_servers(c, "the proof that a plan computes the same");
+  const PlanServers *servers = plan_servers(c->plan);
+  if (!servers || servers->staleness == 0) return false;
+  const char *staleness = servers->staleness < 0
+                              ? "none"
+                              : arena_printf(c->module->arena, "%lld",
+                                             (long long)servers->staleness);
+  diag_help(diag(c->module->diags, DIAG_server_order, servers->span, staleness),
+            "with 'staleness = 0' servers add up the gradients of all workers "
+            "in their order; a run of this plan is repeated with --server-log "
+            "and --replay");
+  return true;
 }
 
 CompileResult driver_verify(Compilation *c, uint64_t seed, VerifyReport *out) {
@@ -237,7 +252,8 @@ CompileResult driver_verify(Compilation *c, uint64_t seed, VerifyReport *out) {
       .messages_match = ANSWER_yes,
       .memory_ok = ANSWER_yes,
       .limit = VERIFY_F64_LIMIT,
-      .ranks = c->plan ? c->plan->ranks : 1,
+      .ranks = c->plan ? plan_world(c->plan) : 1,
+      .servers = c->plan ? c->plan->servers.n : 0,
       .stages = c->plan && c->plan->stages.n > 1 ? c->plan->stages.n : 1,
       .microbatches = c->plan ? c->plan->microbatches : 1};
   if (verify_has_periods(c)) out->versions = c->plan->schedule;

@@ -25,6 +25,7 @@ typedef struct VerifyReport {
   double widest_limit;
   const char *widest_path;
   int ranks, stages;
+  int servers; /* of the ranks: servers of parameters */
   /* The schedule whose versions of parameters the reference reads, or NULL. */
   const char *versions;
   int64_t microbatches;

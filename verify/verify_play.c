@@ -8,7 +8,7 @@
  * ranks as logical tensors, all arenas are forgotten, and each rank gets its
  * shards back.
  */
-#include "verify/verify_periods.h"
+#include "verify/verify_servers.h"
 
 #include <math.h>
 #include <string.h>
@@ -166,7 +166,8 @@ static void compare_output(VerifyRun *v, const PlayClass *class,
   report->kind = role_name(output->role);
   report->path = output->path;
   report->rank = v->steps->first_rank[class->index] + difference.rank;
-  report->stage = step->played.graphs.n > 1 ? of->number : -1;
+  bool has_stages = step->played.graphs.n > 1 && !step->servers;
+  report->stage = has_stages ? of->number : -1;
   report->element = difference.element;
 }
 
@@ -203,9 +204,11 @@ static int find_output(const Graph *graph, const GraphOutput *like) {
 
 /* The step puts out what its reference does: all but gradients, or those and
  * what no update changes.  States, which keep their values in an update that is
- * not finite, are compared in the training steps. */
+ * not finite, are compared in the training steps.  The norms of servers are
+ * those of parts. */
 static bool is_compared(const VerifyStep *step, Role role) {
-  if (role == ROLE_send) return false;
+  if (role == ROLE_send || role == ROLE_push) return false;
+  if (role == ROLE_norm && step->servers) return false;
   if (role == ROLE_grad) return step->has_gradients;
   return !step->has_gradients || role == ROLE_loss || role == ROLE_metric;
 }
@@ -217,6 +220,17 @@ static bool is_played(const VerifyStep *step, const GraphOutput *like) {
     if (find_output(graph, like) < graph->outputs.n) return true;
   }
   return false;
+}
+
+/* Compares what a server has. */
+static void compare_rows(VerifyRun *v, const PlayClass *class,
+                         const VerifyStep *step, int index,
+                         const Tensor *wanted, const Tensor *shaken) {
+  Arena *scratch = arena_beside(v->arena);
+  Tensor own = verify_rows(v, class, index, wanted, scratch), own_shaken;
+  if (shaken) own_shaken = verify_rows(v, class, index, shaken, scratch);
+  compare_output(v, class, step, 0, index, &own, shaken ? &own_shaken : NULL);
+  arena_destroy(scratch);
 }
 
 /* Numbers that are not finite are equal whatever they should be. */
@@ -236,8 +250,11 @@ void verify_compare_stage(VerifyRun *v, const PlayClass *class,
     if (!wanted[k].type) continue; /* of a batch that is not there */
     if (!is_finite(v, &wanted[k]))
       note_output(v, step, output, "is not finite on one rank");
-    compare_output(v, class, step, stage, i, &wanted[k],
-                   shaken ? &shaken[k] : NULL);
+    if (step->servers && class->index > 0)
+      compare_rows(v, class, step, i, &wanted[k], shaken ? &shaken[k] : NULL);
+    else
+      compare_output(v, class, step, stage, i, &wanted[k],
+                     shaken ? &shaken[k] : NULL);
   }
 }
 
@@ -286,7 +303,8 @@ static void note_memory(VerifyRun *v, const Player *player, int64_t arena_bytes,
 
 /* The program keeps it from step to step. */
 static bool is_kept(const GraphInput *input) {
-  return !role_is_of_step(input->role) && input->role != ROLE_receive;
+  return !role_is_of_step(input->role) && input->role != ROLE_receive &&
+         input->role != ROLE_push;
 }
 
 /* Saves and loads all that the program keeps; nothing else is left. */
@@ -317,13 +335,17 @@ static void write_inputs(VerifyRun *v, const PlayClass *class,
   Map *written = v->written[class->index];
   for (int i = 0; i < graph->inputs.n; i++) {
     const GraphInput *input = &graph->inputs.data[i];
-    if (input->role == ROLE_receive) continue;
+    if (input->role == ROLE_receive || input->role == ROLE_push) continue;
     if (step->n_batches > 0 && !is_kept(input)) continue; /* see its calls */
     if (is_kept(input) && map_has(written, input->path)) continue;
     if (is_kept(input)) map_put(written, input->path, (void *)input->path);
     Tensor tensor = verify_played_input(v, step, number, graph, input);
+    if (step->servers && class->index > 0)
+      tensor = verify_first_rows(v, class, graph_type(graph, input->value),
+                                 &tensor, v->arena);
     player_write(class->player, i, &tensor);
   }
+  verify_write_averages(v, class, stage);
 }
 
 static void play_step(VerifyRun *v, Player *const *players,
@@ -341,6 +363,8 @@ static void play_step(VerifyRun *v, Player *const *players,
   }
   if (step->n_batches > 0)
     verify_play_periods(v, classes, players, step, number, wanted, shaken);
+  else if (step->servers)
+    verify_play_servers(v, classes, players, step);
   else
     players_run(players, n);
   compare_step(v, classes, step, wanted, shaken);
@@ -436,6 +460,7 @@ static void play_steps(VerifyRun *v, const StepList *steps, int n) {
 static void forget_steps(VerifyRun *run) {
   run->stored = run->initial = (Stored){0};
   run->first_outputs = NULL;
+  run->averages = NULL;
   run->shaken = NULL;
 }
 

@@ -11,7 +11,7 @@
  * sizes ends after `decompose`, because means then have their constants; where
  * no size changes it ends before.
  */
-#include "verify/verify_periods.h"
+#include "verify/verify_servers.h"
 
 #include <string.h>
 
@@ -35,6 +35,10 @@ static Graph *own_graph(const StepCompiler *s, const Graph *graph) {
 
 static bool has_stages(const StepCompiler *s) {
   return s->c->plan && s->c->plan->stages.n > 1;
+}
+
+static bool has_servers(const StepCompiler *s) {
+  return plan_servers(s->c->plan) != NULL;
 }
 
 /* The compilation with messages that nobody reads. */
@@ -126,7 +130,10 @@ static StageGraphs graphs_of_entry(const StepCompiler *s, EntryPointId id) {
   for (int i = 0; i < s->c->classes.n; i++) {
     const EntryPoint *entry =
         rank_program_find(&s->c->classes.data[i].program, id);
-    if (entry) add_entry_graphs(s, entry, &out);
+    if (entry && has_servers(s))
+      vec_push(s->arena, &out.graphs, (Graph *)entry->stages.data[0].graph);
+    else if (entry)
+      add_entry_graphs(s, entry, &out);
   }
   return out;
 }
@@ -172,6 +179,7 @@ static int fold_graph(const StepCompiler *s, Graph **graph, Repeat *out) {
 /* Blocks fold where training and evaluation repeat the same ones. */
 static void fold_model(StepCompiler *s) {
   VerifySteps *out = s->out;
+  if (has_servers(s)) return; /* fewer blocks are dealt otherwise */
   Graph *train = s->c->model->train, *eval = s->c->model->eval;
   Repeat repeats[MOST_REPEATS];
   int n = fold_graph(s, &train, out->repeats);
@@ -224,14 +232,17 @@ static VerifyStep gradient_step(const StepCompiler *s) {
 
 /* Two training steps with an evaluation between them, the second one of a run
  * that is resumed.  Where training runs in periods each of both is a run of
- * several batches, and gradients are compared by what updates make of them. */
+ * several batches, and gradients are compared by what updates make of them, as
+ * those of servers are. */
 static void make_played(const StepCompiler *s) {
   StepList *program = &s->out->program, *gradients = &s->out->gradients;
   VerifyStep train = {.name = "the first training step", .id = ENTRY_train};
   train.played = folded_graphs(s, s->model->train, ENTRY_train, NULL);
   *gradients = (StepList){.n = 0};
   *program = (StepList){.n = 0};
-  if (verify_has_periods(s->c))
+  if (has_servers(s))
+    train.servers = verify_servers(s->arena, &train.played);
+  else if (verify_has_periods(s->c))
     train.name = "the first run of training steps";
   else
     gradients->list[gradients->n++] = gradient_step(s);
@@ -241,9 +252,10 @@ static void make_played(const StepCompiler *s) {
         .name = "the evaluation",
         .id = ENTRY_eval,
         .played = folded_graphs(s, s->model->eval, ENTRY_eval, &train.played)};
-  train.name = gradients->n > 0 ? "the second training step"
-                                : "the second run of training steps";
+  train.name = verify_has_periods(s->c) ? "the second run of training steps"
+                                        : "the second training step";
   train.is_resumed = true;
+  if (has_servers(s)) train.servers = verify_servers(s->arena, &train.played);
   program->list[program->n++] = train;
 }
 
@@ -265,12 +277,41 @@ static int64_t shards_of_batch(const StageGraphs *played) {
   return most;
 }
 
+/* Those of the workers, and of each server, which does nothing in steps other
+ * than those of training. */
+static void make_server_entries(const StepCompiler *s, const VerifyStep *step,
+                                StageEntries *out) {
+  Compilation c = silent(s);
+  const PlanServers *servers = plan_servers(s->c->plan);
+  int n = 1 + servers->n;
+  int *first_rank = ARENA_ARRAY(s->arena, int, n),
+      *n_ranks = ARENA_ARRAY(s->arena, int, n);
+  out->n = n;
+  out->entries = ARENA_ARRAY(s->arena, EntryPoint, n);
+  for (int k = 0; k < n; k++) {
+    Graph *graph = k < step->played.graphs.n
+                       ? step->played.graphs.data[k]
+                       : graph_create(s->module, s->model->name);
+    out->entries[k] =
+        entry_point_of_list(s->arena, step->id, driver_instructions(&c, graph));
+    first_rank[k] = k > 0 ? servers->first_rank + k - 1 : 0;
+    n_ranks[k] = k > 0 ? 1 : servers->first_rank;
+    if (k > 0) out->entries[k].stages.data[0].first_rank = servers->first_rank;
+  }
+  out->first_rank = first_rank;
+  out->n_ranks = n_ranks;
+}
+
 /* Makes the entry point of each class of ranks. */
 static bool make_entries(const StepCompiler *s, VerifyStep *step,
                          StageEntries *out) {
   Compilation c = silent(s);
   if (has_stages(s))
     return driver_stage_entries(&c, step->id, &step->played, out);
+  if (has_servers(s)) {
+    make_server_entries(s, step, out);
+    return true;
+  }
   static const int first_rank;
   EntryPoint entry = entry_point_of_list(
       s->arena, step->id, driver_instructions(&c, step->played.graphs.data[0]));
@@ -331,6 +372,9 @@ static const PlayProgram *program_of(const StepCompiler *s, VerifyStep *step,
   if (verify_has_periods(s->c) && stage->n_ranks > s->out->n_ranks[class])
     play_program_alone(s->arena, program,
                        s->out->first_rank[class] - stage->first_rank);
+  if (has_servers(s) && class > 0)
+    play_program_alone(s->arena, program,
+                       mesh_ranks(&stage->graph->mesh) > 1 ? class - 1 : 0);
   return program;
 }
 
@@ -405,6 +449,13 @@ static StepCompiler begin_steps(Compilation *c, Module *module,
   return s;
 }
 
+/* The rows of a table that are on a server have no size that follows from
+ * others. */
+static bool keeps_sizes(const StepCompiler *s) {
+  return has_servers(s) &&
+         verify_servers_divide(&s->out->program.list[0].played);
+}
+
 /* Where the whole program is no unrolling of the folded one, its blocks differ
  * by a mistake, or because what is at an end of the chain changes the second
  * block too: all of them are played. */
@@ -425,7 +476,8 @@ CompileResult verify_compile(Compilation *c, Module *module, bool is_draft,
   Compilation own = silent(&s);
   if (has_stages(&s) && !verify_has_periods(c))
     verify_fold_microbatches(&own, s.arena, out);
-  if (!verify_shrink(s.arena, out)) make_references(&s, false);
+  if (keeps_sizes(&s) || !verify_shrink(s.arena, out))
+    make_references(&s, false);
   bool is_made = make_whole(&s, &out->whole) &&
                  make_programs(&s, &out->gradients) &&
                  make_programs(&s, &out->program);

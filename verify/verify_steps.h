@@ -22,6 +22,8 @@ typedef struct VerifyClass {
   const PlayProgram *program;
 } VerifyClass;
 
+typedef struct VerifyServers VerifyServers; /* verify_servers.h */
+
 /* The final graphs of the stages with their memory, and the graph that they
  * must equal. */
 typedef struct VerifyStep {
@@ -34,6 +36,8 @@ typedef struct VerifyStep {
   bool has_gradients; /* gradients are compared, and nothing is updated */
   bool is_resumed;    /* the run was saved and loaded before this step */
   int n_batches;      /* of a step of periods; else 0 */
+  /* Messages of workers, whose graph is the first one, and servers; or NULL. */
+  VerifyServers *servers;
 } VerifyStep;
 
 /* Steps that share the arenas of the ranks, as those of a run do. */
@@ -126,6 +130,8 @@ typedef struct VerifyRun {
   bool is_shaken; /* the run is one with changed parameters */
   /* Outputs of the reference in the first training step. */
   Tensor *first_outputs;
+  /* With servers: averages that a training step does not read, by path. */
+  Map *averages;
   /* By class: persistent buffers, by path, that its ranks have. */
   Map **written;
   PlayMessages *messages; /* by class: gets those of all steps; or NULL */

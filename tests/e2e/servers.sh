@@ -223,7 +223,12 @@ unproved() { # text command...
   grep -q "^plan.plan:3:.*error: not supported yet: $1 .*servers" out || { cat out; fail "$2 of servers"; }
 }
 unproved "what a search would find" explain model.dnn 'linear[0].w' --plan plan.plan --cluster many.cluster
-unproved "the proof that a plan computes the same" verify model.dnn --plan plan.plan
+wrong_verify() { # text
+  "$dnnc" verify model.dnn --plan plan.plan >out 2>&1 && fail "verify of servers"
+  grep -q "^plan.plan:3:.*error: $1" out || { cat out; fail "verify of servers"; }
+  grep -q '^help: ' out || { cat out; fail "verify of servers: no help"; }
+}
+wrong_verify "no proof that servers with 'staleness = none' compute the same"
 # A pinned plan with servers is priced as it is written, and its text is the plan again.
 "$dnnc" plan model.dnn --plan plan.plan --cluster many.cluster >priced.plan 2>out || { cat out; fail "plan of servers"; }
 grep -q "sync .*= server(ranks = 2.*, staleness = none)" priced.plan || { cat priced.plan; fail "the plan lost its servers"; }

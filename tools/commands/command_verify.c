@@ -78,6 +78,8 @@ static void print_json(Tool *tool, const VerifyReport *report,
   if (report->stages > 1)
     text_printf(&out, ",\"stages\":%d,\"stage_messages\":%lld", report->stages,
                 (long long)report->n_messages);
+  if (report->servers > 0)
+    text_printf(&out, ",\"servers\":%d", report->servers);
   add_text(&out, "versions", report->versions);
   if (report->played_microbatches)
     text_printf(&out, ",\"played_microbatches\":%d",
@@ -163,6 +165,9 @@ static void add_subject(Text *out, const Compilation *c,
   text_printf(out, "%s on %d rank%s", c->model->name, report->ranks,
               report->ranks == 1 ? "" : "s");
   if (report->stages > 1) text_printf(out, " in %d stages", report->stages);
+  if (report->servers > 0)
+    text_printf(out, ", %d of them server%s,", report->servers,
+                report->servers == 1 ? "" : "s");
   text_printf(out, " with %lld micro-batch%s: %s\n",
               (long long)report->microbatches,
               report->microbatches == 1 ? "" : "es",

@@ -120,6 +120,9 @@ void player_run(Player *player);
  * that the seed of the first one chooses of those that messages allow.  They
  * have one list of edges. */
 void players_run(Player *const *players, int n);
+/* Runs programs of servers, each on a rank of its own, which come together at
+ * sums over all of them. */
+void players_run_servers(Player *const *players, int n);
 /* Functions that players_run_watched calls before and after each segment, with
  * the registers of its call. */
 typedef struct PlayHooks {
