@@ -32,7 +32,8 @@
 typedef struct Answer {
   BoundWeights weights;
   const uint16_t *values; /* by unit */
-  Ps time;
+  Ps time, alone;         /* as in BoundMean */
+  BoundBy by_alone;
 } Answer;
 
 typedef struct Answered {
@@ -41,14 +42,16 @@ typedef struct Answered {
   VEC(Answer) answers;
 } Answered;
 
-typedef struct Bounding {
+struct BoundMeans {
   Arena *arena;
   const BoundRequest *r;
   const Unrolled *all;
   Map *answered;      /* BoundSetting -> Answered */
   Map *flows;         /* tables with stages -> StageFlow */
   MeshChains *chains; /* of the meshes of settings */
-} Bounding;
+};
+
+typedef BoundMeans Bounding;
 
 /* ---- one elimination ---- */
 
@@ -228,9 +231,7 @@ static int64_t largest_unit(const Aim *aim, const int64_t *const *costs) {
   return largest;
 }
 
-/* `out_largest`: the cost of a unit that a group has whole. */
-static int64_t least_in(Arena *arena, const Aim *aim, int *values,
-                        int64_t *out_largest) {
+static PairProblem problem_of(Arena *arena, const Aim *aim) {
   const Unrolled *all = aim->b->all;
   Map *known[3], *known_edges[8];
   for (int i = 0; i < ARRAY_LENGTH(known); i++) known[i] = map_create(arena);
@@ -247,9 +248,7 @@ static int64_t least_in(Arena *arena, const Aim *aim, int *values,
     const int64_t *of = edge_costs(arena, aim, known_edges, all->edges[i].edge);
     pairs[n_pairs++] = (PairCosts){all->edges[i].from, all->edges[i].to, of};
   }
-  *out_largest = largest_unit(aim, costs);
-  PairProblem problem = {all->n, n_values, costs, n_pairs, pairs};
-  return eliminate_below(arena, &problem, MOST_ENTRIES, values);
+  return (PairProblem){all->n, n_values, costs, n_pairs, pairs};
 }
 
 /* ---- what the walk asks ---- */
@@ -270,7 +269,7 @@ static Bytes bytes_of_values(const Aim *aim, const int *values) {
   return sum;
 }
 
-static void note_answer(const Aim *aim, const int *values, Ps time) {
+static void note_answer(const Aim *aim, const int *values, Answer answer) {
   const Bounding *b = aim->b;
   Answered *of = map_get(b->answered, aim->s);
   if (!of) {
@@ -280,7 +279,27 @@ static void note_answer(const Aim *aim, const int *values, Ps time) {
   }
   uint16_t *copy = ARENA_ARRAY(b->arena, uint16_t, b->all->n + 1);
   for (int u = 0; u < b->all->n; u++) copy[u] = (uint16_t)values[u];
-  vec_push(b->arena, &of->answers, ((Answer){aim->weights, copy, time}));
+  answer.values = copy;
+  vec_push(b->arena, &of->answers, answer);
+}
+
+/* Returns the time of a sum whose bytes beyond those of a rank have a price. */
+static Ps time_of(const Aim *aim, int64_t sum) {
+  double more = bytes_in_flight(aim->b, aim->s, aim->tables);
+  return (Ps)(((double)sum / BOUND_ONE) -
+              aim->weights.per_byte * ((double)aim->b->r->memory - more));
+}
+
+/* Finds what bounds the step without a sum over the model. */
+static void find_alone(const Aim *aim, const PairProblem *problem,
+                       Answer *out) {
+  Ps chain = flow_of(aim->b, aim->tables).chain;
+  int64_t largest = largest_unit(aim, problem->costs);
+  out->alone = time_of(aim, largest * groups_of(aim->s));
+  out->by_alone = BOUND_BY_operator;
+  if (out->alone >= chain) return;
+  out->alone = chain;
+  out->by_alone = BOUND_BY_chain;
 }
 
 static BoundAnswer answer(void *user, const BoundQuestion *question) {
@@ -288,21 +307,22 @@ static BoundAnswer answer(void *user, const BoundQuestion *question) {
   Aim aim = aim_of(b, question);
   Arena *arena = arena_beside(b->arena);
   int *values = ARENA_ARRAY(arena, int, b->all->n + 1);
-  int groups = groups_of(question->setting);
-  int64_t largest, sum = least_in(arena, &aim, values, &largest);
-  BoundBy by = sum < largest * groups ? BOUND_BY_operator : BOUND_BY_mean;
-  if (sum < largest * groups) sum = largest * groups;
+  PairProblem problem = problem_of(arena, &aim);
+  int64_t sum = eliminate_below(arena, &problem, MOST_ENTRIES, values);
   double more = bytes_in_flight(b, aim.s, aim.tables);
   BoundAnswer out = {.is_known = true,
-                     .by = by,
-                     .bytes =
-                         bytes_of_values(&aim, values) / groups + (Bytes)more};
-  out.time = (Ps)(((double)sum / BOUND_ONE) -
-                  aim.weights.per_byte * ((double)b->r->memory - more));
-  Ps chain = flow_of(b, aim.tables).chain;
-  if (out.time < chain) out.by = BOUND_BY_chain;
-  if (out.time < chain) out.time = chain;
-  note_answer(&aim, values, out.time);
+                     .by = BOUND_BY_mean,
+                     .time = time_of(&aim, sum),
+                     .bytes = bytes_of_values(&aim, values) / groups_of(aim.s) +
+                              (Bytes)more};
+  Answer noted = {.weights = aim.weights};
+  find_alone(&aim, &problem, &noted);
+  if (out.time < noted.alone) {
+    out.time = noted.alone;
+    out.by = noted.by_alone;
+  }
+  noted.time = out.time;
+  note_answer(&aim, values, noted);
   arena_destroy(arena);
   return out;
 }
@@ -451,21 +471,69 @@ static void list_plans(const Bounding *b, BoundPlans *out) {
           compare_plans);
 }
 
-Bound plan_bound_and_plans(Arena *arena, const BoundRequest *request,
-                           BoundPlans *out) {
+/* ---- means for those who prove them ---- */
+
+int bound_means_count(const BoundMeans *means) {
+  return map_size(means->answered);
+}
+
+BoundMean bound_means_at(const BoundMeans *means, int i) {
+  const Answered *of = map_value_at(means->answered, i);
+  const Answer *best = &of->answers.data[0];
+  for (int k = 1; k < of->answers.n; k++)
+    if (of->answers.data[k].time > best->time) best = &of->answers.data[k];
+  return (BoundMean){*of->setting, of->tables,  best->weights,
+                     best->time,   best->alone, best->by_alone};
+}
+
+static Aim aim_of_mean(const BoundMeans *means, const BoundMean *mean) {
+  return (Aim){means, &mean->setting, mean->tables, mean->weights};
+}
+
+PairProblem bound_means_problem(Arena *arena, const BoundMeans *means,
+                                const BoundMean *mean) {
+  Aim aim = aim_of_mean(means, mean);
+  return problem_of(arena, &aim);
+}
+
+Ps bound_means_time(const BoundMeans *means, const BoundMean *mean,
+                    int64_t sum) {
+  Aim aim = aim_of_mean(means, mean);
+  return time_of(&aim, sum);
+}
+
+/* ---- all ---- */
+
+Bound plan_bound_and_means(Arena *arena, const BoundRequest *request,
+                           BoundPlans *out, const BoundMeans **out_means) {
+  *out_means = NULL;
   if (request->n_kinds > 0) return work_bound(arena, request);
-  Bounding b = {arena,
-                request,
-                unroll(arena, request->units),
-                map_create(arena),
-                map_create(arena),
-                mesh_chains_create(arena)};
-  BoundEvaluator evaluator = {&b, open_tables, answer, least_bytes, may_pass};
-  if (!b.all)
+  BoundRequest *kept = ARENA_NEW(arena, BoundRequest);
+  BoundMeans *b = ARENA_NEW(arena, BoundMeans);
+  *kept = *request;
+  *b = (BoundMeans){arena,
+                    kept,
+                    unroll(arena, request->units),
+                    map_create(arena),
+                    map_create(arena),
+                    mesh_chains_create(arena)};
+  BoundEvaluator evaluator = {.user = b,
+                              .open = open_tables,
+                              .answer = answer,
+                              .least_bytes = least_bytes,
+                              .may_pass = may_pass};
+  if (!b->all)
     return (Bound){.reason = "blocks that are not neighbours share a value"};
   Bound bound = bound_walk(arena, request, &evaluator);
-  if (out && !bound.reason) list_plans(&b, out);
+  if (out && !bound.reason) list_plans(b, out);
+  if (!bound.reason) *out_means = b;
   return bound;
+}
+
+Bound plan_bound_and_plans(Arena *arena, const BoundRequest *request,
+                           BoundPlans *out) {
+  const BoundMeans *means;
+  return plan_bound_and_means(arena, request, out, &means);
 }
 
 Bound plan_bound(Arena *arena, const BoundRequest *request) {

@@ -43,11 +43,17 @@ static void set_prices(Solver *s, const int64_t *prices) {
   messages_price(s->messages);
 }
 
+/* Whoever asks needs no higher bound. */
+static bool is_enough(const Maker *k) {
+  FactorCost enough = k->s->budget->enough;
+  return enough > 0 && k->bound >= enough;
+}
+
 /* Raises the bound by some sweeps.  Returns whether it rose. */
 static bool raise_bound(Maker *k) {
   Solver *s = k->s;
   FactorCost before = k->bound;
-  for (int i = 0; i < N_SWEEPS; i++) {
+  for (int i = 0; i < N_SWEEPS && !is_enough(k); i++) {
     messages_sweep(s->messages);
     note_bound(k);
     if (s->messages->has_none) return false;
@@ -70,7 +76,9 @@ static void find_messages(Maker *k) {
   s->scale = 1 << 20;
   for (int row = 0; row < s->core->n_rows; row++) s->steps[row] = 0;
   for (int steady = 0, round = 0; steady < 4 && round < MOST_ROUNDS; round++) {
-    if (raise_bound(k)) continue;
+    bool has_risen = raise_bound(k);
+    if (is_enough(k)) return;
+    if (has_risen) continue;
     if (s->messages->has_none || k->bound >= s->cost) return;
     steady++;
     s->scale -= s->scale / 3;

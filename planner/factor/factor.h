@@ -121,8 +121,12 @@ typedef enum FactorPart {
 const char *factor_part_name(FactorPart part);
 
 typedef struct FactorBudget {
-  int64_t nodes;                /* at most; 0: no such limit */
-  bool has_duals;               /* duals are wanted */
+  int64_t nodes;     /* at most; 0: no such limit */
+  bool has_duals;    /* duals are wanted */
+  bool is_rough;     /* costs are not exact: no pair counts as a sum
+                        of two functions */
+  FactorCost enough; /* duals of a bound as high as this are enough; 0: as high
+                        as they become */
   bool without[N_FACTOR_PARTS]; /* parts that are left out */
   bool (*stop)(void *user);     /* a clock; NULL: none */
   void (*better)(void *user, FactorCost cost, FactorCost bound); /* or NULL;

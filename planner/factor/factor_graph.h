@@ -55,6 +55,7 @@ typedef struct FactorGraph {
   Wide outside;   /* with a cap: the least costs of all tables */
   VEC(Step) steps;
   bool is_noted;         /* `notes` are wanted */
+  bool is_rough;         /* no pair is taken for a sum of two functions */
   VEC(FactorStep) notes; /* how it shrank, for duals */
   int64_t *times;        /* of rows */
   bool has_none;         /* proved: no values are allowed */

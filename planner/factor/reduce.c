@@ -391,7 +391,7 @@ static void reduce_variable(Reduction *r, int variable) {
     touch(r, variable);
     return;
   }
-  if (!without[FACTOR_degree] && !reduce_sums(r, variable))
+  if (!without[FACTOR_degree] && (r->g->is_rough || !reduce_sums(r, variable)))
     reduce_degree(r, variable);
 }
 

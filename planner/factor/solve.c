@@ -229,6 +229,7 @@ FactorResult factor_solve(Arena *arena, const FactorProblem *problem,
   FactorGraph *g = factor_graph_create(scratch, problem);
   rows_create(g, problem);
   g->is_noted = budget->has_duals && g->cap == COST_NEVER;
+  g->is_rough = budget->is_rough;
   factor_graph_remove_forbidden(g);
   if (!g->has_none) factor_graph_reduce(g, budget->without);
   if (!g->has_none) {

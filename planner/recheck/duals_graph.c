@@ -4,7 +4,8 @@
  */
 #include "planner/recheck/duals_graph.h"
 
-#define MOST_SUM ((Int128)1 << 57)
+/* Sums of costs fit into 64 bits, and those of their 2^-32 into 128. */
+#define MOST_SUM ((Int128)1 << 60)
 
 FactorCost dual_plus(FactorCost a, FactorCost b) {
   return a == NO_COST || b == NO_COST ? NO_COST : a + b;
@@ -46,10 +47,9 @@ void dual_graph_remove(DualGraph *g, int variable, int value) {
   if (--v->n_left == 0) g->has_none = true;
 }
 
-/* Copies costs, and adds the largest finite one to a sum. */
+/* Adds costs, and notes the largest finite one. */
 static void copy(FactorCost *to, const FactorCost *from, int64_t n,
-                 Int128 *sum) {
-  Int128 most = 0;
+                 Int128 *most) {
   for (int64_t i = 0; i < n; i++) {
     Int128 size = from[i] < 0 ? -(Int128)from[i] : from[i];
     if (from[i] >= FACTOR_FORBIDDEN) {
@@ -57,9 +57,8 @@ static void copy(FactorCost *to, const FactorCost *from, int64_t n,
       continue;
     }
     to[i] = dual_plus(to[i], from[i]);
-    most = size > most ? size : most;
+    *most = size > *most ? size : *most;
   }
-  *sum += most;
 }
 
 static void add_variable(DualGraph *g, int variable, const FactorCost *costs,
@@ -69,7 +68,9 @@ static void add_variable(DualGraph *g, int variable, const FactorCost *costs,
   v->costs = ARENA_ARRAY(g->arena, FactorCost, v->n);
   v->is_left = ARENA_ARRAY(g->arena, bool, v->n);
   for (int i = 0; i < v->n; i++) v->is_left[i] = true;
-  copy(v->costs, costs, v->n, sum);
+  Int128 most = 0;
+  copy(v->costs, costs, v->n, &most);
+  *sum += most;
 }
 
 /* Adds a pair's costs to the table of its variables. */
@@ -78,14 +79,13 @@ static void add_pair(DualGraph *g, const FactorProblem *problem, int pair,
   int of[2];
   const FactorCost *costs = factor_pair(problem, pair, of);
   DualTable *table = dual_graph_table(g, of[0], of[1]);
-  int64_t n = g->variables[of[1]].n;
-  if (table->of[0] == of[0]) {
-    copy(table->costs, costs, g->variables[of[0]].n * n, sum);
-    return;
-  }
-  for (int i = 0; i < g->variables[of[0]].n; i++)
+  int64_t n = g->variables[of[1]].n, n_rows = g->variables[of[0]].n;
+  Int128 most = 0;
+  if (table->of[0] == of[0]) copy(table->costs, costs, n_rows * n, &most);
+  for (int i = 0; i < n_rows && table->of[0] != of[0]; i++)
     for (int j = 0; j < n; j++)
-      copy(dual_cell(g, table, of[0], i, j), &costs[i * n + j], 1, sum);
+      copy(dual_cell(g, table, of[0], i, j), &costs[i * n + j], 1, &most);
+  *sum += most;
 }
 
 DualGraph *dual_graph_create(Arena *arena, const FactorProblem *problem) {

@@ -22,7 +22,9 @@ enum { MOST_VALUES = 4096 };
 typedef struct Recheck {
   Arena *arena;
   const BoundRequest *r;
-  Ps longest; /* of the steps that are bounded: that of the plan */
+  const BoundClaim *claim; /* NULL: none */
+  bool is_wide;            /* some sum has no order of elimination */
+  const char *fault;       /* of duals; NULL: none was found */
   const Copies *copies;
   const LeastPair *pairs; /* by copy of an edge */
   const Kinds *kinds;
@@ -205,7 +207,7 @@ static void find_flow(Recheck *k, const BoundSetting *s, Tables *out) {
     for (int64_t t = 0; t < k->r->units->units.data[span->unit]->times; t++) {
       double time = time_between(k, span, t, least);
       once += bytes;
-      stored += bytes * time / (double)k->longest;
+      stored += bytes * time / (double)k->claim->step;
       if (time / (double)s->microbatches > out->chain)
         out->chain = time / (double)s->microbatches;
     }
@@ -246,7 +248,7 @@ static const void *open_tables(void *user, const BoundSetting *setting,
   }
   find_flow(k, setting, out);
   make_order(k, out);
-  if (!out->order) *out_reason = "a table would be too large";
+  k->is_wide |= !out->order;
   return out;
 }
 
@@ -458,6 +460,81 @@ static int64_t least_of_all(Sum *s, double *out_bytes) {
   return sum;
 }
 
+/* ---- sums that duals prove ---- */
+
+static const FactorCost *allowed(Sum *s, Map *known, const int64_t *costs,
+                                 int n) {
+  FactorCost *out = map_get(known, costs);
+  if (out) return out;
+  out = ARENA_ARRAY(s->arena, FactorCost, n);
+  for (int i = 0; i < n; i++)
+    out[i] = costs[i] < LEAST_MOST ? costs[i] : FACTOR_FORBIDDEN;
+  map_put(known, costs, out);
+  return out;
+}
+
+static const FactorProblem *problem_of(Sum *s) {
+  const Copies *copies = s->k->copies;
+  const int *n_values = s->tables->n_values;
+  Map *known = map_create(s->arena);
+  FactorProblem *out = factor_create(s->arena);
+  for (int i = 0; i < copies->n; i++)
+    factor_add_variable(
+        out, n_values[i],
+        allowed(s, known, unit_column(s, copies->unit[i])->costs, n_values[i]));
+  for (int i = 0; i < copies->n_edges; i++) {
+    const EdgeCopy *edge = &copies->edges[i];
+    factor_add_pair(out, edge->from, edge->to,
+                    allowed(s, known, pair_table(s, edge->edge)->costs,
+                            n_values[edge->from] * n_values[edge->to]));
+  }
+  return out;
+}
+
+static const char *fault_of_duals(const Sum *s, const DualsCheck *check) {
+  Text out = text_create(s->k->arena);
+  text_add(&out, "the duals of plans of ");
+  bound_setting_print(&out, s->q->setting);
+  text_printf(&out, " prove nothing: %s", check->fault);
+  if (check->step >= 0) text_printf(&out, " (step %d)", check->step);
+  return text_string(&out);
+}
+
+/* Returns what duals prove about the sum.  Costs differ in the last digits from
+ * those by which the duals were made. */
+static int64_t sum_of_duals(Sum *s, const FactorDuals *of) {
+  FactorDuals duals = *of;
+  duals.bound = -FACTOR_MOST_SUM;
+  DualsCheck check = recheck_duals(s->arena, problem_of(s), &duals);
+  int64_t sum = check.bound < duals.best ? check.bound : duals.best;
+  if (!check.fault && (double)sum < (double)of->bound * (1 - 1e-9) - BOUND_ONE)
+    check.fault = "the sums are less than the bound";
+  if (!check.fault) return sum;
+  s->k->fault = fault_of_duals(s, &check);
+  return 0;
+}
+
+static const SettingDuals *duals_of(const Recheck *k,
+                                    const BoundSetting *setting) {
+  return bound_duals_find(k->claim ? k->claim->duals : NULL, setting);
+}
+
+/* A file may name any link and split, and prices of other devices. */
+static bool are_there(const BoundWeights *weights, const Units *units) {
+  return weights->link < N_LOAD_LINKS && weights->split < units->splits.n &&
+         weights->n_kinds == 0;
+}
+
+static const BoundWeights *known_weights(void *user,
+                                         const BoundSetting *setting) {
+  Recheck *k = user;
+  const SettingDuals *duals = duals_of(k, setting);
+  if (!duals || are_there(&duals->weights, k->r->units))
+    return duals ? &duals->weights : NULL;
+  k->fault = "the duals name a link or a split that is not there";
+  return NULL;
+}
+
 /* ---- what the walk asks ---- */
 
 /* A schedule that computes stages again may keep no more than their inputs. */
@@ -473,6 +550,23 @@ static Ps time_of(const Sum *s, int64_t sum) {
   return (Ps)((double)sum / BOUND_ONE - free);
 }
 
+/* Sums over the model, each only if those before it do not reach the step. */
+static BoundAnswer answer_by_sums(Sum *s) {
+  BoundAnswer out = {.is_known = true, .time = time_of(s, sum_of_least(s))};
+  const SettingDuals *duals = duals_of(s->k, s->q->setting);
+  double bytes = 0;
+  if (out.time < s->k->r->step && duals &&
+      bound_duals_have(duals, &s->q->weights)) {
+    Ps proved = time_of(s, sum_of_duals(s, &duals->duals));
+    if (proved > out.time) out.time = proved;
+  }
+  if (out.time < s->k->r->step && s->tables->order) {
+    out.time = time_of(s, least_of_all(s, &bytes));
+    out.bytes = (Bytes)(bytes / groups_of(s->q->setting) + in_flight(s->q));
+  }
+  return out;
+}
+
 static BoundAnswer answer(void *user, const BoundQuestion *question) {
   Recheck *k = user;
   Sum s = {.k = k,
@@ -482,13 +576,7 @@ static BoundAnswer answer(void *user, const BoundQuestion *question) {
   s.units = ARENA_ARRAY(s.arena, Column, k->kinds->n_units * N_SIDES + 1);
   s.edges = ARENA_ARRAY(s.arena, Column, k->kinds->n_edges * 2 + 1);
   s.pairs = ARENA_ARRAY(s.arena, PairTable, k->kinds->n_edges * 2 + 1);
-  BoundAnswer out = {.is_known = true, .time = time_of(&s, sum_of_least(&s))};
-  double bytes = 0;
-  if (out.time < k->r->step) {
-    out.time = time_of(&s, least_of_all(&s, &bytes));
-    out.bytes =
-        (Bytes)(bytes / groups_of(question->setting) + in_flight(question));
-  }
+  BoundAnswer out = answer_by_sums(&s);
   Ps whole = time_of(&s, largest_of_groups(&s));
   if (whole > out.time) {
     out.time = whole;
@@ -518,10 +606,11 @@ static Bytes least_bytes(void *user, const BoundQuestion *question) {
   return (Bytes)(sum / groups_of(question->setting) + in_flight(question));
 }
 
-static Bound walk(Arena *arena, const BoundRequest *request, Ps longest) {
+static Bound walk(Arena *arena, const BoundRequest *request,
+                  const BoundClaim *claim, bool *out_is_wide) {
   Recheck k = {.arena = arena,
                .r = request,
-               .longest = longest,
+               .claim = claim,
                .copies = copies_of(arena, request->units),
                .kinds = kinds_of(arena, request->units, request->crosses)};
   if (!k.copies)
@@ -531,20 +620,21 @@ static Bound walk(Arena *arena, const BoundRequest *request, Ps longest) {
     pairs[i] = (LeastPair){k.copies->edges[i].from, k.copies->edges[i].to};
   k.pairs = pairs;
   k.costs = costs_create(arena, request);
-  BoundEvaluator evaluator = {&k, open_tables, answer, least_bytes, NULL};
+  BoundEvaluator evaluator = {.user = &k,
+                              .open = open_tables,
+                              .answer = answer,
+                              .least_bytes = least_bytes,
+                              .known = known_weights};
   Bound out = bound_walk(arena, request, &evaluator);
   costs_destroy(k.costs);
+  out.fault = k.fault;
+  *out_is_wide = k.is_wide;
   return out;
 }
 
 bool recheck_holds(const Bound *found, const BoundClaim *claim) {
-  return (double)found->time >= (double)claim->bound * (1 - 1e-9) - 1;
-}
-
-/* A file may name any link and split, and prices of other devices. */
-static bool are_there(const BoundWeights *weights, const Units *units) {
-  return weights->link < N_LOAD_LINKS && weights->split < units->splits.n &&
-         weights->n_kinds == 0;
+  return !found->fault &&
+         (double)found->time >= (double)claim->bound * (1 - 1e-9) - 1;
 }
 
 /* Settings that reach the claim get no more work.  Where one does not, each
@@ -552,16 +642,20 @@ static bool are_there(const BoundWeights *weights, const Units *units) {
 Bound recheck_bound(Arena *arena, const BoundRequest *request,
                     const BoundClaim *claim) {
   BoundRequest space = *request;
+  bool is_wide = false;
   if (space.n_kinds > 0)
     return (Bound){.time = recheck_work(arena, request, &claim->weights),
                    .weights = claim->weights,
                    .by = BOUND_BY_work};
   if (are_there(&claim->weights, request->units)) space.first = &claim->weights;
   space.step = claim->bound;
-  Bound found = walk(arena, &space, claim->step);
-  if (found.reason || recheck_holds(&found, claim)) return found;
+  Bound found = walk(arena, &space, claim, &is_wide);
+  if (found.reason || found.fault || recheck_holds(&found, claim)) return found;
+  if (is_wide && !claim->duals)
+    return (Bound){.reason = "a table would be too large, and no duals are "
+                             "named"};
   space.step = claim->step;
-  return walk(arena, &space, claim->step);
+  return walk(arena, &space, claim, &is_wide);
 }
 
 /* ---- one plan ---- */

@@ -8,16 +8,18 @@
 #ifndef PLANNER_RECHECK_RECHECK_H
 #define PLANNER_RECHECK_RECHECK_H
 
-#include "price/units/bound_walk.h"
+#include "planner/recheck/setting_duals.h"
 
 /* The bound of a certificate. */
 typedef struct BoundClaim {
   Ps bound, step; /* step: of the plan */
   BoundWeights weights;
+  const BoundDuals *duals; /* of sums that no elimination takes; or NULL */
 } BoundClaim;
 
-/* Returns a time below the step of every plan of the space that fits, no longer
- * than what is claimed where that is one; so `request` needs no step. */
+/* Duals that prove less than they say are its fault.  Returns a time below the
+ * step of every plan of the space that fits, no longer than what is claimed
+ * where that is one; so `request` needs no step. */
 Bound recheck_bound(Arena *arena, const BoundRequest *request,
                     const BoundClaim *claim);
 /* Returns whether the claim holds.  Sums of rounded numbers may differ in the

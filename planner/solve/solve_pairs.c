@@ -12,8 +12,6 @@
 
 #include <string.h>
 
-#include "planner/factor/factor.h"
-
 #define MOST_ENTRIES ((int64_t)1 << 12)
 
 /* ---- the engine ---- */
@@ -103,6 +101,62 @@ bool solve_by_engine(Arena *scratch, const PairProblem *problem, int *values,
   *out_bound = is_solved && result.bound > 0 ? result.bound << e.shift : 0;
   arena_destroy(arena);
   return is_solved;
+}
+
+/* ---- duals ---- */
+
+static int64_t least_cost(const int64_t *costs, int64_t n) {
+  int64_t least = costs[0];
+  for (int64_t i = 1; i < n; i++)
+    if (costs[i] < least) least = costs[i];
+  return least;
+}
+
+int64_t sum_of_leasts(const PairProblem *p) {
+  int64_t sum = 0;
+  for (int i = 0; i < p->n; i++) sum += least_cost(p->costs[i], p->n_values[i]);
+  for (int i = 0; i < p->n_pairs && sum < ELIMINATE_MOST; i++)
+    sum += least_cost(p->pairs[i].costs, n_entries(p, &p->pairs[i]));
+  return sum < ELIMINATE_MOST ? sum : ELIMINATE_MOST;
+}
+
+/* Shorter numbers make a shorter file; a bound of so many bits loses about a
+ * millionth. */
+static int shift_for_file(const PairProblem *p, int64_t enough) {
+  enum { BITS = 30 };
+  int64_t about = sum_of_leasts(p);
+  int shift = shift_of(p);
+  if (about < enough) about = enough;
+  while (about >> shift >= (int64_t)1 << BITS) shift++;
+  return shift;
+}
+
+/* Whoever checks has costs that differ in the last digits, so no step may
+ * compare costs. */
+static FactorBudget budget_for_duals(int64_t enough) {
+  FactorBudget budget = {
+      .nodes = 1, .has_duals = true, .is_rough = true, .enough = enough};
+  for (int i = 0; i < N_FACTOR_PARTS; i++)
+    budget.without[i] = i != FACTOR_degree && i != FACTOR_messages;
+  return budget;
+}
+
+PairDuals solve_for_duals(Arena *arena, const PairProblem *problem,
+                          int64_t enough) {
+  Arena *scratch = arena_beside(arena);
+  Engine e = {.arena = scratch,
+              .p = problem,
+              .shift = shift_for_file(problem, enough),
+              .written = map_create(scratch)};
+  int64_t unit = (int64_t)1 << e.shift;
+  FactorBudget budget =
+      budget_for_duals(enough > 0 ? (enough + unit - 1) >> e.shift : 0);
+  FactorResult result = factor_solve(arena, write_problem(&e), &budget);
+  PairDuals out = {result.duals, e.shift, 0};
+  if (out.duals && out.duals->bound < FACTOR_MOST_SUM)
+    out.bound = out.duals->bound * unit;
+  arena_destroy(scratch);
+  return out;
 }
 
 /* ---- what is known ---- */

@@ -6,6 +6,7 @@
 #ifndef PLANNER_SOLVE_SOLVE_PAIRS_H
 #define PLANNER_SOLVE_SOLVE_PAIRS_H
 
+#include "planner/factor/factor.h"
 #include "planner/solve/eliminate.h"
 
 typedef enum SolveMethod {
@@ -36,5 +37,19 @@ bool solve_pairs(Arena *arena, PairSolver *solver, PairShape *shape,
 /* Does without elimination.  No values have a sum below `out_bound`. */
 bool solve_by_engine(Arena *scratch, const PairProblem *problem, int *values,
                      int64_t *out_bound);
+
+/* Why no values have a sum below the bound: messages alone, and steps that hold
+ * for any costs.  Costs of the duals are units of 2^shift, rounded down. */
+typedef struct PairDuals {
+  const FactorDuals *duals;
+  int shift;
+  int64_t bound;
+} PairDuals;
+
+/* Returns a sum that no values are below: that of the least costs. */
+int64_t sum_of_leasts(const PairProblem *problem);
+/* Ends as soon as a bound of `enough` is proved; 0: the highest. */
+PairDuals solve_for_duals(Arena *arena, const PairProblem *problem,
+                          int64_t enough);
 
 #endif

@@ -196,6 +196,10 @@ static BoundWeights stream_alone(void) {
 static bool try_first(BoundWalk *b, WalkedSetting *s) {
   BoundWeights stream = stream_alone();
   BoundAnswer at = ask(b, s, &stream);
+  const BoundWeights *known =
+      b->e->known ? b->e->known(b->e->user, &s->is) : NULL;
+  if (known && s->bound < b->r->step && bound_weights_suit(&s->is, known))
+    ask(b, s, known);
   return at.is_known && !b->reason;
 }
 

@@ -81,6 +81,7 @@ typedef enum BoundBy {
 
 typedef struct Bound {
   const char *reason; /* why there is none; or NULL */
+  const char *fault;  /* of what was given as its proof; or NULL */
   bool is_empty;      /* since no plan of the space fits */
   Ps time;
   BoundSetting setting; /* whose plans may be that fast; not by work */
@@ -131,6 +132,9 @@ typedef struct BoundEvaluator {
   /* Returns false if no price of memory gives these weights a higher answer
    * than `worth`; or NULL. */
   bool (*may_pass)(void *user, const BoundQuestion *question, Ps worth);
+  /* Returns weights that bound the setting well, to be tried first; NULL: none
+   * are known; or NULL. */
+  const BoundWeights *(*known)(void *user, const BoundSetting *setting);
 } BoundEvaluator;
 
 /* ---- bound_walk.c ---- */

@@ -34,4 +34,34 @@ for run in first second; do
 done
 [ "$(field engine first.json)" -gt 0 ] || fail "no assignment of a wide model went to the engine"
 [ "$(field elimination first.json)" -gt 0 ] || fail "no assignment of a wide model was eliminated"
-cmp first.plan second.plan || fail "two searches differ"
+sed s/first.duals/second.duals/ first.plan | cmp - second.plan || fail "two searches differ"
+cmp first.duals second.duals || fail "the duals of two searches differ"
+
+# ---- the duals beside the plan prove the bound ----
+wide=("$models/amoebanet.dnn" "${small[@]}" --cluster "$models/pipedream-b.cluster" --certificate --plan)
+"$dnnc" verify "${wide[@]}" first.plan >out || { cat out; fail "duals do not prove the bound"; }
+grep -qx 'bound: computed again, no plan of its space that fits is faster' out || { cat out; fail "the bound is not computed again"; }
+# refuses WHAT WORDS: claim.plan is refused with these words.
+refuses() {
+  "$dnnc" verify "${wide[@]}" claim.plan >out 2>&1 && fail "verified: $1"
+  [ $? -le 2 ] && grep -q "$2" out || { cat out; fail "$1"; }
+}
+# A bound that is higher by 0.1 %, with its gap.
+scale_bound() { awk -v by="$1" '$1 == "search_gap" { next } $1 == "step" { step = $3 + 0 } $1 == "bound" { unit = $3; gsub(/[0-9.]/, "", unit); $3 = sprintf("%.9f%s", bound = ($3 + 0) * by, unit) }
+  $1 == "gap" { $3 = sprintf("%.17g", 1 - bound / step) } { print }' "$2"; }
+scale_bound 1.001 first.plan >claim.plan
+refuses "a bound raised by 0.1 %" "the bound is not one: plans of .* may take"
+scale_bound 0.9 first.plan >lower.plan
+"$dnnc" verify "${wide[@]}" lower.plan >out || { cat out; fail "a lower bound"; }
+sed 's/^  duals .*/  duals = "none.duals 0"/' first.plan >claim.plan
+refuses "a missing file" "claim.plan:[0-9]*:3: error: .*none.duals"
+sed 's/^  duals .*/  duals = "first.duals"/' first.plan >claim.plan
+refuses "no hash" "claim.plan:[0-9]*:3: error: the duals have no hash"
+sed 's/first.duals/claim.duals/' first.plan >claim.plan
+head -c 5000 first.duals >claim.duals
+refuses "a truncated file" "claim.plan:[0-9]*:3: error: 'claim.duals' has the hash [0-9a-f]*: it is not the file"
+sed '/^  duals /d' first.plan >claim.plan
+refuses "no file is named" "not checked: a table would be too large, and no duals are named"
+rm first.duals
+cp first.plan claim.plan
+refuses "a removed file" "first.duals"

@@ -145,7 +145,8 @@ static Bound bound_of(const Program *program, const Shape *s, Bytes peak,
   request.step = step;
   Bound bound = plan_bound(arena, &request);
   cr_assert(!bound.reason, "%s", bound.reason);
-  BoundClaim claim = {bound.time, step, bound.weights};
+  BoundClaim claim = {
+      .bound = bound.time, .step = step, .weights = bound.weights};
   Bound again = recheck_bound(arena, &request, &claim);
   cr_expect(!again.reason && recheck_holds(&again, &claim));
   return bound;
@@ -298,7 +299,7 @@ static Bound bound_in(Program *program, Bytes memory, Ps step) {
   request.memory = memory;
   request.step = step;
   Bound out = plan_bound(program->module->arena, &request);
-  BoundClaim claim = {out.time, step, out.weights};
+  BoundClaim claim = {.bound = out.time, .step = step, .weights = out.weights};
   Bound again = recheck_bound(program->module->arena, &request, &claim);
   cr_expect(!again.reason && recheck_holds(&again, &claim));
   return out;

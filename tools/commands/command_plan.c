@@ -91,6 +91,21 @@ static void set_floor(Certificate *out, const Planning *planning,
                        restriction_name(RESTRICTION_floor_alone));
 }
 
+/* "P.duals" beside "P.plan". */
+static const char *duals_path(Tool *tool) {
+  const char *plan = tool->options.output, *end = plan + strlen(plan);
+  if (end - plan > 5 && strcmp(end - 5, ".plan") == 0) end -= 5;
+  return arena_printf(tool->arena, "%.*s.duals", (int)(end - plan), plan);
+}
+
+/* The name of the file and the hash of its text. */
+static const char *duals_named(Tool *tool, const char *text) {
+  const char *path = duals_path(tool), *slash = strrchr(path, '/');
+  char hash[33];
+  hash_hex(text, strlen(text), hash);
+  return arena_printf(tool->arena, "%s %s", slash ? slash + 1 : path, hash);
+}
+
 static void set_bound(Certificate *out, const Planning *planning,
                       const Chosen *chosen, const PlanBound *of) {
   Arena *arena = planning->tool->arena;
@@ -105,6 +120,9 @@ static void set_bound(Certificate *out, const Planning *planning,
                            plan_search_gap(&of->load, bound->time));
   certificate_set_text(out, CERTIFICATE_limit, bound_limit(arena, bound));
   certificate_set_text(out, CERTIFICATE_weights, bound_weights(arena, bound));
+  if (of->duals && planning->tool->options.output)
+    certificate_set_text(out, CERTIFICATE_duals,
+                         duals_named(planning->tool, of->duals));
   certificate_set_text(
       out, CERTIFICATE_restrictions,
       bound_restrictions(arena, planning_restrictions(planning)));
@@ -248,6 +266,12 @@ static int write_plan(Planning *planning, const SearchResult *result,
   if (options->html) {
     int code = plan_page(planning, chosen, text_string(&plan), &page);
     if (code != EXIT_done) return code;
+  }
+  /* A plan is never there without its duals. */
+  if (options->output && bound->duals) {
+    Status status = file_replace(duals_path(planning->tool), bound->duals,
+                                 strlen(bound->duals));
+    if (status.code != STATUS_ok) return tool_fail(status);
   }
   if (options->output) {
     Status status = file_replace(options->output, text_string(&plan), plan.n);

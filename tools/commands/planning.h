@@ -36,10 +36,11 @@ typedef struct Planning {
   VEC(StepFall) falls; /* each time that the best step was beaten */
   int64_t until_ms;    /* end of the search, by child_now_ms; 0: none */
   SearchHost host;
-  SearchInput input;    /* of planning_search */
-  BoundRequest space;   /* that a bound is of; its step is of the last one */
-  const char *no_space; /* why there is none; or NULL */
-  Bound bound;          /* of the last step, which is above 0 */
+  SearchInput input;       /* of planning_search */
+  BoundRequest space;      /* that a bound is of; its step is of the last one */
+  const char *no_space;    /* why there is none; or NULL */
+  Bound bound;             /* of the last step, which is above 0 */
+  const BoundMeans *means; /* of the bound; or NULL */
   SearchResult result;
   Diags *refusal;        /* of pins that no search can keep; or
                             NULL */
@@ -113,6 +114,7 @@ typedef struct PlanBound {
   PlanLoad load; /* of the chosen plan; only where there is a bound */
   bool has_space;
   BoundRequest space;
+  const char *duals; /* text: the proof of a wide program; or NULL */
 } PlanBound;
 
 /* Fills in `space` or `no_space`. */

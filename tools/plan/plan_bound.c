@@ -1,6 +1,7 @@
 /*
  * plan_bound.c -- bounds the step of what a search looked at.
  */
+#include "planner/solve/bound_duals.h"
 #include "planner/stages/stage_pins.h"
 #include "tools/commands/planning.h"
 #include "tools/plan/one_rank.h"
@@ -33,13 +34,14 @@ void planning_find_space(Planning *planning) {
 
 void planning_bound_step(Planning *planning, Ps step, BoundPlans *out) {
   planning->space.step = step;
-  planning->bound =
-      plan_bound_and_plans(planning->tool->arena, &planning->space, out);
+  planning->bound = plan_bound_and_means(
+      planning->tool->arena, &planning->space, out, &planning->means);
 }
 
 /* Bounds plans with stages, too, if the search has looked at them.  The bound
  * without stages holds for any step. */
-static void add_stages(Planning *planning, Ps step, PlanBound *out) {
+static void add_stages(Planning *planning, Ps step, PlanBound *out,
+                       const BoundMeans **out_means) {
   Arena *arena = planning->tool->arena;
   BoundRequest space = out->space;
   space.step = step;
@@ -48,12 +50,25 @@ static void add_stages(Planning *planning, Ps step, PlanBound *out) {
   out->space.most_groups = space.n_kinds > 0 ? space.most_groups : 0;
   out->space.crosses = space.crosses = unit_edges_cross(arena, space.units);
   space.spans = unit_stage_spans(arena, space.units);
-  Bound bound = plan_bound(arena, &space);
+  Bound bound = plan_bound_and_means(arena, &space, NULL, out_means);
   if (bound.is_empty) return;
   bool is_of_all = space.n_kinds > 0; /* of plans without stages, too */
   if (is_of_all || bound.reason || out->bound.is_empty ||
       bound.time < out->bound.time)
     out->bound = bound;
+}
+
+/* Proves the bound of a program that is too wide for others to add up. */
+static void prove(Planning *planning, Ps step, const BoundMeans *with_stages,
+                  PlanBound *out) {
+  Arena *arena = planning->tool->arena;
+  const BoundMeans *means[] = {planning->means, with_stages};
+  Text text = text_create(arena);
+  if (out->bound.reason ||
+      !bound_needs_duals(arena, means, ARRAY_LENGTH(means)))
+    return;
+  bound_prove(arena, means, ARRAY_LENGTH(means), step, &out->bound, &text);
+  out->duals = text_string(&text);
 }
 
 PlanBound planning_bound(Planning *planning, const Chosen *chosen) {
@@ -71,8 +86,10 @@ PlanBound planning_bound(Planning *planning, const Chosen *chosen) {
   out = (PlanBound){.bound = planning->bound,
                     .has_space = planning->space.n_kinds == 0,
                     .space = planning->space};
+  const BoundMeans *with_stages = NULL;
   if (has_stages && (!out.bound.reason || out.bound.is_empty))
-    add_stages(planning, step, &out);
+    add_stages(planning, step, &out, &with_stages);
+  prove(planning, step, with_stages, &out);
   if (out.bound.time > step) out.bound.time = step;
   if (out.bound.reason) return out;
   out.load = plan_load(planning->tool->arena, &chosen->trial, &out.space);

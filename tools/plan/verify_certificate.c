@@ -103,6 +103,52 @@ static const char *read_claim(const Compilation *c, BoundClaim *out,
   return NULL;
 }
 
+/* Files are named from the folder of the plan. */
+static const char *beside_plan(const Tool *tool, const char *name, int n) {
+  const char *plan = tool->options.plan, *slash = strrchr(plan, '/');
+  return arena_printf(tool->arena, "%.*s%.*s",
+                      slash ? (int)(slash - plan) + 1 : 0, plan, n, name);
+}
+
+static int refuse_duals(Tool *tool, const CertificateValue *named,
+                        const char *why) {
+  Diag *d = diag(tool->module.diags, DIAG_failed, named->span, why);
+  diag_help(d, "'dnnc plan -o PLAN' writes the duals of a wide program beside "
+               "the plan; both files belong together");
+  tool_report(tool);
+  return EXIT_user;
+}
+
+/* Reads the file that the certificate names with its hash.  Returns an exit
+ * code. */
+static int read_duals(Tool *tool, const CertificateValue *named,
+                      const BoundDuals **out) {
+  enum { MOST_DUALS_BYTES = 64 << 20 };
+  const char *hash = strrchr(named->text, ' '), *text;
+  char is[33];
+  size_t n;
+  BoundDuals *duals;
+  if (!hash)
+    return refuse_duals(tool, named,
+                        "the duals have no hash behind their "
+                        "name");
+  const char *path = beside_plan(tool, named->text, (int)(hash - named->text));
+  Status status = file_read(tool->arena, path, MOST_DUALS_BYTES, &text, &n);
+  if (status.code != STATUS_ok)
+    return refuse_duals(tool, named, status.message);
+  hash_hex(text, n, is);
+  if (strcmp(is, hash + 1) != 0)
+    return refuse_duals(tool, named,
+                        arena_printf(tool->arena,
+                                     "'%s' has the hash %s: it is not the file "
+                                     "that the plan was written with",
+                                     path, is));
+  status = bound_duals_read(tool->arena, path, text, n, &duals);
+  if (status.code != STATUS_ok) return tool_fail(status);
+  *out = duals;
+  return EXIT_done;
+}
+
 static const char *below(Arena *arena, const Bound *found) {
   Text out = text_create(arena);
   text_add(&out, "the bound is not one: plans");
@@ -147,6 +193,9 @@ static void check_bound(Tool *tool, const Compilation *c,
   if (found.reason) {
     out->is_right = ANSWER_not_checked;
     out->bound_not_checked = found.reason;
+  } else if (found.fault) {
+    out->is_right = ANSWER_no;
+    out->fault = found.fault;
   } else if (!recheck_holds(&found, claim)) {
     out->is_right = ANSWER_no;
     out->fault = below(tool->arena, &found);
@@ -158,8 +207,8 @@ static void check_bound(Tool *tool, const Compilation *c,
 }
 
 static void check(Tool *tool, const Compilation *c, const PriceRequest *request,
-                  CertificateCheck *out) {
-  BoundClaim claim = {0};
+                  const BoundDuals *duals, CertificateCheck *out) {
+  BoundClaim claim = {.duals = duals};
   unsigned restrictions = 0;
   out->has_bound =
       value_of(c, CERTIFICATE_bound) && value_of(c, CERTIFICATE_step);
@@ -199,6 +248,10 @@ int verify_certificate(Tool *tool, const Compilation *c,
   if (what_if) tool_use_what_if(tool, what_if->text);
   int code = tool_price_request(tool, &request);
   if (code != EXIT_done) return code;
-  check(tool, c, &request, out);
+  const CertificateValue *named = value_of(c, CERTIFICATE_duals);
+  const BoundDuals *duals = NULL;
+  if (named) code = read_duals(tool, named, &duals);
+  if (code != EXIT_done) return code;
+  check(tool, c, &request, duals, out);
   return EXIT_done;
 }
