@@ -4,27 +4,30 @@
  *
  *     bench_iopddl FILE[.gz] [--time S] [--cpu S] [--nodes N]
  *                  [--solution OUT] [--without PART]... [--no-limit]
- *                  [--trace] [--json] [--duals OUT]
+ *                  [--trace] [--json] [--duals OUT] [--threads N]
  *     bench_iopddl FILE[.gz] --check DUALS
  *
  * It stops S seconds after its start, or after S seconds of processor time,
  * reading included, or after N nodes; the same N gives the same result
- * everywhere.  OUT is a JSON list of the number
- * of each node's strategy.  --duals writes why no strategies cost less than a
- * bound, which is that of the result without what branches prove; --check adds
- * that up and searches nothing.  --no-limit takes no notice of memory.  --trace
- * prints the time, the cost and the bound where the cost or, by more than a
- * hundredth, the bound has become better.  --json prints `cost` (null: none
- * was found), `bound`, `seconds`, `nodes`, `outcome`.
+ * everywhere, with any number of threads (all cores by default).  OUT is a JSON
+ * list of the number of each node's strategy.  --duals writes why no strategies
+ * cost less than a bound, which is that of the result without what branches
+ * prove; --check adds that up and searches nothing.  --no-limit takes no notice
+ * of memory.  --trace prints the time, the cost and the bound where the cost
+ * or, by more than a hundredth, the bound has become better.  --json prints
+ * `cost` (null: none was found), `bound`, `seconds`, `nodes`, `outcome`.
  *
  * Exit status 0: values were found, or the duals hold; 1: the problem has none,
  * none were found, or the duals do not hold; 2: a file or the command is wrong.
  */
 #include <inttypes.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "benchmarks/iopddl.h"
 #include "planner/recheck/duals.h"
@@ -35,6 +38,7 @@ typedef struct Run {
   const char *file, *solution, *duals, *check;
   double begin, seconds; /* seconds: 0, no limit */
   double cpu;            /* the same, of processor time */
+  int threads;
   bool no_limit, trace, json;
   FactorBudget budget;
   FactorCost cost, bound; /* printed last */
@@ -56,12 +60,48 @@ static bool is_over(void *user) {
   return run->seconds > 0 && now() - run->begin >= run->seconds;
 }
 
+/* ---- threads ---- */
+
+typedef struct Items {
+  void (*work)(void *of, int i);
+  void *of;
+  int n;
+  atomic_int next;
+} Items;
+
+static void *do_items(void *user) {
+  Items *items = user;
+  for (int i; (i = atomic_fetch_add(&items->next, 1)) < items->n;)
+    items->work(items->of, i);
+  return NULL;
+}
+
+/* Items take much longer than a thread to start.  Where none starts, this one
+ * does all. */
+static void side_by_side(void *user, int n, void (*work)(void *of, int i),
+                         void *of) {
+  enum { MOST_THREADS = 64 };
+  const Run *run = user;
+  Items items = {.work = work, .of = of, .n = n};
+  pthread_t threads[MOST_THREADS];
+  int n_threads = 0;
+  while (n_threads < MOST_THREADS && n_threads + 1 < n &&
+         n_threads + 1 < run->threads &&
+         pthread_create(&threads[n_threads], NULL, do_items, &items) == 0)
+    n_threads++;
+  do_items(&items);
+  for (int i = 0; i < n_threads; i++) pthread_join(threads[i], NULL);
+}
+
+/* ---- messages ---- */
+
 static void print_better(void *user, FactorCost cost, FactorCost bound) {
   Run *run = user;
   if (cost == run->cost && bound - run->bound <= run->bound / 100) return;
   run->cost = cost;
   run->bound = bound;
-  fprintf(stderr, "%7.2f s", now() - run->begin);
+  double seconds = run->cpu > 0 ? cpu_now() : now() - run->begin;
+  fprintf(stderr, "%7.2f s", seconds);
   if (cost < FACTOR_FORBIDDEN) fprintf(stderr, "  cost %" PRId64, cost);
   fprintf(stderr, "  bound %" PRId64 "\n", bound);
 }
@@ -85,6 +125,13 @@ static double number_of(const char *text) {
   return number;
 }
 
+static int threads_of(const char *text) {
+  double number = number_of(text);
+  if (number > 1000 || number != (int)number)
+    refuse("a number of threads up to 1000 must stand in place of", text);
+  return (int)number;
+}
+
 static void leave_out(Run *run, const char *name) {
   for (int part = 0; part < N_FACTOR_PARTS; part++)
     if (!strcmp(factor_part_name(part), name)) {
@@ -98,6 +145,8 @@ static void leave_out(Run *run, const char *name) {
   refuse("there is no part", name);
 }
 
+/* ---- the command ---- */
+
 /* Reads an option that has a value. */
 static void read_value(Run *run, const char *option, const char *value) {
   if (!value) refuse("a value must follow", option);
@@ -107,6 +156,8 @@ static void read_value(Run *run, const char *option, const char *value) {
     run->cpu = number_of(value);
   else if (!strcmp(option, "--nodes"))
     run->budget.nodes = (int64_t)number_of(value);
+  else if (!strcmp(option, "--threads"))
+    run->threads = threads_of(value);
   else if (!strcmp(option, "--solution"))
     run->solution = value;
   else if (!strcmp(option, "--duals"))
@@ -198,6 +249,7 @@ static Status solve(Arena *arena, Run *run, const FactorProblem *problem, int n,
                     bool *out_found) {
   run->budget.stop = is_over;
   run->budget.better = run->trace ? print_better : NULL;
+  run->budget.side_by_side = run->threads > 1 ? side_by_side : NULL;
   run->budget.user = run;
   run->budget.has_duals = run->duals != NULL;
   FactorResult result = factor_solve(arena, problem, &run->budget);
@@ -212,6 +264,7 @@ static Status solve(Arena *arena, Run *run, const FactorProblem *problem, int n,
 int main(int argc, char **argv) {
   (void)argc;
   Run run = {.begin = now(), .cost = FACTOR_FORBIDDEN};
+  run.threads = (int)sysconf(_SC_NPROCESSORS_ONLN);
   read_options(&run, argv);
   Memory *memory = memory_create(no_memory, NULL);
   Arena *arena = arena_create(memory);

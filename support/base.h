@@ -89,6 +89,8 @@ int64_t memory_requests(const Memory *memory);
 Arena *arena_create(Memory *memory);
 /* Creates another arena of the same memory. */
 Arena *arena_beside(const Arena *arena);
+/* Returns the memory that an arena is made from. */
+Memory *arena_memory(const Arena *arena);
 void arena_destroy(Arena *arena);
 /* Frees all that it holds, and keeps a chunk for what comes next. */
 void arena_clear(Arena *arena);

@@ -163,6 +163,10 @@ Arena *arena_create(Memory *memory) {
   return arena;
 }
 
+Memory *arena_memory(const Arena *arena) {
+  return arena->memory;
+}
+
 Arena *arena_beside(const Arena *arena) {
   return arena_create(arena->memory);
 }

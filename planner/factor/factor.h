@@ -9,7 +9,8 @@
  *
  * All arithmetic on costs is in 64-bit integers, and what is done next depends
  * on counts of work alone, so that the same problem and budget give the same
- * bytes everywhere.  A clock can only stop it.  One thread does all of it.
+ * bytes everywhere.  A clock can only stop it.  Threads are the
+ * caller's, and change nothing of the result.
  */
 #ifndef PLANNER_FACTOR_FACTOR_H
 #define PLANNER_FACTOR_FACTOR_H
@@ -132,6 +133,11 @@ typedef struct FactorBudget {
   void (*better)(void *user, FactorCost cost, FactorCost bound); /* or NULL;
                          called when either has become better; not where sums
                          saturate */
+  /* Does work(of, 0) to work(of, n - 1), in any order and at the same time if
+   * it likes, and returns when all are done; NULL: one after the other.  `stop`
+   * is then called by several threads; the result is the same. */
+  void (*side_by_side)(void *user, int n, void (*work)(void *of, int i),
+                       void *of);
   void *user;
 } FactorBudget;
 

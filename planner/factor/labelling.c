@@ -3,6 +3,8 @@
  */
 #include "planner/factor/labelling.h"
 
+#include <string.h>
+
 static void fill(Labelling *labelling, int at, int begin, int width) {
   const Core *core = labelling->core;
   labelling->more[at] = 0;
@@ -33,6 +35,16 @@ Labelling *labelling_create(Arena *arena, const Core *core) {
   labelling->more = ARENA_ARRAY(arena, int64_t, 2 * (int64_t)labelling->width);
   labelling_clear(labelling);
   return labelling;
+}
+
+void labelling_copy(Labelling *labelling, const Labelling *from) {
+  size_t n = (size_t)labelling->core->n_variables;
+  size_t n_nodes = 2 * (size_t)labelling->width;
+  memcpy(labelling->values, from->values, n * sizeof *from->values);
+  memcpy(labelling->most, from->most, n_nodes * sizeof *from->most);
+  memcpy(labelling->more, from->more, n_nodes * sizeof *from->more);
+  labelling->weight = from->weight;
+  labelling->cost = from->cost;
 }
 
 /* Adds to the rows of a piece that lie in a subtree. */

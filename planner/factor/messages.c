@@ -13,6 +13,8 @@
  */
 #include "planner/factor/messages.h"
 
+#include <string.h>
+
 Messages *messages_create(Arena *arena, const Core *core) {
   Messages *m = ARENA_NEW(arena, Messages);
   m->core = core;
@@ -37,6 +39,22 @@ Messages *messages_create(Arena *arena, const Core *core) {
       m->is_out[v] = true;
     }
   return m;
+}
+
+void messages_copy(Messages *m, const Messages *from) {
+  const Core *core = m->core;
+  size_t n = (size_t)core->n_values, n_rows = (size_t)core->n_rows;
+  memcpy(m->is_out, from->is_out, n * sizeof *m->is_out);
+  memcpy(m->is_bad, from->is_bad, n * sizeof *m->is_bad);
+  memcpy(m->theta, from->theta, n * sizeof *m->theta);
+  memcpy(m->paid, from->paid, n * sizeof *m->paid);
+  memcpy(m->marginals, from->marginals, n * sizeof *m->marginals);
+  memcpy(m->moved, from->moved, (size_t)core->n_messages * sizeof *m->moved);
+  memcpy(m->prices, from->prices, n_rows * sizeof *m->prices);
+  memcpy(m->sums, from->sums, (n_rows + 1) * sizeof *m->sums);
+  m->constant = from->constant;
+  m->rent = from->rent;
+  m->has_none = from->has_none;
 }
 
 /* Computes for each value of end 1 the least of the edge's costs. */

@@ -30,6 +30,8 @@ typedef struct Messages {
 } Messages;
 
 Messages *messages_create(Arena *arena, const Core *core);
+/* Makes them equal to others of the same core. */
+void messages_copy(Messages *m, const Messages *from);
 /* Sends messages once in the order of variables, and back. */
 void messages_sweep(Messages *m);
 /* Sends them in order, and reads values off: each is the best with those of

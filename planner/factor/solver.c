@@ -15,7 +15,7 @@ int solver_random(Solver *s, int n) {
 
 bool solver_must_stop(Solver *s) {
   const FactorBudget *budget = s->budget;
-  return s->is_proved || (budget->nodes && s->nodes >= budget->nodes) ||
+  return s->is_proved || (s->most_nodes && s->nodes >= s->most_nodes) ||
          (budget->stop && budget->stop(budget->user));
 }
 
@@ -24,9 +24,9 @@ bool solver_count(Solver *s) {
   return !solver_must_stop(s);
 }
 
-static void report(Solver *s) {
+void solver_report(Solver *s) {
   if (s->bound >= s->cost) s->is_proved = true;
-  if (s->budget->better && !s->has_cap)
+  if (s->budget->better && !s->has_cap && !s->is_beside)
     s->budget->better(s->budget->user,
                       s->cost < COST_LIMIT ? s->cost : FACTOR_FORBIDDEN,
                       s->bound < s->cost ? s->bound : s->cost);
@@ -37,7 +37,14 @@ void solver_better(Solver *s, FactorCost cost) {
   s->cost = cost;
   for (int i = 0; i < s->core->n_variables; i++)
     s->best[i] = s->labelling->values[i];
-  report(s);
+  solver_report(s);
+}
+
+bool solver_take_best(Solver *s, const Solver *from) {
+  if (from->cost >= s->cost) return false;
+  s->cost = from->cost;
+  for (int i = 0; i < s->core->n_variables; i++) s->best[i] = from->best[i];
+  return true;
 }
 
 FactorCost solver_worth(const Solver *s, Cost cost) {
@@ -50,7 +57,7 @@ FactorCost solver_worth(const Solver *s, Cost cost) {
 void solver_raise(Solver *s, FactorCost bound) {
   if (bound <= s->bound) return;
   s->bound = bound;
-  report(s);
+  solver_report(s);
 }
 
 Solver *solver_create(Arena *arena, const Core *core,
@@ -58,6 +65,7 @@ Solver *solver_create(Arena *arena, const Core *core,
   Solver *s = ARENA_NEW(arena, Solver);
   s->arena = arena;
   s->budget = budget;
+  s->most_nodes = budget->nodes;
   s->core = core;
   s->messages = messages_create(arena, core);
   s->messages->is_local = budget->without[FACTOR_messages];

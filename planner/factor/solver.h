@@ -24,13 +24,14 @@ typedef struct Solver {
   int64_t *prices;      /* those of the best bound */
   int64_t *root_prices; /* the same, before values were fixed */
   bool has_fixed;
-  bool has_prices; /* rows get prices now */
-  int64_t scale;   /* of steps, of 2^20 */
-  int64_t nodes;
-  int64_t work;    /* table entries that were read */
-  uint64_t random; /* counts random numbers */
+  bool has_prices;           /* rows get prices now */
+  int64_t scale;             /* of steps, of 2^20 */
+  int64_t nodes, most_nodes; /* most_nodes: 0, no limit */
+  int64_t work;              /* table entries that were read */
+  uint64_t random;           /* counts random numbers */
   bool is_proved;
-  bool has_cap; /* costs are not those of the problem */
+  bool is_beside; /* others work at the same time: nothing is reported */
+  bool has_cap;   /* costs are not those of the problem */
 } Solver;
 
 /* ---- solver.c ---- */
@@ -47,6 +48,10 @@ void solver_better(Solver *s, FactorCost cost);
 /* Returns the cost of a labelling with penalties for what is not allowed. */
 FactorCost solver_worth(const Solver *s, Cost cost);
 void solver_raise(Solver *s, FactorCost bound);
+/* Tells the caller of the best cost and the bound. */
+void solver_report(Solver *s);
+/* Takes the best values of another one.  Returns whether they are better. */
+bool solver_take_best(Solver *s, const Solver *from);
 
 /* Returns what a variable of the labelling with its edges costs above the
  * bound, as the messages have it. */
@@ -83,5 +88,34 @@ Branches *branches_create(Arena *arena, Solver *s);
 bool branches_step(Branches *b);
 /* Goes back to the values of the whole problem. */
 void branches_leave(Branches *b);
+
+/* ---- rounds.c ---- */
+
+/* Where the bound has risen little for so many rounds, branches begin, with so
+ * much work in a round. */
+enum { STEADY_ROUNDS = 8, BRANCH_WORK = 1 << 20 };
+
+/* Sends messages without prices until they tell little. */
+void rounds_begin(Solver *s);
+/* The bound and the labelling take turns until this much work is done. */
+void rounds_run(Solver *s, int64_t end);
+/* Raises the bound by some sweeps, each with new prices. */
+void rounds_raise(Solver *s, int n_sweeps);
+/* Looks at nodes for this much work. */
+void rounds_branch(Solver *s, Branches *branches, int64_t work);
+/* Makes the labelling anew of what the messages say, for memory that is dear or
+ * as it is. */
+void rounds_start(Solver *s, bool is_dear);
+/* Changes the labelling for this much work. */
+void rounds_walk(Solver *s, int64_t work);
+bool rounds_is_better(const Solver *s, const Labelling *a, const Labelling *b);
+/* Returns whether the bound has risen little since it was `before`. */
+bool rounds_is_steady(const Solver *s, FactorCost before);
+
+/* ---- lanes.c ---- */
+
+/* Goes on until all is proved or the budget ends, the bound and several
+ * labellings side by side. */
+void lanes_run(Solver *s);
 
 #endif

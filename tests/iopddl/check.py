@@ -201,4 +201,5 @@ def main():
         check_memory(bench, folder)
 
 
-main()
+if __name__ == "__main__":
+    main()

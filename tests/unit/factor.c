@@ -6,6 +6,7 @@
 #include "planner/factor/factor.h"
 
 #include <criterion/criterion.h>
+#include <pthread.h>
 #include <stdlib.h>
 
 #include "support/random.h"
@@ -228,6 +229,115 @@ Test(factor, same_values) {
     before = a.cost;
   }
   memory_destroy(memory);
+}
+
+/* ---- threads ---- */
+
+typedef struct Item {
+  void (*work)(void *of, int i);
+  void *of;
+  int i;
+} Item;
+
+static void *do_item(void *user) {
+  Item *item = user;
+  item->work(item->of, item->i);
+  return NULL;
+}
+
+/* Gives each item a thread of its own. */
+static void on_threads(void *user, int n, void (*work)(void *of, int i),
+                       void *of) {
+  enum { MOST_ITEMS = 8 };
+  pthread_t threads[MOST_ITEMS];
+  Item items[MOST_ITEMS];
+  cr_assert(n <= MOST_ITEMS);
+  for (int i = 0; i < n; i++) {
+    items[i] = (Item){work, of, i};
+    cr_assert_eq(pthread_create(&threads[i], NULL, do_item, &items[i]), 0);
+  }
+  for (int i = 0; i < n; i++) pthread_join(threads[i], NULL);
+  ++*(int *)user;
+}
+
+/* The last item first. */
+static void backwards(void *user, int n, void (*work)(void *of, int i),
+                      void *of) {
+  for (int i = n - 1; i >= 0; i--) work(of, i);
+  ++*(int *)user;
+}
+
+/* Makes a problem that few nodes leave open: many pairs, little memory. */
+static FactorProblem *make_open(Arena *arena, uint64_t seed) {
+  enum { N = 24, N_OPEN_PAIRS = 90 };
+  FactorProblem *problem = factor_create(arena);
+  Case *c = ARENA_NEW(arena, Case);
+  c->key = random_key(seed, "open");
+  for (int i = 0; i < N; i++) {
+    FactorCost *costs = ARENA_ARRAY(arena, FactorCost, MOST_VALUES);
+    int64_t *usages = ARENA_ARRAY(arena, int64_t, MOST_VALUES);
+    for (int v = 0; v < MOST_VALUES; v++) {
+      costs[v] = draw(c, 300);
+      usages[v] = draw(c, 50);
+    }
+    factor_add_variable(problem, MOST_VALUES, costs);
+    int begin = draw(c, N_TIMES);
+    factor_add_usage(problem, i, begin, begin + 1 + draw(c, N_TIMES), usages);
+  }
+  for (int k = 0; k < N_OPEN_PAIRS; k++) {
+    int a = draw(c, N), b = (a + 1 + draw(c, N - 1)) % N;
+    FactorCost *costs =
+        ARENA_ARRAY(arena, FactorCost, MOST_VALUES * MOST_VALUES);
+    for (int i = 0; i < MOST_VALUES * MOST_VALUES; i++)
+      costs[i] = draw_cost(c, 5) * 10;
+    factor_add_pair(problem, a, b, costs);
+  }
+  factor_limit(problem, 150 + 10 * draw(c, 15));
+  return problem;
+}
+
+static void expect_equal(Arena *arena, const FactorResult *a,
+                         const FactorResult *b, int n) {
+  cr_expect_eq(a->outcome, b->outcome);
+  cr_expect_eq(a->cost, b->cost);
+  cr_expect_eq(a->bound, b->bound);
+  cr_expect_eq(a->nodes, b->nodes);
+  cr_assert_eq(!a->values, !b->values);
+  for (int i = 0; a->values && i < n; i++)
+    cr_expect_eq(a->values[i], b->values[i]);
+  cr_assert_eq(!a->duals, !b->duals);
+  if (!a->duals) return;
+  Text texts[2] = {text_create(arena), text_create(arena)};
+  factor_duals_print(&texts[0], a->duals);
+  factor_duals_print(&texts[1], b->duals);
+  cr_expect_str_eq(text_string(&texts[0]), text_string(&texts[1]));
+}
+
+/* Threads and the order of items change nothing. */
+Test(factor, same_on_threads) {
+  int n_rounds = 0, n_open = 0;
+  for (int seed = 0; seed < 16; seed++) {
+    Memory *memory = memory_create(no_memory, NULL);
+    Arena *arena = arena_create(memory);
+    FactorProblem *problem = make_open(arena, (uint64_t)seed);
+    FactorBudget budget = {.nodes = 100 + 20 * seed, .user = &n_rounds};
+    budget.without[FACTOR_unpriced] = true; /* so that lanes begin at once */
+    budget.has_duals = seed % 4 == 0;
+    FactorResult alone = factor_solve(arena, problem, &budget);
+    cr_expect(alone.nodes <= budget.nodes);
+    cr_expect(!alone.values ||
+              factor_cost(problem, alone.values) == alone.cost);
+    budget.side_by_side = on_threads;
+    FactorResult threads = factor_solve(arena, problem, &budget);
+    budget.side_by_side = backwards;
+    FactorResult turned = factor_solve(arena, problem, &budget);
+    expect_equal(arena, &alone, &threads, factor_n_variables(problem));
+    expect_equal(arena, &alone, &turned, factor_n_variables(problem));
+    n_open += alone.outcome == FACTOR_found;
+    memory_destroy(memory);
+  }
+  cr_expect(n_rounds > 60 && n_open > 5, "%d rounds, %d open", n_rounds,
+            n_open);
 }
 
 /* Solves one variable with these costs, n times in one problem. */
