@@ -169,6 +169,25 @@ static Ps rechecked(Arena *arena, const BoundRequest *request, const Drawn *d) {
   return recheck_load(arena, request, &setting, d->proposal.assignments).time;
 }
 
+static bool shards_more(const Type *type, Name batch_dim) {
+  for (int d = 0; d < type->rank; d++)
+    if (type->dims[d].split && type->dims[d].name != batch_dim) return true;
+  return false;
+}
+
+/* Returns whether the bodies of all loops shard the batch alone, as the
+ * restriction whole_loops says of the plans that are bounded. */
+static bool are_loops_whole(const Graph *graph, Name batch_dim, bool is_body) {
+  for (int id = 0; id < graph->nodes.n; id++) {
+    const Node *node = graph->nodes.data[id];
+    for (int r = 0; r < node->n_results && is_body; r++)
+      if (shards_more(node->types[r], batch_dim)) return false;
+    if (node->op == OP_scan && !are_loops_whole(node->body, batch_dim, true))
+      return false;
+  }
+  return true;
+}
+
 Comparison assigned_compare(const Program *program, Arena *arena,
                             const Drawn *drawn) {
   Drawn own = *drawn, *d = &own;
@@ -188,8 +207,10 @@ Comparison assigned_compare(const Program *program, Arena *arena,
     compare_launched(&by, d->proposal.recomputes, &out);
     out.step = trial.priced.price.step;
     BoundRequest request = request_of(program, &trial, d);
-    out.bound = bound_of(arena, &request);
-    out.live = assigned_live_bytes(program, d);
+    bool is_bounded = are_loops_whole(trial.priced.stage->instructions->graph,
+                                      pins->batch_dim, false);
+    out.bound = is_bounded ? bound_of(arena, &request) : 0;
+    out.live = is_bounded ? assigned_live_bytes(program, d) : 0;
     out.mean = (Ps)assigned_largest_mean(program, d, &out.weights);
     Ps own = rechecked(arena, &request, d);
     if (own > out.mean) out.mean = own;
