@@ -135,6 +135,10 @@ grep -q '"not_compared":' out.json || fail "no reason in JSON"
 "$dnnc" verify "$root/models/mlp.dnn" --ranks 2 --target cuda $sizes >words ||
   { cat words; fail "the program of CUDA"; }
 
+# Factors of a rate that are no short fractions: one rank multiplies by one after the other.
+sed -e 's/^  optimizer = .*/  optimizer = muon(lr = 0.01)\n  group linear.w { lr = 0.5x }/' "$root/models/mlp.dnn" >muon.dnn
+"$dnnc" verify muon.dnn --ranks 2 P=4 H1=2 H2=2 K=3 >words || { cat words; fail "a group under muon"; }
+
 # Gradients in 16 bits, loss scales, averages and a clip that acts.
 for precision in "compute = bf16; grads = bf16" "compute = f16; loss_scale = dynamic" \
   "compute = f16; grads = f16; loss_scale = 1024"; do
