@@ -292,8 +292,8 @@ static void help_shared(const Pins *pins, const Plan *plan, Diag *d) {
   enum { MOST_TRIED = 1 << 12 };
   int64_t m = plan->microbatches, found[2], n = 0;
   for (int step = -1; step <= 1; step += 2)
-    for (int64_t other = m + step; other > 0 && other < m + MOST_TRIED;
-         other += step) {
+    for (int tried = 1; tried < MOST_TRIED && m + tried * step > 0; tried++) {
+      int64_t other = m + tried * step;
       bool divides = pins->batch == 0 || pins->batch % other == 0;
       if (other < plan->stages.n || !divides || find_unshared(plan, other) >= 0)
         continue;
