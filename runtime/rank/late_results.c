@@ -112,8 +112,9 @@ static int fail(Run *run) {
             isfinite(run->loss) ? "gradient norm" : "loss");
     print_stages(run, is_finite);
     message_print("\nhelp: lower the learning rate, clip the gradients, or "
-                  "check its inputs; stages whose gradients are finite have "
-                  "made their updates, so continue from a checkpoint\n");
+                  "check its inputs; stages and servers whose gradients are "
+                  "finite may have made their updates, so continue from a "
+                  "checkpoint\n");
   }
   arena_destroy(scratch);
   return EXIT_mistake;
