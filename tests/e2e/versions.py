@@ -17,6 +17,8 @@ import struct
 import sys
 
 BATCH = 4
+EVALUATED = 2 * BATCH
+RECORDS = 40 * BATCH + EVALUATED
 SIZES = [5, 6, 6, 6, 3]
 PATTERNS = [(1, 3), (3, 5), (5, 2), (7, 1)]
 
@@ -34,7 +36,7 @@ def write_npy(path, rows):
         f.write(struct.pack("<%df" % len(values), *values))
 
 
-def records(batch):
+def records(batch=BATCH):
     """40 minibatches, and two to evaluate."""
     r = random.Random(7)
     return [[[r.randint(-1, 1) for _ in range(n)] for _ in range(42 * batch)] for n in (SIZES[0], SIZES[-1])]
