@@ -8,6 +8,7 @@
  * carry all that is known of silent pairs from rank to rank, and to the
  * launcher where there is one; a moment later the launcher, or the lowest rank
  * that misses another, judges who is lost (silence.c), says so, and all end.
+ * If that rank gets no processor, another one says so.
  * They call _exit, because no collective can be trusted to return after that.
  *
  * Silence is measured in the time in which this thread has run, because a rank
@@ -22,9 +23,11 @@ enum { EXIT_LOST = 3, TAG_HEARTBEAT = 1 << 28 };
 static const int64_t heartbeat_ns = 500000000, silent_ns = 6000000000,
                      longest_tick_ns = 500000000;
 /* After the first known silence: until one rank judges; and more until the
- * others end, which would end that one too; until they give the launcher up. */
+ * others end, which would end that one too; until they give the launcher up.
+ * Where nobody has judged by then, the lowest ranks do, one after the other. */
 static const int64_t judge_ns = 800000000, others_ns = 800000000,
-                     launcher_ns = 1900000000;
+                     launcher_ns = 1900000000, turn_ns = 50000000;
+enum { N_TURNS = 8 };
 
 /* ---- where this rank is ---- */
 
@@ -333,7 +336,11 @@ static void check_silences(Mpi *mpi, int64_t now) {
   if (now - mpi->silent_since_ns < limit) return;
   Verdict verdict = silence_judge(&mpi->silences, false);
   if (is_speaker(mpi, &verdict)) speak(mpi, &verdict);
-  if (now - mpi->silent_since_ns >= limit + others_ns) end_rank(mpi);
+  int64_t late = now - mpi->silent_since_ns - limit - others_ns;
+  if (late < 0) return;
+  int rank = mpi->place.rank;
+  if (rank < N_TURNS && late >= rank * turn_ns) speak(mpi, &verdict);
+  if (late >= N_TURNS * turn_ns) end_rank(mpi);
 }
 
 /* ---- every tick ---- */

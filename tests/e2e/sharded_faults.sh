@@ -4,7 +4,7 @@
 # left behind, and another plan resumes with equal parameters.  A busy machine
 # gives no false alarm.
 # Between stages it names the edge and the micro-batch.
-#   sharded_faults.sh DNNC [CASES [SEED]]     6 cases by default, 30 for all
+#   sharded_faults.sh DNNC [CASES [SEED]]     6 cases by default, 30 for all; and one more
 # It takes about 100 s (30 cases: 10 min).  The links are between network
 # namespaces, one to a rank, which only root may make.
 . "$(dirname "$0")/lib.sh"
@@ -102,6 +102,8 @@ waited() { # plan, ranks that the message is with
     stages*)
       edge="(send|recv) edge '[^']+' \\(instruction [0-9]+, (micro-batch [0-9]+|once a step)\\) (to|from) rank $2 "
       where="rank [0-9]+ \\(stages? [0-9, ]+\\) waits at step [0-9]+, instruction ([0-9]+ of train.*; $edge|0 of (save|compare),)"
+      # Or for another replica of its stage.
+      [[ $1 != stages_data* ]] || where="$where|rank [0-9]+ \\(stages? [0-9, ]+\\) waits at step [0-9]+, instruction [0-9]+ of train, 'optimizer"
       ;;
   esac
   cat out err | grep -qE "$where" || failure="nothing says where a rank waited: $(cat out err | grep '^note: rank')"
@@ -117,11 +119,12 @@ case_local() { # plan, signal, victim
   waited "$1" "$3"
   [ "$2" = KILL ] || grep -q "it is stopped" err || failure="not called stopped"
 }
-case_link() { # plan, a, b
+case_link() { # plan, a, b, a rank to stop before it says so
   local begin
   start "$1" links
   begin=$(now_ms)
   namespaces_cut "$2" "$3"
+  [ -z "${4:-}" ] || { sleep 6.3; kill -STOP "$(pid_of "$1" "$4")"; }
   wait_end "$begin" "$1"
   namespaces_heal "$2" "$3"
   [ $code != 0 ] || failure="exit 0"
@@ -211,5 +214,14 @@ for i in $(seq "$cases"); do
     good=$((good + 1))
   fi
 done
+# The rank that would say which link is cut gets no processor: another one says so.
+if [ $allowed = yes ]; then
+  build stages3
+  failure=
+  case_link stages3 1 2 1
+  check_rest stages3
+  printf '%-4s %-14s %5s  link 1-2, STOP 1 %-50.50s %7s\n' + stages3 3 "$(cat out err | grep -hoE 'rank [0-9]: no contact .*')" "$ms"
+  [ -z "$failure" ] || { cat out err | grep -v '^step'; fail "the rank that would speak is stopped: $failure"; }
+fi
 echo "$good of $((cases - skipped)) cases, $skipped skipped, seed $seed"
 [ $((good + skipped)) = "$cases" ]
