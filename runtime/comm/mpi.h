@@ -56,6 +56,7 @@ typedef struct Header {
 typedef struct Heartbeat {
   int64_t step, instr;
   Silences silences;
+  bool is_told; /* a rank has said who is lost */
 } Heartbeat;
 
 /* A rank that this one exchanges heartbeats with. */
@@ -145,6 +146,7 @@ typedef struct Mpi {
   /* Time at which the first of them was known; 0 means none. */
   int64_t silent_since_ns;
   bool has_ended_daemon; /* the daemon will end after this rank */
+  bool is_told;          /* a rank has said who is lost */
   /* The launcher where this rank is; that it waits. */
   bool has_told, has_told_wait;
 } Mpi;

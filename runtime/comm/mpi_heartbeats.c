@@ -220,7 +220,7 @@ static void send_heartbeats(Mpi *mpi, int64_t now) {
   for (int i = 0; i < mpi->n_peers; i++) {
     Peer *peer = &mpi->peers[i];
     if (peer->send && !test_request(mpi, &peer->send)) continue;
-    peer->out = (Heartbeat){.silences = mpi->silences};
+    peer->out = (Heartbeat){.silences = mpi->silences, .is_told = mpi->is_told};
     if (recorder) {
       peer->out.step = atomic_load(&recorder->step);
       peer->out.instr = atomic_load(&recorder->instr);
@@ -264,6 +264,8 @@ static bool receive_heartbeats(Mpi *mpi, int64_t now) {
       peer->heard_ns = mpi->ran_ns;
       for (int k = 0; k < last.silences.n; k++)
         is_news = hear_silence(mpi, &last.silences.at[k], now) || is_news;
+      is_news |= last.is_told && !mpi->is_told;
+      mpi->is_told |= last.is_told;
       listen_to(mpi, peer);
     }
     peer->in = last;
@@ -312,7 +314,7 @@ static bool is_speaker(const Mpi *mpi, const Verdict *verdict) {
   return verdict->rank == mpi->place.rank;
 }
 
-static void speak(Mpi *mpi, const Verdict *verdict) {
+static void speak(Mpi *mpi, const Verdict *verdict, int64_t now) {
   char data[2048];
   FixedText text = fixed_text(data, sizeof data);
   const Peer *peer =
@@ -323,6 +325,8 @@ static void speak(Mpi *mpi, const Verdict *verdict) {
     fixed_printf(&text, "; rank %d was at step %lld, instruction %lld",
                  peer->rank, (long long)peer->in.step,
                  (long long)peer->in.instr);
+  mpi->is_told = true;
+  send_heartbeats(mpi, now);
   mpi_give_up(mpi, data);
 }
 
@@ -335,12 +339,12 @@ static void check_silences(Mpi *mpi, int64_t now) {
   int64_t limit = recorder && recorder->report_fd >= 0 ? launcher_ns : judge_ns;
   if (now - mpi->silent_since_ns < limit) return;
   Verdict verdict = silence_judge(&mpi->silences, false);
-  if (is_speaker(mpi, &verdict)) speak(mpi, &verdict);
+  if (is_speaker(mpi, &verdict)) speak(mpi, &verdict, now);
   int64_t late = now - mpi->silent_since_ns - limit - others_ns;
   if (late < 0) return;
   int rank = mpi->place.rank;
-  if (rank < N_TURNS && late >= rank * turn_ns) speak(mpi, &verdict);
-  if (late >= N_TURNS * turn_ns) end_rank(mpi);
+  if (mpi->is_told || late >= N_TURNS * turn_ns) end_rank(mpi);
+  if (rank < N_TURNS && late >= rank * turn_ns) speak(mpi, &verdict, now);
 }
 
 /* ---- every tick ---- */
