@@ -135,7 +135,9 @@ typedef struct FactorBudget {
                          saturate */
   /* Does work(of, 0) to work(of, n - 1), in any order and at the same time if
    * it likes, and returns when all are done; NULL: one after the other.  `stop`
-   * is then called by several threads; the result is the same. */
+   * is then called by several threads; the result is the same.  Where memory
+   * ends, its handler may be called by any of them, and must end the process.
+   */
   void (*side_by_side)(void *user, int n, void (*work)(void *of, int i),
                        void *of);
   void *user;

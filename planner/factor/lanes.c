@@ -8,11 +8,9 @@
  * result is the same whatever threads do them.
  *
  * Each lane allocates from a memory of its own, since a memory is for one
- * thread.  A lane without memory ends its item, and the caller's memory then
- * ends as if a request of its own had failed.
+ * thread.  Where one has no memory left, the caller's memory ends as if a
+ * request of its own had failed.
  */
-#include <setjmp.h>
-
 #include "planner/factor/solver.h"
 
 enum { BOUND, N_LANES = 4 }; /* the first lane; the others are walkers */
@@ -24,13 +22,12 @@ typedef struct Lane {
   Memory *memory;
   Arena *arena;
   Solver *s;
-  jmp_buf end; /* without memory */
-  bool is_exhausted, is_dear;
   int64_t work; /* in this round */
 } Lane;
 
 struct Lanes {
-  Solver *s; /* which the bound's lane uses */
+  Memory *memory; /* of the caller */
+  Solver *s;      /* which the bound's lane uses */
   Branches *branches;
   int round, n_steady;
   Lane lane[N_LANES];
@@ -69,13 +66,20 @@ static void choose_labelling(Lanes *l) {
 
 /* ---- items ---- */
 
+static void free_lanes(Lanes *l) {
+  for (int i = 0; i < N_LANES; i++) memory_destroy(l->lane[i].memory);
+}
+
+/* Other threads may still use their lanes. */
 static void end_lane(void *user) {
-  longjmp(((Lane *)user)->end, 1);
+  Lanes *l = user;
+  if (!l->s->budget->side_by_side) free_lanes(l);
+  memory_exhausted(l->memory);
 }
 
 static void create_lane(Lane *lane) {
   const Solver *s = lane->lanes->s;
-  lane->memory = memory_create(end_lane, lane);
+  lane->memory = memory_create(end_lane, lane->lanes);
   lane->arena = arena_create(lane->memory);
   if (lane == &lane->lanes->lane[BOUND]) return;
   lane->s = solver_create(lane->arena, s->core, s->budget);
@@ -109,13 +113,7 @@ static void walk(Lane *lane, int i) {
 static void work(void *of, int i) {
   Lanes *l = of;
   Lane *lane = &l->lane[i];
-  if (setjmp(lane->end)) {
-    lane->is_exhausted = true;
-    return;
-  }
-  if (!lane->memory)
-    create_lane(lane);
-  else if (i == BOUND)
+  if (i == BOUND)
     raise_bound(l);
   else if (lane->work > 0)
     walk(lane, i);
@@ -130,16 +128,6 @@ static void work_all(Lanes *l) {
 }
 
 /* ---- rounds ---- */
-
-/* Frees the lanes.  Without memory it does not return. */
-static void destroy(Lanes *l, Memory *memory) {
-  bool is_exhausted = false;
-  for (int i = 0; i < N_LANES; i++) {
-    is_exhausted |= l->lane[i].is_exhausted;
-    memory_destroy(l->lane[i].memory);
-  }
-  if (is_exhausted) memory_exhausted(memory);
-}
 
 /* Gives each lane its work of a round, and a share of the nodes that are left:
  * the bound has what no walker can have. */
@@ -186,21 +174,18 @@ static void run_round(Lanes *l) {
   l->round++;
 }
 
-static bool is_exhausted(const Lanes *l) {
-  for (int i = 0; i < N_LANES; i++)
-    if (l->lane[i].is_exhausted) return true;
-  return false;
-}
-
 void lanes_run(Solver *s) {
   Arena *arena = s->arena;
   Lanes *l = ARENA_NEW(arena, Lanes);
   l->s = s;
-  for (int i = 0; i < N_LANES; i++) l->lane[i].lanes = l;
-  for (int i = 0; i < N_LANES; i++) work(l, i); /* creates them */
+  l->memory = arena_memory(arena);
+  for (int i = 0; i < N_LANES; i++) {
+    l->lane[i].lanes = l;
+    create_lane(&l->lane[i]);
+  }
   s->arena = l->lane[BOUND].arena;
-  while (!is_exhausted(l) && !solver_must_stop(s)) run_round(l);
+  while (!solver_must_stop(s)) run_round(l);
   s->arena = arena;
-  if (l->branches && !is_exhausted(l)) branches_leave(l->branches);
-  destroy(l, arena_memory(arena));
+  if (l->branches) branches_leave(l->branches);
+  free_lanes(l);
 }
