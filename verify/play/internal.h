@@ -233,4 +233,13 @@ void play_exchange(Player *player, const Frame *frame, int id,
  * each member sends as many bytes of the same dtype. */
 void play_check_messages(Player *player, const Frame *frame, int id);
 
+/* ---- replicas.c: sums over players ---- */
+
+/* Adds what a player of one rank has of a value to a sum, or begins the sum. */
+void play_add(Player *player, Value of, const Type *type, Shards *sum,
+              bool is_first);
+/* Gives a player a copy of the sum as this value. */
+void play_put_sum(Player *player, Value to, const Type *type,
+                  const Shards *sum);
+
 #endif

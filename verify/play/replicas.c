@@ -11,26 +11,23 @@
  */
 #include "verify/play/internal.h"
 
-/* The sum of the operands, in the order of the players, as one tensor. */
-static void add_operands(Player *const *players, int n, Value of,
-                         const Type *type, Shards *sum) {
-  const Numbers *numbers = players[0]->options.numbers;
+void play_add(Player *player, Value of, const Type *type, Shards *sum,
+              bool is_first) {
+  const Numbers *numbers = player->options.numbers;
   int64_t n_elements = type_elements(type);
+  ShardView view = play_read(player, player->frame, of);
+  Tensor own = play_tensor(player, view, 0, type);
   void *to = shards_of_class(sum, 0);
-  for (int i = 0; i < n; i++) {
-    ShardView view = play_read(players[i], players[i]->frame, of);
-    Tensor own = play_tensor(players[i], view, 0, type);
-    if (i == 0)
-      numbers_copy(numbers, type->dtype, to, tensor_array(&own), n_elements);
-    else
-      numbers_reduce(numbers, type->dtype, REDUCE_sum, to, tensor_array(&own),
-                     n_elements);
-    play_release(players[i], view);
-  }
+  if (is_first)
+    numbers_copy(numbers, type->dtype, to, tensor_array(&own), n_elements);
+  else
+    numbers_reduce(numbers, type->dtype, REDUCE_sum, to, tensor_array(&own),
+                   n_elements);
+  play_release(player, view);
 }
 
-static void put_sum(Player *player, Value to, const Type *type,
-                    const Shards *sum) {
+void play_put_sum(Player *player, Value to, const Type *type,
+                  const Shards *sum) {
   Shards *made = shards_create(player, classes_of_all(player), type->dtype,
                                type_elements(type));
   numbers_copy(player->options.numbers, type->dtype, shards_of_class(made, 0),
@@ -49,9 +46,9 @@ static void play_sum(Player *const *players, int n, int id) {
     const Type *type = graph_type(players[0]->frame->local, result);
     Shards *sum = shards_create(players[0], classes_of_all(players[0]),
                                 type->dtype, type_elements(type));
-    add_operands(players, n, is_in_place ? result : node->inputs[part], type,
-                 sum);
-    for (int i = 0; i < n; i++) put_sum(players[i], result, type, sum);
+    Value of = is_in_place ? result : node->inputs[part];
+    for (int i = 0; i < n; i++) play_add(players[i], of, type, sum, i == 0);
+    for (int i = 0; i < n; i++) play_put_sum(players[i], result, type, sum);
     shards_release(players[0], sum);
   }
 }

@@ -36,34 +36,18 @@ static int next_sum(Player *player, Cursor *at) {
 
 /* Adds up the operands of a part of a sum, and gives all of them the result. */
 static void play_part(Player *const *players, const int *ids, int n, int part) {
-  const Numbers *numbers = players[0]->options.numbers;
   const Type *type =
       graph_type(players[0]->frame->local, (Value){ids[0], part});
-  int64_t n_elements = type_elements(type);
   Shards *sum = shards_create(players[0], classes_of_all(players[0]),
-                              type->dtype, n_elements);
-  void *to = shards_of_class(sum, 0);
+                              type->dtype, type_elements(type));
   for (int i = 0; i < n; i++) {
     const Node *node = players[i]->frame->graph->nodes.data[ids[i]];
     bool is_in_place = op_has(node->op, OP_FLAG_in_place);
     Value of = is_in_place ? (Value){ids[i], part} : node->inputs[part];
-    ShardView view = play_read(players[i], players[i]->frame, of);
-    Tensor own = play_tensor(players[i], view, 0, type);
-    if (i == 0)
-      numbers_copy(numbers, type->dtype, to, tensor_array(&own), n_elements);
-    else
-      numbers_reduce(numbers, type->dtype, REDUCE_sum, to, tensor_array(&own),
-                     n_elements);
-    play_release(players[i], view);
+    play_add(players[i], of, type, sum, i == 0);
   }
-  for (int i = 0; i < n; i++) {
-    Shards *made = shards_create(players[i], classes_of_all(players[i]),
-                                 type->dtype, n_elements);
-    numbers_copy(numbers, type->dtype, shards_of_class(made, 0), to,
-                 n_elements);
-    play_put(players[i], players[i]->frame, (Value){ids[i], part}, made);
-    shards_release(players[i], made);
-  }
+  for (int i = 0; i < n; i++)
+    play_put_sum(players[i], (Value){ids[i], part}, type, sum);
   shards_release(players[0], sum);
 }
 
