@@ -7,6 +7,7 @@
 # Links are cut between network namespaces, one to a rank, which only root may make.
 . "$(dirname "$0")/lib.sh"
 . "$root/tests/e2e/namespaces.bash"
+. "$root/tests/e2e/server_runs.bash"
 has_mpi || skip "needs mpirun"
 starts=${2:-1}
 prefix=dnns$$
@@ -28,32 +29,6 @@ build ssp 'mesh { data = 2 }
 plan { sync = server(ranks = 2..3, staleness = 2) }'
 build data 'mesh { data = 2 }
 plan { }'
-
-ranks_of() { pgrep -f "$work/[a-z]*/rank-000" 2>/dev/null; }
-rank() { # bundle number: the process of a rank
-  for pid in $(ranks_of); do
-    tr '\0' '\n' <"/proc/$pid/environ" 2>/dev/null | grep -qx "OMPI_COMM_WORLD_RANK=$2" && echo "$pid"
-  done
-}
-
-start() { # folder bundle [links]: over namespaces
-  folder=$1
-  rm -rf "$folder"
-  mkdir -p "$folder"
-  if [ "${3:-}" = links ]; then
-    (cd "$folder" && namespaces_run "$work/$2" 4 --data "$root" --json) >"$folder.json" 2>"$folder.err" &
-  else
-    (cd "$folder" && exec "$work/$2/run" --data "$root" --json) >"$folder.json" 2>"$folder.err" &
-  fi
-  run=$!
-  for _ in $(seq 300); do
-    [ -e "$folder/mlp.ckpt/latest" ] && return
-    kill -0 $run 2>/dev/null || break
-    sleep 0.1
-  done
-  cat "$folder.err"
-  fail "$folder: did not get going"
-}
 
 ends() { # exit code, limit
   local begin=$SECONDS code limit=${2:-10}

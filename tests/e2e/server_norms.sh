@@ -7,6 +7,7 @@
 # Links are cut between network namespaces, one to a rank, which only root may make.
 . "$(dirname "$0")/lib.sh"
 . "$root/tests/e2e/namespaces.bash"
+. "$root/tests/e2e/server_runs.bash"
 has_mpi || skip "needs mpirun"
 quick_kernels
 prefix=dnnn$$
@@ -157,29 +158,6 @@ write 2 2
 write 2 0
 "$dnnc" build "$root/models/mlp.dnn" --plan plan.plan -o data --quiet epochs=400 save_every=100 eval_batches=1 clip=0.5 \
   optimizer="sgd(lr = 0.01, momentum = 0.9)" --data "$root" || fail "build of data"
-ranks_of() { pgrep -f "$work/[a-z]*/rank-000" 2>/dev/null; }
-rank() { # number: the process of a rank
-  for pid in $(ranks_of); do
-    tr '\0' '\n' <"/proc/$pid/environ" 2>/dev/null | grep -qx "OMPI_COMM_WORLD_RANK=$1" && echo "$pid"
-  done
-}
-start() { # folder [links]
-  folder=$1
-  mkdir "$folder"
-  if [ "${2:-}" = links ]; then
-    (cd "$folder" && namespaces_run "$work/bsp" 4 --data "$root" --json) >"$folder.json" 2>"$folder.err" &
-  else
-    (cd "$folder" && exec "$work/bsp/run" --data "$root" --json) >"$folder.json" 2>"$folder.err" &
-  fi
-  run=$!
-  for _ in $(seq 300); do
-    [ -e "$folder/mlp.ckpt/latest" ] && return
-    kill -0 $run 2>/dev/null || break
-    sleep 0.1
-  done
-  cat "$folder.err"
-  fail "$folder: did not get going"
-}
 ends() { # what names the fault
   local begin=$SECONDS step
   while kill -0 $run 2>/dev/null || [ -n "$(ranks_of)" ]; do
@@ -196,19 +174,19 @@ ends() { # what names the fault
   [ "$(grep -c '"step":' again.json)" -ge 2 ] || fail "$folder: resumed nothing"
   echo "$folder: $(grep "$1" "$folder.err" | head -n 1)"
 }
-start killed
-kill -KILL "$(rank 3)" || fail "no rank 3"
+start killed bsp
+kill -KILL "$(rank bsp 3)" || fail "no rank 3"
 ends "rank 3"
 links=no
 namespaces_allowed "${prefix}t" && links=yes
 if [ $links = no ] || [ "${2:-}" = all ]; then
-  start stalled
-  kill -STOP "$(rank 3)" || fail "no rank 3"
+  start stalled bsp
+  kill -STOP "$(rank bsp 3)" || fail "no rank 3"
   ends "rank 3"
 fi
 if [ $links = yes ]; then
   namespaces_make "$prefix" 4 || fail "network namespaces"
-  start cut links
+  start cut bsp links
   namespaces_cut 2 3
   ends "no contact between rank 2 and rank 3"
   namespaces_heal 2 3
