@@ -86,6 +86,15 @@ static bool is_of_compression(const char *name) {
   return strncmp(name, prefix, sizeof prefix - 1) == 0 && strchr(name, '/');
 }
 
+/* A dynamic loss scale and its counters have no slash in their names. */
+static bool is_loss_scale(const char *name) {
+  static const char *const names[] = {"loss_scale", "loss_scale.clean",
+                                      "loss_scale.made"};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+    if (strcmp(name, names[i]) == 0) return true;
+  return false;
+}
+
 static void check_tensor(Match *found, const DnnTensor *tensor) {
   const StoredFile *file;
   const StoredTensor *stored =
@@ -117,13 +126,14 @@ static int by_text(const void *a, const void *b) {
 }
 
 /* Optimizer state has a slash in its name, paths have none.  Whoever begins
- * anew needs none of it. */
+ * anew, evaluates or predicts needs none of it, nor the loss scale. */
 static void check_extra(Match *found, const StoredTensor *stored) {
   if (bsearch(&stored->name, found->paths, (size_t)found->program->n_tensors,
               sizeof *found->paths, by_text) ||
       (found->checkpoint->is_own && is_of_compression(stored->name)))
     return;
-  if (found->checkpoint->is_own && strchr(stored->name, '/')) {
+  if (found->checkpoint->is_own &&
+      (strchr(stored->name, '/') || is_loss_scale(stored->name))) {
     if (!found->is_resume) return;
     found->n_update++;
   }

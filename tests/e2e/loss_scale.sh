@@ -12,6 +12,7 @@ net f(x: [B, C]) -> [B, D] {
 data d {
   x: [B, C] = synthetic()
   y: [B, D] = synthetic()
+  eval = 16
 }
 train {
   loss      = 300 * mse(f(d.x), d.y)
@@ -32,6 +33,13 @@ mv big.ckpt first.ckpt
 sum() { grep -o '"parameters_sha256":[^]]*]' "$1"; }
 [ -n "$(sum whole.log)" ] && [ "$(sum whole.log)" = "$(sum rest.log)" ] ||
   fail "resumed: $(sum rest.log), not $(sum whole.log)"
+
+# Whoever needs parameters alone does not miss the scale.
+"$dnnc" eval big.dnn --load big.ckpt --json >eval.json 2>err || { cat err; fail "eval"; }
+[ "$(field validation_loss eval.json)" = "$(field validation_loss whole.log)" ] || { cat eval.json; fail "another loss"; }
+"$dnnc" predict big.dnn --load big.ckpt --quiet -o rows.npy 2>err || { cat err; fail "predict"; }
+sed '/^precision/d' big.dnn >plain.dnn
+"$dnnc" run plain.dnn --load big.ckpt --steps 1 --no-save --quiet 2>err || { cat err; fail "loaded without a scale"; }
 
 # Sample 2 overflows where sample 1, on the other rank, has stopped to: both
 # skip, by halves down to 512.  A skipped step leaves the states as they are.
