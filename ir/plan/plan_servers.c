@@ -56,6 +56,8 @@ static const char *find_unsupported(const Plan *plan) {
              : "servers for a plan that shards more than the batch";
 }
 
+enum { MOST_SERVERS = 1024 }; /* each has a program of its own */
+
 bool plan_check_servers(Module *module, const Plan *plan) {
   const PlanServers *servers = plan_servers(plan);
   if (!servers) return true;
@@ -70,6 +72,13 @@ bool plan_check_servers(Module *module, const Plan *plan) {
   }
   if (plan->zero > 0) {
     diag(module->diags, DIAG_server_setting, servers->span, "zero");
+    return false;
+  }
+  if (servers->n > MOST_SERVERS) {
+    diag_help(diag(module->diags, DIAG_not_supported, servers->span,
+                   "more than 1,024 servers"),
+              "a server holds whole parameters or rows of a large one: a few "
+              "are enough");
     return false;
   }
   const char *what = find_unsupported(plan);
