@@ -93,6 +93,9 @@ void library_close(Library *library);
 LibraryCall *library_gemm(Library *library, const DnnGemm *gemm,
                           void *const *buffers, void *spare,
                           int64_t spare_bytes, int64_t *out_needs);
+/* Returns whether oneDNN runs its reference implementation: it has no other for
+ * a matrix that has stride 1 in neither of its dims. */
+bool library_is_reference(const LibraryCall *call);
 LibraryCall *library_conv(Library *library, const DnnConv *conv,
                           void *const *buffers, void *spare,
                           int64_t spare_bytes, int64_t *out_needs);

@@ -108,12 +108,16 @@ static Status prepare_product(CpuState *state, const DnnProgram *program,
     state->spare_bytes = needs;
     prepared->call = library_call(state, instr, prepared->buffers, &needs);
   }
-  if (prepared->call) {
+  bool accepts_own = has_own && gemm_accepts(instr->detail);
+  /* Matmuls whose innermost dim is one of the batch, as those of scores that
+   * are mixed over heads: the reference takes 50 times as long. */
+  bool is_slow =
+      accepts_own && prepared->call && library_is_reference(prepared->call);
+  if (prepared->call && !is_slow) {
     prepared->way = WAY_library;
     return STATUS_OK;
   }
-  if (has_own && gemm_accepts(instr->detail))
-    return prepare_own(state, instr, WAY_own, prepared);
+  if (accepts_own) return prepare_own(state, instr, WAY_own, prepared);
   if (instr->op == DNN_OP_CONV)
     return prepare_own(state, instr, WAY_conv, prepared);
   return use_fallback(program, instr, prepared);

@@ -83,6 +83,7 @@ struct LibraryCall {
   int n_memories;
   void *operands[3]; /* memories of the buffers given */
   int n_operands;
+  bool is_reference;
   LibraryCall *next;
 };
 
@@ -556,6 +557,8 @@ static LibraryCall *finish_call(Library *library, Recipe *recipe,
   }
   if (!*out_needs) {
     call = ARENA_NEW(library->arena, LibraryCall);
+    call->is_reference = strstr(
+        implementation_name(&library->api, recipe->primitive_desc), "ref");
     if (bind_call(library, recipe, buffers, scratch, call)) {
       call->next = library->calls;
       library->calls = call;
@@ -576,6 +579,10 @@ LibraryCall *library_gemm(Library *library, const DnnGemm *gemm,
   if (!gemm_recipe(library, gemm, &recipe)) return NULL;
   return finish_call(library, &recipe, buffers, gemm->scratch_bytes, spare,
                      spare_bytes, out_needs);
+}
+
+bool library_is_reference(const LibraryCall *call) {
+  return call->is_reference;
 }
 
 LibraryCall *library_conv(Library *library, const DnnConv *conv,

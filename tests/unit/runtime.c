@@ -573,23 +573,25 @@ typedef struct Shape {
   bool a_transposed, b_transposed, accumulate;
 } Shape;
 
-static DnnGemm gemm_of(const Shape *shape) {
+/* `is_inner`: the batch is the innermost dim of each matrix. */
+static DnnGemm gemm_of(const Shape *shape, bool is_inner) {
+  int64_t by = is_inner ? 2 : 1;
   return (DnnGemm){.dtype = DNN_f32,
                    .c_dtype = DNN_f32,
                    .accumulate = shape->accumulate,
                    .m = shape->m,
                    .n = shape->n,
                    .k = shape->k,
-                   .a_i = shape->a_transposed ? 1 : shape->k,
-                   .a_k = shape->a_transposed ? shape->m : 1,
-                   .b_k = shape->b_transposed ? 1 : shape->n,
-                   .b_j = shape->b_transposed ? shape->k : 1,
-                   .c_i = shape->n,
-                   .c_j = 1,
+                   .a_i = by * (shape->a_transposed ? 1 : shape->k),
+                   .a_k = by * (shape->a_transposed ? shape->m : 1),
+                   .b_k = by * (shape->b_transposed ? 1 : shape->n),
+                   .b_j = by * (shape->b_transposed ? shape->k : 1),
+                   .c_i = by * shape->n,
+                   .c_j = by,
                    .batch = {1, 2},
-                   .a_batch = {0, shape->m * shape->k},
-                   .b_batch = {0, shape->k * shape->n},
-                   .c_batch = {0, shape->m * shape->n}};
+                   .a_batch = {0, is_inner ? 1 : shape->m * shape->k},
+                   .b_batch = {0, is_inner ? 1 : shape->k * shape->n},
+                   .c_batch = {0, is_inner ? 1 : shape->m * shape->n}};
 }
 
 static float *numbers(Arena *arena, int64_t n, uint64_t key) {
@@ -599,12 +601,14 @@ static float *numbers(Arena *arena, int64_t n, uint64_t key) {
   return data;
 }
 
+typedef enum Way { WAY_plain, WAY_vector, WAY_inner } Way;
+
 /* Small integers: every way must give the same bits. */
-static void check_product(Library *library, bool is_vector,
-                          const Shape *shape) {
+static void check_product(Library *library, Way way, const Shape *shape) {
   Memory *memory = memory_create(no_memory, NULL);
   Arena *arena = arena_create(memory);
-  DnnGemm gemm = gemm_of(shape);
+  DnnGemm gemm = gemm_of(shape, way == WAY_inner);
+  bool is_vector = way == WAY_vector;
   float *a = numbers(arena, 2 * shape->m * shape->k, 1);
   float *b = numbers(arena, 2 * shape->k * shape->n, 2);
   float *c = numbers(arena, 2 * shape->m * shape->n, 3);
@@ -613,7 +617,8 @@ static void check_product(Library *library, bool is_vector,
   for (int64_t t = 0; t < 2; t++)
     for (int64_t i = 0; i < shape->m; i++)
       for (int64_t j = 0; j < shape->n; j++) {
-        float *to = expected + t * gemm.c_batch[1] + i * gemm.c_i + j;
+        float *to =
+            expected + t * gemm.c_batch[1] + i * gemm.c_i + j * gemm.c_j;
         float sum = shape->accumulate ? *to : 0;
         for (int64_t k = 0; k < shape->k; k++)
           sum += a[t * gemm.a_batch[1] + i * gemm.a_i + k * gemm.a_k] *
@@ -627,6 +632,7 @@ static void check_product(Library *library, bool is_vector,
                        arena_alloc(arena, (size_t)gemm.scratch_bytes + 64)};
     LibraryCall *call = library_gemm(library, &gemm, buffers, NULL, 0, &needs);
     cr_assert(call);
+    cr_assert_eq(library_is_reference(call), way == WAY_inner);
     cr_assert(library_run(library, call, NULL).code == STATUS_ok);
   } else {
     Threads threads;
@@ -654,8 +660,10 @@ static const Shape shapes[] = {
 };
 
 Test(products, own_equals_the_definition) {
-  for (int i = 0; i < ARRAY_LENGTH(shapes); i++)
-    check_product(NULL, false, &shapes[i]);
+  for (int i = 0; i < ARRAY_LENGTH(shapes); i++) {
+    check_product(NULL, WAY_plain, &shapes[i]);
+    check_product(NULL, WAY_inner, &shapes[i]);
+  }
 }
 
 Test(products, of_a_vector_equals_the_definition) {
@@ -665,7 +673,7 @@ Test(products, of_a_vector_equals_the_definition) {
       {70, 1, 601, false, false, true},   {1035, 1, 40, true, true, false},
   };
   for (int i = 0; i < ARRAY_LENGTH(vectors); i++)
-    check_product(NULL, true, &vectors[i]);
+    check_product(NULL, WAY_vector, &vectors[i]);
 }
 
 /* Small integers in bf16; of 300 columns, over several strips and lanes. */
@@ -721,8 +729,10 @@ static Library *open_library(Memory *memory) {
 Test(products, library_equals_the_definition) {
   Memory *memory = memory_create(no_memory, NULL);
   Library *library = open_library(memory);
-  for (int i = 0; i < ARRAY_LENGTH(shapes); i++)
-    check_product(library, false, &shapes[i]);
+  for (int i = 0; i < ARRAY_LENGTH(shapes); i++) {
+    check_product(library, WAY_plain, &shapes[i]);
+    if (shapes[i].k > 1) check_product(library, WAY_inner, &shapes[i]);
+  }
   library_close(library);
   memory_destroy(memory);
 }
