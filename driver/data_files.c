@@ -117,16 +117,16 @@ static Span refused_span(const Model *model, Arena *arena,
 }
 
 /* Files that cannot be counted: false where that is a mistake. */
-static bool report_uncounted(const Compilation *c, Arena *arena, bool all_there,
-                             Span span, Status status) {
-  if (c->options->data_files != DATA_FILES_checked) return true;
+static bool report_uncounted(const Compilation *c, Arena *arena,
+                             bool is_mistake, Span span, Status status) {
+  if (c->options->data_files < DATA_FILES_checked) return true;
   const char *help = strstr(status.message, "\nhelp: ");
   size_t n = help ? (size_t)(help - status.message) : strlen(status.message);
-  Diag *d = diag(c->module->diags, all_there ? DIAG_failed : DIAG_data_missing,
-                 all_there ? span : SPAN_NONE,
+  Diag *d = diag(c->module->diags, is_mistake ? DIAG_failed : DIAG_data_missing,
+                 is_mistake ? span : SPAN_NONE,
                  arena_printf(arena, "%.*s", (int)n, status.message));
   if (help) diag_help(d, "%s", help + strlen("\nhelp: "));
-  return !all_there;
+  return !is_mistake;
 }
 
 /* The data inputs of a graph, as the runtime wants to see them. */
@@ -166,7 +166,7 @@ static Status count_samples(const Compilation *c, const Model *model,
   Status status = data_open(arena, program, NULL, search, 1, &data);
   int errors = diags_errors(c->module->diags);
   bool tells =
-      status.code == STATUS_ok && c->options->data_files == DATA_FILES_checked;
+      status.code == STATUS_ok && c->options->data_files >= DATA_FILES_checked;
   for (int i = 0; i < 2 && tells; i++)
     report_lengths(c, model, data, &program->entry_points[i], i == 1);
   bool is_told = diags_errors(c->module->diags) > errors;
@@ -198,11 +198,12 @@ bool driver_count_eval_samples(const Compilation *c, const Model *model,
       count_samples(c, model, arena, &program, &search, out_samples);
   bool is_good = true;
   if (status.code != STATUS_ok) {
-    bool all_there = all_are_there(arena, &program, &search);
+    bool is_mistake = c->options->data_files == DATA_FILES_needed ||
+                      all_are_there(arena, &program, &search);
     Span span = SPAN_NONE;
-    if (all_there)
+    if (is_mistake)
       span = refused_span(model, arena, &program, &search, status.message);
-    is_good = report_uncounted(c, arena, all_there, span, status);
+    is_good = report_uncounted(c, arena, is_mistake, span, status);
   }
   arena_destroy(arena);
   return is_good;

@@ -29,8 +29,9 @@ typedef enum Purpose {
 typedef enum DataFiles {
   DATA_FILES_unread,
   DATA_FILES_read,   /* a file that does not fit the model says nothing */
-  DATA_FILES_checked /* such a file is a mistake; a note tells of a missing one
-                      */
+  DATA_FILES_checked, /* such a file is a mistake; a note tells of a missing one
+                       */
+  DATA_FILES_needed   /* a missing file is a mistake too */
 } DataFiles;
 
 /* A pass over the graph of an entry point has run. */

@@ -379,10 +379,12 @@ static Status read_rows(Csv *csv) {
     end = read_record(csv, take_row, NULL, &columns);
     if (end == END_failed) return csv->status;
     if (columns > 0 && columns <= csv->last)
-      return status_make(STATUS_invalid,
-                         "'%s', line %lld has %lld columns; %lld are needed",
-                         csv->reader->file.path, (long long)csv->record_line,
-                         (long long)columns, (long long)csv->last + 1);
+      return status_make(
+          STATUS_invalid,
+          "'%s', line %lld has %lld columns; %lld are needed"
+          "\nhelp: columns count from 0, so the last one is %lld",
+          csv->reader->file.path, (long long)csv->record_line,
+          (long long)columns, (long long)csv->last + 1, (long long)columns - 1);
   }
   return csv->status;
 }

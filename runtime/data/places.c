@@ -20,6 +20,8 @@
  */
 #include "runtime/data/blocks.h"
 
+#include <stdio.h>
+
 /* ---- places ---- */
 
 static uint64_t permute_record(uint64_t key, uint64_t i, uint64_t n) {
@@ -226,6 +228,18 @@ static const Block *find_short(const Data *data, const DnnEntryPoint *entry,
   return NULL;
 }
 
+/* The evaluation takes all, or the batch is too large. */
+static const char *help_for_short(const Block *block, char *to, size_t n) {
+  long long left = (long long)samples_in(block, &block->train);
+  if (left == 0 && block->data->eval > 0)
+    snprintf(to, n, "\nhelp: 'eval' of this block leaves none for training");
+  else if (left > 0)
+    snprintf(to, n, "\nhelp: a batch of at most %lld samples has enough", left);
+  else
+    to[0] = '\0';
+  return to;
+}
+
 static bool can_train(const Block *block, int64_t batch) {
   if (block->data->cycles && !block->data->is_stream) return block->train.n > 0;
   return steps_of(block, batch) > 0;
@@ -240,13 +254,15 @@ static bool can_evaluate(const Block *block, int64_t batch) {
 Status data_check(const Data *data) {
   const DnnEntryPoint *train = program_entry_point(data->program, ENTRY_train);
   const Block *block = find_short(data, train, can_train);
+  char help[80];
   if (block)
     return status_make(
         STATUS_invalid,
         "'%s' has %lld samples to train on and %lld to evaluate; a batch takes "
-        "%lld",
+        "%lld%s",
         block->data->name, (long long)samples_in(block, &block->train),
-        (long long)samples_in(block, &block->eval), (long long)train->batch);
+        (long long)samples_in(block, &block->eval), (long long)train->batch,
+        help_for_short(block, help, sizeof help));
   block = find_short(data, program_entry_point(data->program, ENTRY_eval),
                      can_evaluate);
   if (block)

@@ -184,6 +184,41 @@ static Status check_unpacked(const DnnField *field, const char *name) {
                      name);
 }
 
+/* Sizes above 1 of a record, without the first axis.  Returns how many. */
+static int sizes_of_record(int rank, const int64_t *size, int64_t *out) {
+  int n = 0;
+  for (int i = 1; i < rank; i++)
+    if (size[i] > 1) out[n++] = size[i];
+  return n;
+}
+
+static int compare_sizes(const void *a, const void *b) {
+  int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+  return (x > y) - (x < y);
+}
+
+/* Channels that are last in the file and first in the field: the values would
+ * be read in the wrong order. */
+static Status check_order(const DnnField *field, int rank, const int64_t *size,
+                          const Reader *reader) {
+  int64_t own[NPY_MAX_RANK], wanted[DNN_MAX_RANK];
+  if (rank > NPY_MAX_RANK) return STATUS_OK;
+  int n = sizes_of_record(rank, size, own);
+  size_t bytes = (size_t)n * sizeof own[0];
+  if (n != sizes_of_record(field->rank, field->size, wanted) || n == 0 ||
+      memcmp(own, wanted, bytes) == 0)
+    return STATUS_OK;
+  qsort(own, (size_t)n, sizeof own[0], compare_sizes);
+  qsort(wanted, (size_t)n, sizeof own[0], compare_sizes);
+  if (memcmp(own, wanted, bytes) != 0) return STATUS_OK;
+  return status_make(
+      STATUS_invalid,
+      "'%s' has records of %s, whose sizes '%s' has in another order\n"
+      "help: write the dims of the field in the order of the file; no operator "
+      "cares",
+      reader->file.path, reader->shape, field->path);
+}
+
 /* The first of `rank` axes counts records. */
 static Status take_array(Arena *arena, const DnnField *field, int rank,
                          const int64_t *size, Reader *reader) {
@@ -194,6 +229,7 @@ static Status take_array(Arena *arena, const DnnField *field, int rank,
                        reader->file.path, field->path);
   reader->record_items = 1;
   reader->shape = shape_text(arena, rank, size);
+  TRY(check_order(field, rank, size, reader));
   bool is_right = true;
   for (int i = 1; i < rank; i++)
     is_right =

@@ -36,6 +36,11 @@ build() { # expected exit, expected words on standard error
   fi
 }
 build 0 "note: no file 'rows.csv': looked in .*leaves the incomplete last batch out"
+# A run could not read it, so nothing is compiled.
+"$dnnc" run m.dnn --no-save >out 2>err
+[ $? = 1 ] || fail "a run without its file"
+grep -q "^m.dnn:[0-9]*:[0-9]*: error: no file 'rows.csv'" err || { cat err; fail "no place of the missing file"; }
+! grep -q 'kernels in' err || fail "a run without its file compiles"
 rows() { for _ in $(seq "$1"); do echo "1,2,3"; done >rows.csv; }
 rows 11
 "$dnnc" build m.dnn --quiet -o out.bundle 2>err || fail "a good file"
@@ -44,10 +49,13 @@ rm -r out.bundle
 "$dnnc" ir m.dnn --entry eval_remainder >out || fail "eval_remainder is there where the file is"
 rows 5
 build 1 "^m.dnn:[0-9]*:[0-9]*: error: 'set' has 2 samples to train on and 3 to evaluate; a batch takes 4"
+build 1 "^help: a batch of at most 2 samples has enough"
 rows 2
 build 1 "'set' has 0 samples to train on"
+build 1 "^help: 'eval' of this block leaves none for training"
 printf '1,2\n' >rows.csv
 build 1 "rows.csv"
+build 1 "^help: columns count from 0, so the last one is 1"
 printf 'one,two,three\n' >rows.csv
 build 1 "rows.csv"
 build 1 "^help: if the first line names the columns, add header = 1 to csv(...)"
@@ -165,3 +173,32 @@ head -c 100000000 /dev/zero | gzip -9 >zeros.gz
 build 1 "'zeros.gz' unpacks to more than 64 MiB, which is the most that is unpacked of it; unpack it with gunzip" \
   'd.x=bytes("zeros.gz")' 'd.y=next(x)'
 build 1 "'zeros.gz', line 1: a field has more than 1048576 bytes" 'd.x=csv("zeros.gz",0)' 'd.y=next(x)'
+
+# Channels are last in the file and first in the field.
+array() { # shape, of zero bytes
+  local head="{'descr': '|u1', 'fortran_order': False, 'shape': ($1), }"
+  local n=${#head} bytes=1 size
+  for size in ${1//,/ }; do bytes=$((bytes * size)); done
+  printf '\x93NUMPY\x01\x00' >x.npy
+  printf "\\x$(printf %02x $((n + 1)))\\x00%s\\n" "$head" >>x.npy
+  head -c $bytes /dev/zero >>x.npy
+}
+cat >m.dnn <<'MODEL'
+dim B = 4
+net f(x: [B, C:3, Y:2, X:2]) -> [B] {
+  param w: [C:3, Y:2, X:2] = ones
+  return dot(x, w, (C, Y, X))
+}
+data d { x: [B, C:3, Y:2, X:2] = npy("x.npy") }
+train { loss = mean(f(d.x)); optimizer = sgd(lr = 0.1); steps = 1 }
+MODEL
+array "8, 2, 2, 3"
+build 1 "^m.dnn:6:10: error: 'x.npy' has records of \[2, 2, 3\], whose sizes 'd.x' has in another order"
+build 1 "^help: write the dims of the field in the order of the file; no operator cares"
+for shape in "8, 3, 2, 2" "8, 3, 4" "8, 12" "8, 1, 3, 2, 2"; do
+  array "$shape"
+  build 0 ""
+done
+sed -i 's/x: \[B, C:3, Y:2, X:2\] = npy/x: [B, Y:2, X:2, C:3] = npy/' m.dnn
+array "8, 2, 2, 3"
+build 0 ""

@@ -65,6 +65,13 @@ static bool command_prices(const Options *options) {
          (prices == PRICES_with_cluster && options->cluster);
 }
 
+/* A run would fail without its files; one that is paced reads none. */
+static DataFiles data_files_of(const Options *options,
+                               const CommandInfo *command) {
+  bool needs = options->command == COMMAND_run && !options->paced;
+  return needs ? DATA_FILES_needed : command->data;
+}
+
 static bool read_options(Tool *tool, CompileOptions *out) {
   const Options *options = &tool->options;
   const CommandInfo *command = command_info(options->command);
@@ -100,7 +107,7 @@ static bool read_options(Tool *tool, CompileOptions *out) {
       .microbatches = given_or_zero(options->microbatches),
       .bucket_bytes = given_or_zero(options->bucket),
       .target = options->target,
-      .data_files = command->data,
+      .data_files = data_files_of(options, command),
       .data_folder = options->data,
       .follows_links = options->follow_links,
       .level = options->level,
