@@ -101,9 +101,15 @@ bool driver_check_ranks(Module *module, const Cluster *cluster, int64_t ranks,
 }
 
 bool driver_check_compiled_ranks(const Compilation *c) {
-  bool is_option = c->options->ranks == c->ranks;
-  return driver_check_ranks(c->module, c->cluster, c->ranks,
-                            is_option ? "--ranks" : "the plan");
+  int64_t most = cluster_ranks(c->cluster);
+  if (c->options->ranks == c->ranks)
+    return driver_check_ranks(c->module, c->cluster, c->ranks, "--ranks");
+  if (c->ranks <= most) return true;
+  Span span = c->pins ? c->pins->mesh_span : SPAN_NONE;
+  Diag *d = diag(c->module->diags, DIAG_cluster_ranks, span, "the plan",
+                 (long long)c->ranks, c->cluster->name, (long long)most);
+  diag_help(d, "write fewer ranks, or give another file with --cluster");
+  return false;
 }
 
 const char *driver_cluster_target(const Cluster *cluster, int64_t ranks) {

@@ -341,5 +341,6 @@ void reader_read_setting(PinReader *r, const Pin *pin) {
     return;
   }
   Diag *d = diag(r->e->diags, DIAG_unknown_pin, pin->span, pin->name);
-  diag_choices(r->e->arena, d, pin->name, names, ARRAY_LENGTH(names));
+  if (!foreign_help(d, FOREIGN_plan, pin->name))
+    diag_choices(r->e->arena, d, pin->name, names, ARRAY_LENGTH(names));
 }

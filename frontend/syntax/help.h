@@ -12,6 +12,7 @@ typedef enum Foreign {
   FOREIGN_argument,
   FOREIGN_dtype,
   FOREIGN_init,
+  FOREIGN_plan,
 } Foreign;
 
 /* Helps with a word of another library; false if it is none. */
