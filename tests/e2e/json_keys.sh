@@ -59,6 +59,7 @@ cluster=(--cluster two.cluster)
 strict check model.dnn
 strict plan model.dnn "${cluster[@]}" --effort 20
 strict plan model.dnn "${cluster[@]}" --effort 20 --table
+strict plan model.dnn "${cluster[@]}" --effort 20 --frontier
 strict plan model.dnn "${cluster[@]}" --effort 20 --html page.html
 strict plan model.dnn "${cluster[@]}" --ranks 1,2 --effort 20
 strict explain model.dnn zero "${cluster[@]}" --plan model.plan --effort 20

@@ -1,6 +1,6 @@
 #!/bin/bash
 # `dnnc plan --table` has the best plan of each mesh, or of each cluster and number of ranks, priced as
-# `simulate` prices it; `--html` writes a page whose numbers are those of --json.
+# `simulate` prices it; `--frontier` has those that no other beats in memory and step; `--html` writes a page whose numbers are those of --json.
 . "$(dirname "$0")/lib.sh"
 command -v python3 >/dev/null || skip "no python3"
 cluster() { # NAME RANKS LINK
@@ -91,6 +91,57 @@ for key in search.candidates search.meshes.0.step_ps search.falls.1.step_ps sear
 done
 grep -q 'certificate {' page.html || fail "the page lacks the certificate"
 
+# ---- the frontier ----
+"$dnnc" plan "$model" "${small[@]}" --cluster near.cluster --frontier --effort 60 --json >rows.json 2>message ||
+  { cat message; fail "the frontier"; }
+"$dnnc" plan "$model" "${small[@]}" --cluster near.cluster --frontier --effort 60 --json >again.json 2>message
+cmp -s rows.json again.json || fail "two frontiers of one model"
+"$dnnc" plan "$model" "${small[@]}" --cluster near.cluster --effort 60 --json --quiet >best.json || fail "plan"
+limit=$(python3 -c 'import json; print(json.load(open("rows.json"))["rows"][-1]["peak_bytes"] // 2)')
+"$dnnc" plan "$model" "${small[@]}" --cluster near.cluster --effort 60 --what-if memory=${limit}B --json --quiet >half.json || fail "half"
+cat >frontier.py <<'END2'
+import json, subprocess, sys
+dnnc, model, *small = sys.argv[1:]
+rows = json.load(open("rows.json"))["rows"]
+assert len(rows) >= 4, rows
+for a, b in zip(rows, rows[1:]):
+    assert a["peak_bytes"] < b["peak_bytes"] and a["step_ps"] > b["step_ps"], (a, b)
+for row in rows:
+    open("row.plan", "w").write(row["plan"])
+    done = subprocess.run([dnnc, "simulate", model, *small, "--plan", "row.plan", "--cluster", "near.cluster", "--json"],
+                          capture_output=True, text=True, check=True)
+    price = json.loads(done.stdout)
+    assert round(price["step_s"] * 1e12) == row["step_ps"], (row, price["step_s"])
+    assert price["ranks"][0]["peak_bytes"] == row["peak_bytes"] and row["fits"]
+    assert row["memory_bytes"] == 1 << 30, row
+# With the memory of a rank, and with half of what the fastest plan needs.
+for file, most in (("best.json", 1 << 30), ("half.json", rows[-1]["peak_bytes"] // 2)):
+    best = json.load(open(file))
+    fastest = min(row["step_ps"] for row in rows if row["peak_bytes"] <= most)
+    assert fastest <= round(best["step_s"] * 1e12), (file, fastest, best["step_s"])
+print(len(rows))
+END2
+points=$(python3 frontier.py "$dnnc" "$model" "${small[@]}") || { cat rows.json; fail "the frontier"; }
+"$dnnc" plan "$model" "${small[@]}" --cluster near.cluster --frontier --effort 60 >rows 2>message || fail "the frontier as text"
+[ $(wc -l <rows) = $((points + 1)) ] || { cat rows; fail "rows of the frontier"; }
+# Rows that are not faster than one of fewer ranks are left out.
+printf 'cluster gpus {\n device = h100_sxm\n level node { count = 4; link = 450GB/s }\n}\n' >gpus.cluster
+"$dnnc" plan "$model" L=1 B=512 C=1024 --cluster gpus.cluster --frontier --ranks 4,1,2 --effort 20 --json >rows.json || fail "ranks"
+"$dnnc" plan "$model" "${small[@]}" --cluster far.cluster --frontier --ranks 1,2,4 --effort 20 --json >far.json || fail "far ranks"
+"$dnnc" plan "$model" "${small[@]}" --cluster far.cluster --ranks 1,2,4 --effort 20 --json >all.json || fail "all ranks"
+python3 - <<'END2' || { cat rows.json far.json; fail "the frontier of ranks"; }
+import json
+rows, far, every = [json.load(open(f))["rows"] for f in ("rows.json", "far.json", "all.json")]
+assert [r["n_ranks"] for r in rows] == [1, 2, 4], rows
+assert all(a["step_ps"] > b["step_ps"] for a, b in zip(rows, rows[1:]))
+best, kept = None, []
+for row in every:
+    if best is None or row["step_ps"] < best:
+        best = row["step_ps"]
+        kept.append(row)
+assert far == kept, (far, kept)
+END2
+
 # ---- mistakes ----
 wrong() { # TEXT OPTION...
   "$dnnc" plan "$model" "${@:2}" >out 2>message && fail "'${*:2}' ends well"
@@ -100,8 +151,10 @@ wrong "takes integers of at least 1" --cluster near.cluster --ranks 0
 wrong "takes integers of at least 1" --cluster near.cluster --ranks 2,
 wrong "takes integers of at least 1" --cluster near.cluster --ranks 2x
 wrong "a table has no plan file" --cluster near.cluster --ranks 2,4 -o x.plan
+wrong "a table has no plan file" --cluster near.cluster --frontier -o x.plan
 wrong "depends on the machines" --table
+wrong "depends on the machines" --frontier
 wrong "cannot open 'missing.cluster'" --cluster near.cluster --cluster missing.cluster
 wrong "asks for 400 ranks" --cluster near.cluster --ranks 4,400
 wrong "cannot write 'missing/page.html'" --cluster near.cluster --html missing/page.html
-echo "plan table: $n meshes, clusters and ranks; a page of $(cat numbers)"
+echo "plan table: $n meshes, $points points of a frontier, clusters and ranks; a page of $(cat numbers)"

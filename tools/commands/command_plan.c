@@ -299,7 +299,8 @@ int command_plan(Tool *tool) {
   Planning planning = {.tool = tool};
   PlanMachinesList machines = {0};
   if (!plan_read_machines(tool, &machines)) return EXIT_user;
-  if (tool->options.table || machines.n > 1) return plan_table(tool, &machines);
+  if (tool->options.table || tool->options.frontier || machines.n > 1)
+    return plan_table(tool, &machines);
   int code = planning_load(&planning);
   if (code != EXIT_done) return code;
   planning.lists_stages = tool->options.html != NULL;

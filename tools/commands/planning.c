@@ -464,13 +464,14 @@ SearchResult planning_lean(Planning *planning, Bytes limit) {
 static void add_lean(Planning *planning) {
   int most = planning_most_candidates(planning) / 4 * 3;
   SearchResult *out = &planning->result;
+  /* A limit of one byte ends no search early. */
   SearchResult lean =
-      search_lean(planning, 0, most > MOST_LEAN ? most : MOST_LEAN);
+      search_lean(planning, out->has_plan, most > MOST_LEAN ? most : MOST_LEAN);
   out->n_priced += lean.n_priced;
   out->n_legal += lean.n_legal;
   out->n_fit += lean.n_fit;
   out->is_stopped |= lean.is_stopped;
-  if (!lean.best.text) return;
+  if (!lean.best.text || out->has_plan) return;
   bool is_smaller =
       !out->best.text || lean.best.price.peak < out->best.price.peak;
   if (!lean.has_plan && !is_smaller) return;
@@ -532,7 +533,9 @@ void planning_search(Planning *planning) {
   planning->result = plan_search(&planning->input);
   planning->search_seconds += thread_seconds();
   end_progress(planning);
-  if (!planning->result.has_plan && !planning->result.is_stopped)
+  bool wants_lean = planning->looks_for_fewest_bytes;
+  if ((!planning->result.has_plan || wants_lean) &&
+      !planning->result.is_stopped)
     add_lean(planning);
   priced_plans_list(&planning->priced, &planning->result);
 }

@@ -22,9 +22,11 @@ typedef struct Planning {
   Tool *tool;
   Compilation loaded;
   PriceRequest request;
-  int n_blocks;       /* of the longest run of equal ones */
-  int search;         /* row of searches.def */
-  bool lists_stages;  /* as in SearchInput */
+  int n_blocks;      /* of the longest run of equal ones */
+  int search;        /* row of searches.def */
+  bool lists_stages; /* as in SearchInput */
+  /* Prices small plans too where the search has a plan that fits. */
+  bool looks_for_fewest_bytes;
   PricedPlans priced; /* by the search */
   /* Annotations of the model that candidates leave out. */
   const Span *without;

@@ -45,10 +45,11 @@ bool plan_read_machines(Tool *tool, PlanMachinesList *out) {
     return false;
   for (int i = 0; i < options->clusters.n || i == 0; i++)
     for (int k = 0; k < ranks.n; k++)
-      vec_push(
-          tool->arena, out,
-          (PlanMachines){options->clusters.n ? options->clusters.data[i] : NULL,
-                         ranks.data[k].ranks});
+      vec_push(tool->arena, out,
+               (PlanMachines){.cluster = options->clusters.n
+                                             ? options->clusters.data[i]
+                                             : NULL,
+                              .ranks = ranks.data[k].ranks});
   options->cluster = out->data[0].cluster;
   options->ranks = out->data[0].ranks;
   return true;
@@ -75,8 +76,8 @@ double table_row_mfu(const TableRow *row) {
   return available > 0 ? row->flops / available : 0;
 }
 
-static TableRow row_of(Planning *planning, const Chosen *chosen,
-                       const char *mesh, const FoundPlan *plan) {
+TableRow plan_row_of(Planning *planning, const Chosen *chosen, const char *mesh,
+                     const FoundPlan *plan) {
   TableRow row = {.cluster = planning->tool->options.cluster,
                   .ranks = chosen->trial.c.ranks,
                   .mesh = mesh,
@@ -111,7 +112,8 @@ TableRows plan_mesh_rows(Planning *planning, const Chosen *chosen) {
   planning_price_whole(planning, n, texts, prices);
   for (int i = 0; i < n; i++) {
     FoundPlan printed = planning_printed(planning, &result->meshes[i].plan);
-    TableRow row = row_of(planning, chosen, result->meshes[i].mesh, &printed);
+    TableRow row =
+        plan_row_of(planning, chosen, result->meshes[i].mesh, &printed);
     row.price = prices[i];
     if (row.price.is_legal) vec_push(arena, &rows, row);
   }
@@ -200,13 +202,15 @@ static TableRow row_of_chosen(Planning *planning, const Chosen *chosen) {
   FoundPlan plan = {.text = chosen->text,
                     .words = chosen->words,
                     .price = {true, p->price.step, p->peak, p->memory}};
-  return row_of(planning, chosen,
-                plan_mesh_words(planning->tool->arena, chosen->trial.c.plan),
-                &plan);
+  return plan_row_of(
+      planning, chosen,
+      plan_mesh_words(planning->tool->arena, chosen->trial.c.plan), &plan);
 }
 
-/* Adds the rows of one search: of each mesh, or the best one alone. */
-static void add_rows(Planning *planning, bool is_by_mesh, TableRows *out) {
+/* Rows of one search. */
+typedef enum RowsOf { ROWS_best, ROWS_meshes, ROWS_frontier } RowsOf;
+
+static void add_rows(Planning *planning, RowsOf which, TableRows *out) {
   const SearchResult *result = &planning->result;
   Arena *arena = planning->tool->arena;
   Diags *diags;
@@ -221,29 +225,71 @@ static void add_rows(Planning *planning, bool is_by_mesh, TableRows *out) {
                                                  planning->loaded.cluster)});
     return;
   }
-  if (!is_by_mesh) {
+  if (which == ROWS_best) {
     vec_push(arena, out, row_of_chosen(planning, &chosen));
     return;
   }
-  TableRows rows = plan_mesh_rows(planning, &chosen);
+  TableRows rows = which == ROWS_meshes ? plan_mesh_rows(planning, &chosen)
+                                        : plan_frontier_rows(planning, &chosen);
   for (int i = 0; i < rows.n; i++) vec_push(arena, out, rows.data[i]);
 }
 
+/* The list of the options belongs to all searches. */
+static void limit_memory(Tool *planner, Bytes limit) {
+  Options *options = &planner->options;
+  const char *change =
+      arena_printf(planner->arena, "memory=%lldB", (long long)limit);
+  options->what_if.data =
+      arena_copy(planner->arena, options->what_if.data,
+                 sizeof *options->what_if.data * (size_t)options->what_if.n);
+  options->what_if.capacity = options->what_if.n;
+  vec_push(planner->arena, &options->what_if, change);
+}
+
 /* Each search has a module of its own. */
-static int search(const Tool *tool, const PlanMachines *machines,
-                  bool is_by_mesh, bool is_first, TableRows *out) {
+static int search(const Tool *tool, const PlanMachines *machines, RowsOf which,
+                  bool is_first, TableRows *out) {
   Tool *planner = arena_copy(tool->arena, tool, sizeof *tool);
   planner->module.names = names_create(tool->arena);
   planner->module.diags = diags_create(tool->arena);
   planner->hides_warnings = !is_first;
   planner->options.cluster = machines->cluster;
   planner->options.ranks = machines->ranks;
+  if (machines->limit > 0) limit_memory(planner, machines->limit);
   Planning *planning = ARENA_NEW(tool->arena, Planning);
-  *planning = (Planning){.tool = planner};
+  *planning =
+      (Planning){.tool = planner,
+                 .looks_for_fewest_bytes = which == ROWS_frontier && is_first};
   int code = planning_load(planning);
   if (code != EXIT_done) return code;
   planning_search(planning);
-  add_rows(planning, is_by_mesh, out);
+  add_rows(planning, which, out);
+  return EXIT_done;
+}
+
+/* Between the fastest plan and the smallest one, a search that needs no memory
+ * prices few plans: it searches with half of that of the fastest, with a
+ * quarter, and so on. */
+static int search_smaller(const Tool *tool, const PlanMachines *machines,
+                          TableRows *rows) {
+  plan_frontier_of_memory(rows);
+  if (rows->n == 0 || !rows->data[0].text) return EXIT_done;
+  Bytes memory = rows->data[0].price.memory;
+  Bytes smallest = rows->data[0].price.peak;
+  PlanMachines limited = *machines;
+  limited.limit = rows->data[rows->n - 1].price.peak / 2;
+  for (; limited.limit > smallest && !tool_is_stopped(); limited.limit /= 2) {
+    int code = search(tool, &limited, ROWS_frontier, false, rows);
+    if (code != EXIT_done) return code;
+  }
+  int n = 0;
+  for (int i = 0; i < rows->n; i++) {
+    if (!rows->data[i].text) continue; /* no plan of a limit is legal */
+    rows->data[n] = rows->data[i];
+    rows->data[n++].price.memory = memory;
+  }
+  rows->n = n;
+  plan_frontier_of_memory(rows);
   return EXIT_done;
 }
 
@@ -274,17 +320,26 @@ static int print_table(Tool *tool, const TableRows *rows) {
 
 int plan_table(Tool *tool, const PlanMachinesList *machines) {
   TableRows rows = {0};
+  RowsOf which = machines->n > 1          ? ROWS_best
+                 : tool->options.frontier ? ROWS_frontier
+                                          : ROWS_meshes;
   if (tool->options.output) {
-    message_print("dnnc: error: a table has no plan file: leave out -o, or "
-                  "--table and all but one --cluster and number of ranks\n");
+    message_print(
+        "dnnc: error: a table has no plan file: leave out -o, or "
+        "--table, --frontier and all but one --cluster and number of ranks\n");
     return EXIT_user;
   }
   for (int i = 0; i < machines->n && !tool_is_stopped(); i++) {
-    int code =
-        search(tool, &machines->data[i], machines->n == 1, i == 0, &rows);
+    int code = search(tool, &machines->data[i], which, i == 0, &rows);
     if (code != EXIT_done) return code;
   }
-  int code = print_table(tool, &rows);
+  if (tool->options.frontier && which == ROWS_best)
+    plan_frontier_of_ranks(&rows);
+  int code = which == ROWS_frontier
+                 ? search_smaller(tool, &machines->data[0], &rows)
+                 : EXIT_done;
+  if (code != EXIT_done) return code;
+  code = print_table(tool, &rows);
   fflush(stdout);
   tool_end_as_signalled();
   return code;

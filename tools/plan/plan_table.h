@@ -11,6 +11,7 @@
 typedef struct PlanMachines {
   const char *cluster; /* the file; NULL: none is named */
   int64_t ranks;       /* -1: nobody says how many */
+  Bytes limit;         /* of the memory of a rank; 0: what it has */
 } PlanMachines;
 typedef VEC(PlanMachines) PlanMachinesList;
 
@@ -36,6 +37,16 @@ int plan_table(Tool *tool, const PlanMachinesList *machines);
 /* Returns the best plan of each mesh, priced as whole programs, the best first.
  * The rates come from `chosen`, which is the plan of the search. */
 TableRows plan_mesh_rows(Planning *planning, const Chosen *chosen);
+/* Returns a row with the rates of `chosen`. */
+TableRow plan_row_of(Planning *planning, const Chosen *chosen, const char *mesh,
+                     const FoundPlan *plan);
+/* Returns the priced plans of a search that no other one beats in both bytes
+ * and step (plan_frontier.c). */
+TableRows plan_frontier_rows(Planning *planning, const Chosen *chosen);
+/* Sorts rows likewise and leaves out those that another one beats. */
+void plan_frontier_of_memory(TableRows *rows);
+/* Leaves those that fit and are faster than all of fewer ranks, if any fits. */
+void plan_frontier_of_ranks(TableRows *rows);
 /* Writes the page of --html; `file` is the plan file with its certificate.
  * *out_json has the fields of the object of which the page shows numbers.
  * Returns an exit code (plan_page.c). */
