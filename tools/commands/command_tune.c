@@ -2,16 +2,18 @@
  * command_tune.c -- implements `dnnc tune`: measures kernels and links of this
  * machine for a model, and compares plans with their predictions.
  *
- * Links come first, because they are quick, then kernels for 1, 2, ... ranks,
- * each probe until the budget for probes is used up, which is half of it.
- * Links take half of that at most.  While there is some left, all probes run
- * again.  The other half is for plans.  With --no-plans all of it measures.
+ * Links come first, because they are quick, then kernels for 1, 2, ... ranks:
+ * the first probe of each, then the others, until the budget for probes is used
+ * up, which is half of it. Links take half of that at most.  While there is
+ * some left, all probes run again.  The other half is for plans.  With
+ * --no-plans all of it measures. If no probe has run, plans do all the same.
  */
 #include "runtime/cuda/describe.h"
 #include "runtime/launch/machine.h"
 #include "tools/tune/tune.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -128,21 +130,32 @@ static bool measure_links(Tuning *tuning) {
   return is_measured;
 }
 
-static void measure_kernels(Tuning *tuning, int ranks) {
+static void measure_probe(Tuning *tuning, const Probe *probe) {
+  const char *why = "the budget is used up";
+  int before = tuning->kernels.rows.n;
+  tuning->is_late = tuning->is_late || tune_left_ms(tuning) == 0;
+  tuning->is_slow = false;
+  if (tune_left_ms(tuning) > 0 && tune_measure(tuning, probe, &why)) {
+    if (tuning->n_measured++ == 0) tuning->code = tune_write_cluster(tuning);
+    tune_say(tuning, "measured %s: %d new kernels\n", probe->what,
+             tuning->kernels.rows.n - before);
+  } else {
+    tuning->n_rejected++;
+    tune_say(tuning, "left out %s: %s\n", probe->what, why);
+  }
+}
+
+/* The probes of so many ranks from `begin` on, at most n. */
+static void measure_kernels(Tuning *tuning, int ranks, int begin, int n) {
   Probes probes = tune_probes(tuning, ranks);
-  for (int i = 0; i < probes.n && !tool_is_stopped() && !tuning->code; i++) {
-    const char *why = "the budget is used up";
-    int before = tuning->kernels.rows.n;
-    tuning->is_late = tuning->is_late || tune_left_ms(tuning) == 0;
-    if (tune_left_ms(tuning) > 0 &&
-        tune_measure(tuning, &probes.data[i], &why)) {
-      if (tuning->n_measured++ == 0) tuning->code = tune_write_cluster(tuning);
-      tune_say(tuning, "measured %s: %d new kernels\n", probes.data[i].what,
-               tuning->kernels.rows.n - before);
-    } else {
-      tuning->n_rejected++;
-      tune_say(tuning, "left out %s: %s\n", probes.data[i].what, why);
-    }
+  int end = n < probes.n - begin ? begin + n : probes.n;
+  for (int i = begin; i < end && !tool_is_stopped() && !tuning->code; i++) {
+    Probe smaller;
+    measure_probe(tuning, &probes.data[i]);
+    /* From kernels of a smaller batch curves lead to those of the model. */
+    if (tuning->n_measured == 0 && tuning->is_slow &&
+        tune_smaller_batch(tuning, &probes.data[i], &smaller))
+      measure_probe(tuning, &smaller);
   }
 }
 
@@ -171,22 +184,7 @@ static void measure_links_again(Tuning *tuning) {
     if (!measure_links(tuning)) break;
 }
 
-/* A guess at a budget for which one probe can run: the time of a build, steps
- * at a rate that every machine reaches, and as much for links. */
-static int64_t enough_seconds(const Tuning *tuning, int64_t budget_ms) {
-  enum { START_MS = 2000, BUILD_MS = 10000, ROUND_S = 5 };
-  static const double slow_flops_per_ms = 1e6;
-  const Graph *graph = tuning->model->model->train;
-  double step_ms = 3 * graph_product_flops(graph, tuning->arena) /
-                   slow_flops_per_ms; /* forward and backward */
-  double build_ms = tuning->build_ms ? (double)tuning->build_ms : BUILD_MS;
-  double ms = 3 * (build_ms + START_MS + TUNE_STEPS * step_ms);
-  if (!tuning->tool->options.no_plans) ms *= 2;
-  if (ms < 2 * (double)budget_ms) ms = 2 * (double)budget_ms;
-  return ((int64_t)(ms / 1e3) / ROUND_S + 1) * ROUND_S;
-}
-
-static int measure(Tuning *tuning, int64_t budget_ms) {
+static int measure(Tuning *tuning) {
   tuning->profile = (TuneTable){.header = "path,phase,kernel,cores,ps,runs",
                                 .ending = ".profile",
                                 .has_runs = true};
@@ -197,24 +195,26 @@ static int measure(Tuning *tuning, int64_t budget_ms) {
   if (!tune_is_job(&rank)) measure_links(tuning); /* a job did */
   tuning->is_late = false;
   for (int ranks = 1; ranks <= tuning->most_ranks; ranks *= 2)
-    measure_kernels(tuning, ranks);
+    measure_kernels(tuning, ranks, 0, 1);
+  for (int ranks = 1; ranks <= tuning->most_ranks; ranks *= 2)
+    measure_kernels(tuning, ranks, 1, INT_MAX);
   measure_links_again(tuning);
   repeat(tuning);
   if (tuning->n_measured > 0)
     return tuning->code ? tuning->code : tune_write_cluster(tuning);
   if (tuning->has_links) return tune_write_cluster(tuning);
   if (tool_is_stopped()) return EXIT_machine;
-  message_print("dnnc: error: nothing could be measured\n");
-  if (tuning->is_late)
-    message_print("help: the budget ended before the first probe; --budget "
-                  "%llds should be enough for it\n",
-                  (long long)enough_seconds(tuning, budget_ms));
-  return EXIT_machine;
+  if (tuning->tool->options.no_plans) return tune_report_nothing(tuning);
+  tune_say(tuning, "nothing was measured, so plans are predicted by constants "
+                   "of the devices\n");
+  tuning->prices = arena_printf(tuning->arena, "%s/detected", tuning->folder);
+  return tune_write_cluster(tuning);
 }
 
 static void print_result(const Tuning *tuning) {
   const char *name = tuning->name;
   bool has_kernels = tuning->n_measured > 0;
+  if (!tune_has_measured(tuning)) return;
   tune_say(tuning,
            "%d probes measured, %d left out; %d kernels and their work\n"
            "%s.cluster%s%s%s: 'dnnc simulate %s --cluster %s.cluster%s%s%s'\n",
@@ -234,7 +234,9 @@ static int end(const Tuning *tuning, int code) {
 static int compare_plans(Tuning *tuning) {
   TunePlans plans = {0};
   int code = tune_plans(tuning, &plans);
-  if (code != EXIT_done || plans.n == 0) return code;
+  if (code != EXIT_done) return code;
+  if (plans.n == 0)
+    return tune_has_measured(tuning) ? code : tune_report_nothing(tuning);
   return tune_compare(tuning, &plans);
 }
 
@@ -242,8 +244,11 @@ int command_tune(Tool *tool) {
   Compilation model;
   int64_t budget = read_budget(&tool->options), begin = child_now_ms();
   if (!budget) return EXIT_user;
-  Tuning tuning = {
-      .tool = tool, .arena = tool->arena, .name = tool_tuned_name(tool)};
+  Tuning tuning = {.tool = tool,
+                   .arena = tool->arena,
+                   .name = tool_tuned_name(tool),
+                   .budget_ms = budget};
+  tuning.prices = tuning.name;
   int code = load(&tuning, &model);
   if (code != EXIT_done) return code;
   tuning.most_ranks = most_ranks(&tuning);
@@ -264,7 +269,7 @@ int command_tune(Tool *tool) {
                               : "no links were measured: ",
              tuning.has_links ? "" : why);
   }
-  code = measure(&tuning, budget);
+  code = measure(&tuning);
   tuning.until_ms = begin + budget;
   if (code == EXIT_done) print_result(&tuning);
   if (code == EXIT_done) code = compare_plans(&tuning);

@@ -56,6 +56,8 @@ typedef struct Tuning {
   Arena *arena;
   const char *name;         /* begins the names of all results */
   const char *folder;       /* folder for temporary files */
+  const char *prices;       /* begins the names of files that price plans */
+  int64_t budget_ms;        /* all of it */
   int64_t until_ms;         /* end of the budget, by child_now_ms */
   int most_ranks;           /* ranks that this machine has cores or GPUs for */
   const Compilation *model; /* loaded, not compiled */
@@ -70,6 +72,7 @@ typedef struct Tuning {
   /* The longest build of a probe; 0 means that none has ended. */
   int64_t build_ms;
   bool is_late; /* a child was ended because the budget was used up */
+  bool is_slow; /* the last probe was ended while it ran */
   int n_measured, n_rejected;
   int code; /* exit code of writing the cluster, once there are kernels */
 } Tuning;
@@ -85,6 +88,11 @@ int64_t tune_left_ms(const Tuning *tuning);
 /* Returns why a child failed: its code, or the first line that it wrote to this
  * file, without "dnnc: error: ". */
 const char *tune_why(const Tuning *tuning, int code, const char *path);
+/* Returns whether a kernel or a link was measured. */
+bool tune_has_measured(const Tuning *tuning);
+/* Says that nothing could be measured, and which budget should be enough.
+ * Returns an exit code. */
+int tune_report_nothing(const Tuning *tuning);
 /* Appends the words of the model: its path and overrides. */
 void tune_model_words(const Tuning *tuning, Words *words);
 /* Appends the options of commands that build. */
@@ -96,6 +104,9 @@ enum { TUNE_STEPS = 3 }; /* steps of a probe at first */
 
 /* Returns the probes, the most important first. */
 Probes tune_probes(Tuning *tuning, int ranks);
+/* Makes a probe like this one with a batch that is far smaller than that of the
+ * model.  Returns false if there is none. */
+bool tune_smaller_batch(Tuning *tuning, const Probe *probe, Probe *out);
 
 /* ---- tune_measure.c ---- */
 
@@ -134,7 +145,7 @@ bool tune_measure_job(Tuning *tuning, const char **out_why);
 
 /* ---- tune_cluster.c ---- */
 
-/* Writes NAME.cluster.  Returns an exit code. */
+/* Writes the cluster file that prices plans.  Returns an exit code. */
 int tune_write_cluster(Tuning *tuning);
 
 /* ---- tune_search.c ---- */

@@ -79,13 +79,14 @@ int tune_write_cluster(Tuning *tuning) {
                 "\n# A cache line took %lld ns from one core to another and "
                 "back.",
                 (long long)tuning->least_apart_ns);
-  text_add(&out, "\nmeasured {\n");
+  if (tune_has_measured(tuning)) text_add(&out, "\nmeasured {\n");
   if (tuning->kernels.rows.n > 0)
     text_printf(&out, "  kernels = \"%s.kernels.csv\"\n", base);
   if (tuning->has_links)
     text_printf(&out, "  links   = \"%s.links.csv\"\n", base);
-  text_add(&out, "}\n");
-  status = file_replace(arena_printf(tuning->arena, "%s.cluster", tuning->name),
-                        text_string(&out), out.n);
+  if (tune_has_measured(tuning)) text_add(&out, "}\n");
+  status =
+      file_replace(arena_printf(tuning->arena, "%s.cluster", tuning->prices),
+                   text_string(&out), out.n);
   return status.code == STATUS_ok ? EXIT_done : tool_fail(status);
 }

@@ -3,8 +3,12 @@
  *
  * A prediction is the price of `dnnc simulate` with the files that the
  * measurements have left, so times of whole steps are in none.  A plan runs
- * first with every launch measured alone, for the time of its kernels; the rest
- * of a step is waiting.  Then it runs as it would train, for its step.
+ * first as it would train, for its step, then with every launch measured alone,
+ * for the time of its kernels; the rest of a step is waiting.
+ *
+ * The plan with the shortest prediction begins.  Until one has run, a plan may
+ * take half of what is left, then as much as each that follows it.  A plan that
+ * is ended there has the steps that it made.
  *
  * A machine is slower for seconds at a time.  So the plans run by turns, and
  * the step of each is the median over its turns.
@@ -14,6 +18,7 @@
 #include "tools/tune/tune.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,8 +34,9 @@ typedef struct Compared {
   const TunePlan *plan;
   const char *why; /* why: it was left out; else NULL */
   double predicted, measured;
-  double kernels_predicted, kernels_measured; /* of them: kernels */
-  int64_t start_ms; /* time of a run beside its steps */
+  double kernels_predicted;
+  double kernels_measured; /* NAN: its share was used up before */
+  int64_t start_ms;        /* time of a run beside its steps */
   int n_turns;
   double turns[MOST_TURNS];
 } Compared;
@@ -46,8 +52,9 @@ static const char *read_text(const Tuning *tuning, const char *path) {
   return status.code == STATUS_ok ? text : "";
 }
 
-static bool run_child(const Tuning *tuning, const Words *words,
-                      int64_t limit_ms, const char *out, const char **out_why) {
+/* Exit code, or a CHILD_. */
+static int run_child(const Tuning *tuning, const Words *words, int64_t limit_ms,
+                     const char *out, const char **out_why) {
   const char *errors = file_in(tuning, "errors");
   int code = child_run(tuning->arena, NULL,
                        &(Child){.words = words->data,
@@ -57,10 +64,10 @@ static bool run_child(const Tuning *tuning, const Words *words,
                                 .is_alone = true,
                                 .limit_ms = limit_ms,
                                 .is_stopped = tool_is_stopped});
-  if (code == EXIT_done) return true;
+  if (code == EXIT_done) return code;
   *out_why = code == CHILD_late ? "it took longer than its share of the budget"
                                 : tune_why(tuning, code, errors);
-  return false;
+  return code;
 }
 
 static void add_words(const Tuning *tuning, Words *words,
@@ -84,8 +91,10 @@ static int load_predictions(const Tuning *tuning, const char *plan,
   Options *options = &out->tool.options;
   options->command = COMMAND_simulate;
   options->plan = plan;
-  options->cluster = arena_printf(tuning->arena, "%s.cluster", tuning->name);
-  options->profile = arena_printf(tuning->arena, "%s.profile", tuning->name);
+  options->cluster = arena_printf(tuning->arena, "%s.cluster", tuning->prices);
+  if (tuning->n_measured > 0)
+    options->profile =
+        arena_printf(tuning->arena, "%s.profile", tuning->prices);
   int code = tool_price_request(&out->tool, &out->request);
   return code == EXIT_done ? tool_load(&out->tool, &out->loaded) : code;
 }
@@ -131,20 +140,23 @@ static int by_value(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-/* The median of "ms" in the lines of steps, but for the first two. */
+/* The median of "ms" in the lines of steps, but for the first two, or for the
+ * first of two; NAN if there are fewer. */
 static double median_step(const char *text) {
   double times[MOST_STEPS];
-  int n = 0, skipped = 0;
+  int n = 0, first;
   for (; *text && n < MOST_STEPS; text += strcspn(text, "\n")) {
     while (*text == '\n') text++;
     const char *line = text;
     if (strncmp(line, "{\"step\":", 8) != 0) continue;
     double ms = json_number(line, "ms");
-    if (skipped++ >= 2 && isfinite(ms)) times[n++] = ms;
+    if (isfinite(ms)) times[n++] = ms;
   }
-  if (n == 0) return NAN;
-  qsort(times, (size_t)n, sizeof *times, by_value);
-  return times[n / 2] * 1e-3;
+  if (n < 2) return NAN;
+  first = n > 2 ? 2 : 1;
+  n -= first;
+  qsort(times + first, (size_t)n, sizeof *times, by_value);
+  return times[first + n / 2] * 1e-3;
 }
 
 /* Kernels of a step in a profile: the sum over its rows of time and runs.  The
@@ -161,8 +173,9 @@ static double kernels_in(const char *text, int steps) {
   return sum * 1e-12;
 }
 
-static bool run_plan(const Tuning *tuning, Compared *plan, int steps,
-                     const char *profile, int64_t until_ms) {
+/* Exit code, or a CHILD_. */
+static int run_plan(const Tuning *tuning, Compared *plan, int steps,
+                    const char *profile, int64_t until_ms) {
   Words words = {0};
   vec_push(tuning->arena, &words, "run");
   tune_model_words(tuning, &words);
@@ -173,29 +186,42 @@ static bool run_plan(const Tuning *tuning, Compared *plan, int steps,
       "--no-save", "--json",
       "--profile", profile};
   add_words(tuning, &words, more, ARRAY_LENGTH(more) - (profile ? 0 : 2));
-  return run_child(tuning, &words, until_ms - child_now_ms(),
-                   file_in(tuning, "run.json"), &plan->why);
+  const char *steps_path = file_in(tuning, "run.json");
+  remove(steps_path); /* those of another plan, if no child starts */
+  return run_child(tuning, &words, until_ms - child_now_ms(), steps_path,
+                   &plan->why);
 }
 
 static double measured_step(const Tuning *tuning) {
   return median_step(read_text(tuning, file_in(tuning, "run.json")));
 }
 
-/* Compiles the plan and runs a few steps twice. */
-static bool begin_plan(const Tuning *tuning, Compared *plan, int64_t until_ms) {
-  const char *profile = file_in(tuning, "plan.profile");
+/* Compiles the plan and runs a few steps. */
+static bool begin_steps(const Tuning *tuning, Compared *plan,
+                        int64_t until_ms) {
   plan->why = "the budget is used up";
   if (child_now_ms() >= until_ms) return false;
-  if (!run_plan(tuning, plan, LEAST_STEPS, profile, until_ms)) return false;
-  plan->kernels_measured =
-      kernels_in(read_text(tuning, profile), LEAST_STEPS - 1);
-  int64_t begin = child_now_ms();
-  if (!run_plan(tuning, plan, LEAST_STEPS, NULL, until_ms)) return false;
+  int code = run_plan(tuning, plan, LEAST_STEPS, NULL, until_ms);
+  if (code != EXIT_done && code != CHILD_late) return false;
   plan->measured = measured_step(tuning);
-  plan->why = "it made no step";
-  if (!isfinite(plan->measured) || plan->measured <= 0) return false;
+  if (isfinite(plan->measured) && plan->measured > 0) return true;
+  if (code == EXIT_done) plan->why = "it made no step";
+  return false;
+}
+
+/* Runs a few steps, then once more for the time of its kernels. */
+static bool begin_plan(const Tuning *tuning, Compared *plan, int64_t until_ms) {
+  const char *profile = file_in(tuning, "plan.profile");
+  plan->kernels_measured = NAN;
+  if (!begin_steps(tuning, plan, until_ms)) return false;
+  int64_t begin = child_now_ms();
+  int code = run_plan(tuning, plan, LEAST_STEPS, profile, until_ms);
   plan->start_ms =
       child_now_ms() - begin - (int64_t)(LEAST_STEPS * plan->measured * 1e3);
+  if (plan->start_ms < 0) plan->start_ms = 0;
+  if (code == EXIT_done)
+    plan->kernels_measured =
+        kernels_in(read_text(tuning, profile), LEAST_STEPS - 1);
   plan->why = NULL;
   return true;
 }
@@ -215,9 +241,8 @@ static void run_turn(const Tuning *tuning, Compared *plan, int steps) {
       !tune_has_left(tuning, (int64_t)(needed_ms * 5 / 4)))
     return;
   int64_t until_ms = child_now_ms() + tune_left_ms(tuning);
-  double step = run_plan(tuning, plan, steps, NULL, until_ms)
-                    ? measured_step(tuning)
-                    : NAN;
+  int code = run_plan(tuning, plan, steps, NULL, until_ms);
+  double step = code == EXIT_done ? measured_step(tuning) : NAN;
   plan->why = why; /* a turn that fails is as none */
   if (isfinite(step)) plan->turns[plan->n_turns++] = step;
 }
@@ -254,9 +279,14 @@ static void print_words(Text *out, const Compared *plans, int n) {
     }
     double waits = p->predicted - p->kernels_predicted;
     double waited = p->measured - p->kernels_measured;
-    text_printf(out, "%-40s %9.3f ms %9.3f ms %+6.1f%% %+8.1f%% %+8.1f%%\n",
-                p->plan->name, p->predicted * 1e3, p->measured * 1e3,
-                100 * error_of(p->predicted, p->measured),
+    text_printf(out, "%-40s %9.3f ms %9.3f ms %+6.1f%%", p->plan->name,
+                p->predicted * 1e3, p->measured * 1e3,
+                100 * error_of(p->predicted, p->measured));
+    if (isnan(p->kernels_measured)) {
+      text_printf(out, " %9s %9s\n", "-", "-");
+      continue;
+    }
+    text_printf(out, " %+8.1f%% %+8.1f%%\n",
                 100 * (p->kernels_predicted - p->kernels_measured) /
                     p->measured,
                 100 * (waits - waited) / p->measured);
@@ -280,6 +310,8 @@ static void print_json(Text *out, const Compared *plans, int n) {
       text_add_real(out, p->measured);
       text_add(out, ",\"kernels_predicted_s\":");
       text_add_real(out, p->kernels_predicted);
+    }
+    if (!p->why && isfinite(p->kernels_measured)) {
       text_add(out, ",\"kernels_measured_s\":");
       text_add_real(out, p->kernels_measured);
     }
@@ -305,11 +337,38 @@ static int write_fastest(const Tuning *tuning, const Compared *plans, int n) {
     if (plans[i].plan->is_found && !predicted) predicted = &plans[i];
   }
   if (best) return write_plan(tuning, best->plan, "the fastest");
+  if (!tune_has_measured(tuning)) return tune_report_nothing(tuning);
   if (predicted)
     return write_plan(tuning, predicted->plan,
                       "the fastest by prediction; no plan could be run");
   message_print("dnnc: error: none of the plans could be run\n");
   return EXIT_no_plan;
+}
+
+/* The plans that have a prediction, the shortest first.  Returns how many. */
+static int predict_plans(const Tuning *tuning, Predictions *with,
+                         Compared *plans, int n, Compared **out) {
+  int n_out = 0;
+  for (int i = 0; i < n && !tool_is_stopped(); i++) {
+    if (!predict(tuning, with, &plans[i])) continue;
+    plans[i].why = "its ranks are on several machines";
+    if (plans[i].plan->is_found && tune_spans_machines()) continue;
+    int at = n_out++;
+    for (; at > 0 && out[at - 1]->predicted > plans[i].predicted; at--)
+      out[at] = out[at - 1];
+    out[at] = &plans[i];
+  }
+  return n_out;
+}
+
+/* One share more than there are plans is for their turns. */
+static void begin_plans(const Tuning *tuning, Compared **plans, int n) {
+  bool has_run = false;
+  for (int i = 0; i < n && !tool_is_stopped(); i++) {
+    int shares = has_run ? n - i + 1 : 2;
+    int64_t until_ms = child_now_ms() + tune_left_ms(tuning) / shares;
+    has_run |= begin_plan(tuning, plans[i], until_ms);
+  }
 }
 
 int tune_compare(Tuning *tuning, const TunePlans *list) {
@@ -318,14 +377,9 @@ int tune_compare(Tuning *tuning, const TunePlans *list) {
   int code = load_predictions(tuning, list->data[0].path, predictions);
   if (code != EXIT_done) return code;
   Compared *plans = ARENA_ARRAY(tuning->arena, Compared, n);
-  for (int i = 0; i < n && !tool_is_stopped(); i++) {
-    plans[i].plan = &list->data[i];
-    int64_t until_ms = child_now_ms() + tune_left_ms(tuning) / (n - i);
-    if (!predict(tuning, predictions, &plans[i])) continue;
-    plans[i].why = "its ranks are on several machines";
-    if (!plans[i].plan->is_found || !tune_spans_machines())
-      begin_plan(tuning, &plans[i], until_ms);
-  }
+  Compared **runs = ARENA_ARRAY(tuning->arena, Compared *, n);
+  for (int i = 0; i < n; i++) plans[i].plan = &list->data[i];
+  begin_plans(tuning, runs, predict_plans(tuning, predictions, plans, n, runs));
   run_turns(tuning, plans, n);
   if (tool_is_stopped()) return EXIT_machine;
   Text out = text_create(tuning->arena);

@@ -245,10 +245,17 @@ bool tune_is_near(const Tuning *tuning, int64_t apart_ns) {
   return apart_ns <= 2 * tuning->least_apart_ns;
 }
 
+/* The first one may take half of what is left: the next one is shorter. */
 static bool run_probe(Tuning *tuning, BuiltProbe *probe, const char **out_why) {
   int64_t apart_ns = tune_core_distance(tuning), begin = child_now_ms();
+  int64_t until_ms = tuning->until_ms;
+  if (tuning->built.n + tuning->n_rejected == 0)
+    tuning->until_ms -= tune_left_ms(tuning) / 2;
+  tuning->is_late = false;
   bool ran = run_bundle(tuning, probe->bundle, "--profile",
                         file_in(tuning, "profile.csv"), probe->steps, out_why);
+  tuning->until_ms = until_ms;
+  tuning->is_slow = tuning->is_late;
   probe->took_ms = child_now_ms() - begin;
   vec_push(tuning->arena, &probe->aparts_ns,
            greater(apart_ns, tune_core_distance(tuning)));
@@ -271,9 +278,23 @@ void tune_count_runs(const Tuning *tuning, int *out_near, int *out_far) {
   }
 }
 
+/* Short steps are measured more often: as many as take a quarter of what is
+ * left, at the speed of the run before.  If that was wrong, this run counts. */
+static void measure_more_steps(Tuning *tuning, BuiltProbe *probe) {
+  enum { MANY = 30 };
+  const char *why;
+  BuiltProbe more = *probe;
+  int64_t steps =
+      probe->steps * (tune_left_ms(tuning) / 4) / (probe->took_ms + 1);
+  more.steps = steps < MANY ? (int)steps : MANY;
+  memset(&more.aparts_ns, 0, sizeof more.aparts_ns);
+  if (more.steps >= 2 * probe->steps && run_probe(tuning, &more, &why))
+    *probe = more;
+}
+
 bool tune_measure(Tuning *tuning, const Probe *probe, const char **out_why) {
-  enum { MANY = 30, LONG_MS = 4000 };
   Arena *arena = tuning->arena;
+  tuning->is_slow = false;
   int n = tuning->built.n;
   BuiltProbe built = {
       .bundle = file_in(tuning, arena_printf(arena, "bundle-%d", n)),
@@ -283,12 +304,7 @@ bool tune_measure(Tuning *tuning, const Probe *probe, const char **out_why) {
   *out_why = "it is held out";
   if (is_held_out(tuning, built.works)) return false;
   if (!run_probe(tuning, &built, out_why)) return false;
-  /* Short steps are measured more often. */
-  if (built.took_ms < LONG_MS && tune_left_ms(tuning) > 2 * LONG_MS) {
-    built.steps = MANY;
-    built.aparts_ns.n = 0;
-    if (!run_probe(tuning, &built, out_why)) return false;
-  }
+  measure_more_steps(tuning, &built);
   if (!collect(tuning, &built, out_why)) return false;
   vec_push(arena, &tuning->built, built);
   return true;

@@ -83,11 +83,31 @@ static int64_t input_dim_size(const Graph *graph, Name name) {
   return 0;
 }
 
-/* The first probe again. */
-static void add_larger_batch(Tuning *tuning, Probes *probes) {
+/* 0: no dim is that of the batch. */
+static int64_t batch_size(const Tuning *tuning) {
   const Model *model = tuning->model->model;
   Name batch = model->settings.batch_dim;
-  int64_t size = batch ? input_dim_size(model->train, batch) : 0;
+  return batch ? input_dim_size(model->train, batch) : 0;
+}
+
+bool tune_smaller_batch(Tuning *tuning, const Probe *probe, Probe *out) {
+  enum { TIMES = 64 };
+  Arena *arena = tuning->arena;
+  Name batch = tuning->model->model->settings.batch_dim;
+  int64_t whole = batch_size(tuning), size = whole / TIMES;
+  if (whole < 2) return false;
+  if (size == 0) size = 1;
+  *out = *probe;
+  out->what =
+      arena_printf(arena, "%s, %s = %lld", probe->what, batch, (long long)size);
+  out->override = arena_printf(arena, "%s=%lld", batch, (long long)size);
+  return true;
+}
+
+/* The first probe again. */
+static void add_larger_batch(Tuning *tuning, Probes *probes) {
+  Name batch = tuning->model->model->settings.batch_dim;
+  int64_t size = batch_size(tuning);
   if (size == 0) return;
   Probe probe = probes->data[0];
   probe.what =

@@ -72,9 +72,9 @@ static Tool planner_of(const Tuning *tuning, Arena *arena) {
       (Module){out.memory, arena, names_create(arena), diags_create(arena)};
   out.hides_warnings = true;
   options->command = COMMAND_plan;
-  options->cluster = arena_printf(arena, "%s.cluster", tuning->name);
+  options->cluster = arena_printf(arena, "%s.cluster", tuning->prices);
   if (tuning->n_measured > 0)
-    options->profile = arena_printf(arena, "%s.profile", tuning->name);
+    options->profile = arena_printf(arena, "%s.profile", tuning->prices);
   return out;
 }
 

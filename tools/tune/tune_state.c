@@ -27,6 +27,34 @@ int64_t tune_left_ms(const Tuning *tuning) {
   return left > 0 ? left : 0;
 }
 
+bool tune_has_measured(const Tuning *tuning) {
+  return tuning->n_measured > 0 || tuning->has_links;
+}
+
+/* A guess at a budget for which one probe can run: twice the time of a build
+ * and of steps at a rate that every machine reaches, and as much for links. */
+static int64_t enough_seconds(const Tuning *tuning) {
+  enum { START_MS = 2000, BUILD_MS = 10000, ROUND_S = 5 };
+  static const double slow_flops_per_ms = 1e6;
+  const Graph *graph = tuning->model->model->train;
+  double step_ms = 3 * graph_product_flops(graph, tuning->arena) /
+                   slow_flops_per_ms; /* forward and backward */
+  double build_ms = tuning->build_ms ? (double)tuning->build_ms : BUILD_MS;
+  double ms = 4 * (build_ms + START_MS + TUNE_STEPS * step_ms);
+  if (!tuning->tool->options.no_plans) ms *= 2;
+  if (ms < 2 * (double)tuning->budget_ms) ms = 2 * (double)tuning->budget_ms;
+  return ((int64_t)(ms / 1e3) / ROUND_S + 1) * ROUND_S;
+}
+
+int tune_report_nothing(const Tuning *tuning) {
+  message_print("dnnc: error: nothing could be measured\n");
+  if (tuning->is_late)
+    message_print("help: the budget ended before the first probe; --budget "
+                  "%llds should be enough for it, at 1 GFLOP/s\n",
+                  (long long)enough_seconds(tuning));
+  return EXIT_machine;
+}
+
 static const char *first_line(const Tuning *tuning, const char *path) {
   static const char prefix[] = "dnnc: error: ";
   const char *text;
