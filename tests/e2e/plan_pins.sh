@@ -85,3 +85,8 @@ printf 'mesh { data = 2 }\nplan {\n  zero = 1\n  shard B over none\n  remat lin\
 "$dnnc" simulate tiny.dnn --cluster "$cluster" --plan other.plan --json >simulated.json 2>message || { cat message; fail "a whole batch"; }
 awk -v found="$(field step_s out.json)" -v s="$(field step_s simulated.json)" 'BEGIN { exit !(found <= s) }' ||
   { cat out.json simulated.json; fail "slower than a whole batch"; }
+
+# A line about a head that only training has: evaluation has nothing to do for it.
+printf 'mesh {\n  data = 2\n}\nplan {\n  shard "side_head[0].linear[0]!dot": N over data\n}\n' >head.plan
+"$dnnc" simulate "$root/models/googlenet.dnn" thin=8 --cluster "$cluster" --plan head.plan >out 2>message ||
+  { cat message; fail "a head of training alone"; }
