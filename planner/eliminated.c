@@ -160,6 +160,17 @@ static void allow(Pricing *p, int n, int most) {
   p->most = p->n_priced + n < most ? p->n_priced + n : most;
 }
 
+/* All sizes of buckets of the best plan.  Gradients of many small parameters
+ * may be far from the default, and a climb with few prices tries one other. */
+static void improve_sizes(Judging *j, int at_once, int most) {
+  Pricing *p = j->p;
+  const Scored *from = p->best;
+  allow(p, 2 * N_SIZES, most);
+  if (try_moves(p, vary_sizes, from) == from) return;
+  allow(p, at_once / 2, most);
+  climb_from_best(p);
+}
+
 /* Goes from the best plan, and from the best one of the bound, to better ones
  * beside them. */
 static void improve(Judging *j, int at_once) {
@@ -168,6 +179,7 @@ static void improve(Judging *j, int at_once) {
   int most = p->most, n_moves = at_once >= MANY_PRICES ? MOVES : 0;
   allow(p, at_once / 2, most);
   climb_from_best(p);
+  improve_sizes(j, at_once, most);
   const Scored *from = p->best;
   allow(p, at_once / 14, most);
   const Scored *bounded = price_bounded(p, &j->plans);
