@@ -3,8 +3,9 @@
  * and by the messages of their reshardings.  No pass runs.
  *
  * Costs are remembered by all that they depend on: kernels by their key and the
- * shards of their dims, messages by operator, axes and bytes, reshardings by
- * type and both placements.
+ * parts of their dims, messages by operator, axes and bytes, reshardings by
+ * type and both placements.  What does not depend on micro-batches is shared by
+ * all requests with the same MeshChains.
  */
 #include "planner/loads.h"
 
@@ -18,52 +19,88 @@
 /* A message that nobody waits for comes with many others, in one. */
 #define MANY_BYTES ((Bytes)256 << 20)
 
+/* Costs on one mesh and part of a cluster that do not depend on micro-batches.
+ */
+typedef struct MeshCosts {
+  Resharding *table;
+  Map *chains;   /* of Chain */
+  Map *messages; /* of Sent */
+} MeshCosts;
+
 struct Loads {
   Arena *arena;
   LoadRequest r;
-  Resharding *chains;
-  Map *launches;               /* of times */
-  Map *least;                  /* of times of weight gradients */
-  Map *messages, *reshardings; /* of Sent */
+  MeshChains *shared;
+  MeshCosts *mesh;
+  Map *least;       /* of times of weight gradients */
+  Map *reshardings; /* of Sent */
 };
 
 struct MeshChains {
   Arena *arena;
-  Map *of; /* mesh -> Resharding */
+  Map *of;       /* mesh and slice -> MeshCosts */
+  Map *launches; /* of times */
+  const Graph *graph;
+  uint64_t *keys; /* by node of the graph; 0: unknown */
 };
 
 MeshChains *mesh_chains_create(Arena *arena) {
   MeshChains *chains = ARENA_NEW(arena, MeshChains);
-  *chains = (MeshChains){arena, map_create(arena)};
+  *chains = (MeshChains){
+      .arena = arena, .of = map_create(arena), .launches = map_create(arena)};
   return chains;
 }
-
-static Resharding *chains_of(Arena *arena, const LoadRequest *request) {
-  MeshChains *known = request->chains;
-  Resharding *chains = known ? map_get(known->of, request->mesh) : NULL;
-  if (chains) return chains;
-  chains = reshard_create_plain(known ? known->arena : arena, request->mesh);
-  if (known) map_put(known->of, request->mesh, chains);
-  return chains;
-}
-
-Loads *loads_create(Arena *arena, const LoadRequest *request) {
-  Loads *loads = ARENA_NEW(arena, Loads);
-  *loads = (Loads){.arena = arena,
-                   .r = *request,
-                   .chains = chains_of(arena, request),
-                   .launches = map_create(arena),
-                   .least = map_create(arena),
-                   .messages = map_create(arena),
-                   .reshardings = map_create(arena)};
-  return loads;
-}
-
-/* ---- remembered costs ---- */
 
 static const void *key_of(uint64_t hash) {
   return (const void *)(uintptr_t)(hash ? hash : 1);
 }
+
+static uint64_t mix_pointer(uint64_t hash, const void *pointer) {
+  return hash_mix(hash, (uint64_t)(uintptr_t)pointer);
+}
+
+/* Several slices may be asked about with one mesh. */
+static MeshCosts *mesh_costs_of(MeshChains *known, const LoadRequest *request) {
+  const ClusterSlice *slice = request->slice;
+  uint64_t hash = mix_pointer(mix_pointer(41, request->mesh), request->model);
+  hash = hash_mix(hash, (uint64_t)slice->first);
+  for (int g = 0; g < slice->n_groups; g++)
+    hash = hash_mix(mix_pointer(hash, slice->groups[g].group),
+                    (uint64_t)slice->groups[g].n);
+  MeshCosts *costs = map_get(known->of, key_of(hash));
+  if (costs) return costs;
+  costs = ARENA_NEW(known->arena, MeshCosts);
+  *costs = (MeshCosts){reshard_create_plain(known->arena, request->mesh),
+                       map_create(known->arena), map_create(known->arena)};
+  map_put(known->of, key_of(hash), costs);
+  return costs;
+}
+
+Loads *loads_create(Arena *arena, const LoadRequest *request) {
+  MeshChains *shared =
+      request->chains ? request->chains : mesh_chains_create(arena);
+  Loads *loads = ARENA_NEW(arena, Loads);
+  *loads = (Loads){.arena = arena,
+                   .r = *request,
+                   .shared = shared,
+                   .mesh = mesh_costs_of(shared, request),
+                   .least = map_create(arena),
+                   .reshardings = map_create(arena)};
+  return loads;
+}
+
+uint64_t loads_kernel_key(Loads *l, int id) {
+  const Graph *graph = l->r.units->graph;
+  MeshChains *shared = l->shared;
+  if (shared->graph != graph) {
+    shared->graph = graph;
+    shared->keys = ARENA_ARRAY(shared->arena, uint64_t, graph->nodes.n);
+  }
+  if (!shared->keys[id]) shared->keys[id] = kernel_key(graph, id);
+  return shared->keys[id];
+}
+
+/* ---- remembered costs ---- */
 
 static bool find_time(Map *map, uint64_t hash, Ps *out) {
   Ps *known = map_get(map, key_of(hash));
@@ -71,8 +108,8 @@ static bool find_time(Map *map, uint64_t hash, Ps *out) {
   return known != NULL;
 }
 
-static Ps keep_time(Loads *l, Map *map, uint64_t hash, Ps time) {
-  Ps *known = ARENA_NEW(l->arena, Ps);
+static Ps keep_time(Arena *arena, Map *map, uint64_t hash, Ps time) {
+  Ps *known = ARENA_NEW(arena, Ps);
   *known = time;
   map_put(map, key_of(hash), known);
   return time;
@@ -86,8 +123,8 @@ typedef struct Sent {
   LinkLoad links;
 } Sent;
 
-static const Sent *keep_sent(Loads *l, Map *map, uint64_t hash, Sent sent) {
-  Sent *known = ARENA_NEW(l->arena, Sent);
+static const Sent *keep_sent(Arena *arena, Map *map, uint64_t hash, Sent sent) {
+  Sent *known = ARENA_NEW(arena, Sent);
   *known = sent;
   map_put(map, key_of(hash), known);
   return known;
@@ -166,14 +203,19 @@ static const Type *local_type(Loads *l, const PlanUnit *u, const UnitKernel *k,
   return local;
 }
 
+/* Into how many shards and micro-batches a loop dim of a kernel is divided. */
+static int64_t parts_of(const Loads *l, const PlanUnit *u, const UnitKernel *k,
+                        int dim, Assignment assignment) {
+  int64_t n = shards_of(l, assignment, k->loop[dim]);
+  return u->batch >> k->loop[dim] & 1 ? n * l->r.microbatches : n;
+}
+
 /* The operations of a fused kernel are counted as a whole. */
 static double body_share(const Loads *l, const PlanUnit *u, const UnitKernel *k,
                          Assignment assignment) {
   double share = 1;
-  for (int i = 0; i < k->dims->n; i++) {
-    share /= (double)shards_of(l, assignment, k->loop[i]);
-    if (u->batch >> k->loop[i] & 1) share /= (double)l->r.microbatches;
-  }
+  for (int i = 0; i < k->dims->n; i++)
+    share /= (double)parts_of(l, u, k, i, assignment);
   return share;
 }
 
@@ -182,8 +224,7 @@ static Ps compute_loop(Loads *l, const PlanUnit *u, const UnitKernel *k,
                        Assignment assignment) {
   int64_t parts[MOST_LOOP_DIMS];
   for (int i = 0; i < k->dims->n; i++)
-    parts[i] = shards_of(l, assignment, k->loop[i]) *
-               (u->batch >> k->loop[i] & 1 ? l->r.microbatches : 1);
+    parts[i] = parts_of(l, u, k, i, assignment);
   Arena *scratch = arena_beside(l->arena);
   Ps time = loop_time(scratch, l->r.model, l->r.units->graph->nodes.data[k->id],
                       k->dims->body, parts);
@@ -213,18 +254,19 @@ static Ps compute_launch(Loads *l, const PlanUnit *u, const UnitKernel *k,
   return cost.launch + cost.time;
 }
 
+/* Parts of one number take as long, whatever makes them: meshes and numbers of
+ * micro-batches share these times. */
 static Ps launch_time(Loads *l, const PlanUnit *u, const UnitKernel *k,
                       Assignment assignment) {
-  uint64_t hash = hash_mix(kernel_key(l->r.units->graph, k->id), 17);
-  for (int i = 0; i < k->dims->n; i++) {
-    hash = hash_mix(hash, (uint64_t)shards_of(l, assignment, k->loop[i]) * 2 +
-                              (u->batch >> k->loop[i] & 1));
-  }
+  uint64_t hash = hash_mix(loads_kernel_key(l, k->id), 17);
+  hash = mix_pointer(hash, l->r.model);
+  for (int i = 0; i < k->dims->n; i++)
+    hash = hash_mix(hash, (uint64_t)parts_of(l, u, k, i, assignment));
   Ps time;
-  if (find_time(l->launches, hash, &time)) return time;
+  if (find_time(l->shared->launches, hash, &time)) return time;
   time = k->dims->body ? compute_loop(l, u, k, assignment)
                        : compute_launch(l, u, k, assignment);
-  return keep_time(l, l->launches, hash, time);
+  return keep_time(l->shared->arena, l->shared->launches, hash, time);
 }
 
 /* ---- weight gradients ---- */
@@ -284,7 +326,7 @@ static Ps least_launch(Loads *l, int unit, const UnitKernel *k,
   }
   Ps time;
   if (find_time(l->least, hash, &time)) return time;
-  return keep_time(l, l->least, hash,
+  return keep_time(l->arena, l->least, hash,
                    least_from(l, unit, k, loops.made, 0, assignment));
 }
 
@@ -312,11 +354,11 @@ static Sent sent_of(const SimTransfer *transfer) {
 static const Sent *message(Loads *l, Op op, AxisSet axes, Bytes sent) {
   uint64_t hash =
       hash_mix(hash_mix(hash_mix(29, (uint64_t)op), axes), (uint64_t)sent);
-  const Sent *known = map_get(l->messages, key_of(hash));
+  const Sent *known = map_get(l->mesh->messages, key_of(hash));
   if (known) return known;
-  SimTransfer t = price_message(l->arena, l->r.model, l->r.slice, l->r.mesh, op,
-                                axes, sent);
-  return keep_sent(l, l->messages, hash, sent_of(&t));
+  SimTransfer t = price_message(l->shared->arena, l->r.model, l->r.slice,
+                                l->r.mesh, op, axes, sent);
+  return keep_sent(l->shared->arena, l->mesh->messages, hash, sent_of(&t));
 }
 
 /* The part of a message of many bytes. */
@@ -636,10 +678,50 @@ static const Type *placed_type(Loads *l, const Type *type, const DimMap *map,
   return placed;
 }
 
-/* A sum that only ends is one all-reduce, as in plan_tables_reshard. */
-static Sent chain_of(Loads *l, const Type *from, const Type *to, int64_t m) {
+/* A message of a chain, with the bytes of a step. */
+typedef struct ChainMessage {
+  Op op;
+  AxisSet axes;
+  Bytes bytes;
+} ChainMessage;
+
+typedef struct Chain {
+  int n; /* of messages; -1: the value cannot be brought there */
+  const ChainMessage *messages;
+} Chain;
+
+/* Returns false for a step that sends nothing. */
+static bool find_op(ReshardKind kind, Op *out) {
+  switch (kind) {
+  case RESHARD_all_gather: *out = OP_all_gather; return true;
+  case RESHARD_reduce_scatter: *out = OP_reduce_scatter; return true;
+  case RESHARD_all_to_all: *out = OP_all_to_all; return true;
+  case RESHARD_all_reduce: *out = OP_all_reduce; return true;
+  case RESHARD_permute: *out = OP_permute; return true;
+  default: return false;
+  }
+}
+
+static const Chain *find_chain(Loads *l, const Type *from, const Type *to) {
   ReshardStep steps[MAX_RESHARD_STEPS];
   const char *reason;
+  Arena *arena = l->shared->arena;
+  Chain *out = ARENA_NEW(arena, Chain);
+  int n = reshard_steps(l->mesh->table, from, to, steps, &reason);
+  ChainMessage *messages = ARENA_ARRAY(arena, ChainMessage, n < 0 ? 1 : n + 1);
+  *out = (Chain){n < 0 ? -1 : 0, messages};
+  for (int i = 0; i < n; i++) {
+    Op op;
+    if (!find_op(steps[i].kind, &op)) continue;
+    messages[out->n++] = (ChainMessage){op, steps[i].group, steps[i].bytes};
+  }
+  return out;
+}
+
+/* `hash`: of the type and both placements.  A sum that only ends is one
+ * all-reduce, as in plan_tables_reshard. */
+static Sent chain_of(Loads *l, const Type *from, const Type *to, int64_t m,
+                     uint64_t hash) {
   bool is_alike = true;
   Sent out = {0};
   for (int d = 0; d < from->rank; d++)
@@ -653,20 +735,16 @@ static Sent chain_of(Loads *l, const Type *from, const Type *to, int64_t m) {
         m);
     return out;
   }
-  int n = reshard_steps(l->chains, from, to, steps, &reason);
-  for (int i = 0; i < n; i++) {
-    Op op;
-    switch (steps[i].kind) {
-    case RESHARD_all_gather: op = OP_all_gather; break;
-    case RESHARD_reduce_scatter: op = OP_reduce_scatter; break;
-    case RESHARD_all_to_all: op = OP_all_to_all; break;
-    case RESHARD_all_reduce: op = OP_all_reduce; break;
-    case RESHARD_permute: op = OP_permute; break;
-    default: continue;
-    }
-    add_sent(&out, message(l, op, steps[i].group, steps[i].bytes / m), m);
+  const Chain *chain = map_get(l->mesh->chains, key_of(hash));
+  if (!chain) {
+    chain = find_chain(l, from, to);
+    map_put(l->mesh->chains, key_of(hash), (void *)chain);
   }
-  if (n < 0) out.wait = out.least = (Ps)1 << 55;
+  for (int i = 0; i < chain->n; i++) {
+    const ChainMessage *of = &chain->messages[i];
+    add_sent(&out, message(l, of->op, of->axes, of->bytes / m), m);
+  }
+  if (chain->n < 0) out.wait = out.least = (Ps)1 << 55;
   return out;
 }
 
@@ -687,15 +765,16 @@ EdgeLoad loads_of_edge(Loads *l, const UnitEdge *edge, Assignment from,
   }
   EdgeLoad out = {0};
   if (is_equal) return out;
-  hash = hash_mix(hash, (uint64_t)edge->type->dtype * 2 + has_batch);
+  uint64_t placed = hash_mix(hash, (uint64_t)edge->type->dtype);
+  hash = hash_mix(placed, has_batch);
   const Sent *sent = map_get(l->reshardings, key_of(hash));
   if (!sent) {
     const Type *have =
         placed_type(l, edge->type, &edge->from_dims, from, partial);
     const Type *want = placed_type(l, edge->type, &edge->to_dims, to, 0);
-    sent =
-        keep_sent(l, l->reshardings, hash,
-                  chain_of(l, have, want, has_batch ? l->r.microbatches : 1));
+    int64_t m = has_batch ? l->r.microbatches : 1;
+    sent = keep_sent(l->arena, l->reshardings, hash,
+                     chain_of(l, have, want, m, placed));
   }
   int readers = edge->readers + (partial && edge->from_sums);
   bool is_of_weight = units->graph->nodes.data[edge->value.node]->phase ==

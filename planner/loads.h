@@ -50,9 +50,10 @@ typedef struct Load {
                       persistent or added up */
 } Load;
 
-/* Chains of reshardings by mesh, which do not depend on micro-batches: loads of
- * one mesh share them.  They lie in the arena, and the meshes must outlive it.
- */
+/* Times of kernels by the parts of their dims, and chains of reshardings and
+ * messages by mesh: loads of all micro-batches share them, those of several
+ * meshes share the times.  They lie in the arena; meshes, cost models and the
+ * graph must outlive it. */
 typedef struct MeshChains MeshChains;
 MeshChains *mesh_chains_create(Arena *arena);
 
@@ -62,13 +63,15 @@ typedef struct LoadRequest {
   const ClusterSlice *slice;
   const CostModel *model;
   int64_t microbatches;
-  MeshChains *chains; /* that are known, or NULL */
+  MeshChains *chains; /* what is known, or NULL */
 } LoadRequest;
 
 /* Costs that are computed when they are first asked for. */
 typedef struct Loads Loads;
 Loads *loads_create(Arena *arena, const LoadRequest *request);
 
+/* Returns kernel_key of a node. */
+uint64_t loads_kernel_key(Loads *loads, int id);
 /* Returns false if the sizes do not allow it. */
 bool loads_allow(const Loads *loads, int unit, Assignment assignment);
 /* An axis that shards a dim of a weight gradient may shard another one of it

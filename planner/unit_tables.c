@@ -23,7 +23,8 @@ static const void *key_of(uint64_t hash) {
 
 /* ---- shapes ---- */
 
-static uint64_t hash_unit(const TableRequest *r, int unit) {
+static uint64_t hash_unit(const Tabling *t, int unit) {
+  const TableRequest *r = t->r;
   const Units *units = r->loads.units;
   const PlanUnit *u = units->units.data[unit];
   uint64_t hash =
@@ -37,7 +38,7 @@ static uint64_t hash_unit(const TableRequest *r, int unit) {
   for (int i = 0; i < u->kernels.n; i++) {
     const UnitKernel *k = &u->kernels.data[i];
     int phase = units->graph->nodes.data[k->id]->phase;
-    hash = hash_mix(hash, kernel_key(units->graph, k->id) * 2 + k->is_light);
+    hash = hash_mix(hash, loads_kernel_key(t->loads, k->id) * 2 + k->is_light);
     hash = hash_mix(hash, (uint64_t)phase * 2 +
                               node_is_launched(units->graph, k->id));
     for (int d = 0; d < k->dims->n; d++)
@@ -246,7 +247,7 @@ static bool make_tables(Tabling *t) {
   t->out->unit = ARENA_ARRAY(t->arena, const UnitShape *, units->units.n);
   t->out->edge = ARENA_ARRAY(t->arena, const EdgeTable *, units->edges.n + 1);
   for (int u = 0; u < units->units.n; u++) {
-    t->hashes[u] = hash_unit(t->r, u);
+    t->hashes[u] = hash_unit(t, u);
     t->out->unit[u] = shape_of(t, u);
     if (!t->out->unit[u]) return false;
   }
