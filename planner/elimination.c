@@ -130,7 +130,9 @@ static void walk_microbatches(void *user, const SpacePlace *place) {
     propose_for(s, place, pins->microbatches.value, zeros);
     return;
   }
-  for (int64_t m = 1; m <= batch && batch % m == 0 && zeros; m *= 2) {
+  int64_t most = input->most_microbatches;
+  if (most == 0 || most > batch) most = batch;
+  for (int64_t m = 1; m <= most && batch % m == 0 && zeros; m *= 2) {
     if (input->host->is_stopped(input->host->user)) return;
     zeros &= propose_for(s, place, m, zeros);
   }

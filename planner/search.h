@@ -73,6 +73,7 @@ typedef struct SearchInput {
   const PlanPaths *paths;
   const Target *target; /* that the kernels are compiled for; or NULL */
   Bytes memory;
+  int64_t most_microbatches; /* more are refused; 0: any number */
 } SearchInput;
 
 typedef struct FoundPlan {

@@ -306,7 +306,9 @@ static bool make_settings(BoundWalk *b, int groups, const Mesh *mesh,
 static bool walk_microbatches(BoundWalk *b, int groups, const Mesh *mesh) {
   const BoundRequest *r = b->r;
   if (r->microbatches) return make_settings(b, groups, mesh, r->microbatches);
-  for (int64_t m = 1; m <= r->batch && r->batch % m == 0; m *= 2)
+  int64_t most = r->most_microbatches;
+  if (most == 0 || most > r->batch) most = r->batch;
+  for (int64_t m = 1; m <= most && r->batch % m == 0; m *= 2)
     if (!make_settings(b, groups, mesh, m)) return false;
   return true;
 }

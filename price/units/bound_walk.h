@@ -27,11 +27,12 @@ typedef struct BoundRequest {
   const ClusterSlice *slice;
   const CostModel *model;
   int64_t ranks, batch;
-  const Mesh *mesh;     /* NULL: all of one or two axes on all ranks */
-  int64_t microbatches; /* 0: powers of two that divide the batch */
-  unsigned zeros;       /* a bit for each level */
-  bool may_recompute;   /* all blocks of repeats */
-  Bytes memory;         /* of a rank */
+  const Mesh *mesh;          /* NULL: all of one or two axes on all ranks */
+  int64_t microbatches;      /* 0: powers of two that divide the batch */
+  int64_t most_microbatches; /* of these; 0: any number */
+  unsigned zeros;            /* a bit for each level */
+  bool may_recompute;        /* all blocks of repeats */
+  Bytes memory;              /* of a rank */
   /* Numbers of groups of ranks with stages of their own: 0 and 0 are plans
    * without stages, which 1 has, too.  `crosses`: by edge, from
    * unit_edges_cross where there may be stages. */

@@ -373,6 +373,7 @@ static void add_kernels(Planning *planning, SearchInput *input) {
   input->slice = program.slice;
   input->target = program.target;
   input->memory = program.memory;
+  input->most_microbatches = program.most_microbatches;
 }
 
 /* A price takes time for each node of a program, so a number of nodes is what

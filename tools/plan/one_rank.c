@@ -8,6 +8,26 @@
 #include "planner/space.h"
 #include "price/units/stage_groups.h"
 
+/* Returns the most micro-batches of which each may have the samples of a group
+ * of batch normalisation, since none waits for the next one (decompose.c);
+ * 0: any number. */
+static int64_t most_microbatches(const Graph *graph, Name batch_dim) {
+  int64_t most = 0;
+  for (int id = 0; id < graph->nodes.n; id++) {
+    const Node *node = graph->nodes.data[id];
+    int64_t own = node->body ? most_microbatches(node->body, batch_dim) : 0;
+    int n = 0;
+    if (node->op == OP_batchnorm &&
+        node_names(node, ATTR_over, &n)[0] == batch_dim) {
+      int64_t size = type_size(node->types[0], batch_dim);
+      int64_t group = node_int(node, ATTR_group, size);
+      if (group > 1) own = (size - 1) / (group - 1);
+    }
+    if (own > 0 && (most == 0 || own < most)) most = own;
+  }
+  return most;
+}
+
 bool one_rank_compile(Tool *tool, const Compilation *loaded,
                       const PriceRequest *request, int64_t ranks,
                       OneRank *out) {
@@ -32,7 +52,9 @@ bool one_rank_compile(Tool *tool, const Compilation *loaded,
                    .model = model,
                    .target = &trial->c.target.backend->target,
                    .memory = trial->priced.memory,
-                   .ranks = ranks};
+                   .ranks = ranks,
+                   .most_microbatches = most_microbatches(
+                       loaded->model->train, pins ? pins->batch_dim : NULL)};
   if (pins && pins->memory_bytes.is_set &&
       pins->memory_bytes.value < out->memory)
     out->memory = pins->memory_bytes.value;
@@ -123,6 +145,7 @@ const char *one_rank_bound(Arena *arena, const OneRank *program,
                         .model = program->model,
                         .ranks = program->ranks,
                         .batch = pins ? pins->batch : 1,
+                        .most_microbatches = program->most_microbatches,
                         .zeros = program->ranks > 1 ? 0xfu : 1u,
                         .may_recompute = program->repeats.n > 0,
                         .memory = memory_of(program, pins)};

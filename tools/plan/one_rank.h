@@ -18,6 +18,7 @@ typedef struct OneRank {
   const Target *target;
   Bytes memory; /* that a rank may have */
   int64_t ranks;
+  int64_t most_microbatches; /* that statistics allow; 0: any number */
 } OneRank;
 
 /* Compiles a loaded model without a plan.  Returns false after mistakes. */

@@ -18,7 +18,8 @@ void planning_find_space(Planning *planning) {
                        .slice = input->slice,
                        .model = input->model,
                        .memory = input->memory,
-                       .ranks = input->ranks};
+                       .ranks = input->ranks,
+                       .most_microbatches = input->most_microbatches};
   planning->space.step = 0;
   planning->no_space = "no operator is placed by itself";
   if (!input->kernels) return;
