@@ -28,6 +28,9 @@
 /* Tables that are larger take seconds and hardly raise the bound. */
 #define MOST_ENTRIES ((int64_t)1 << 12)
 
+/* Weights are finer than the costs that they weigh. */
+enum { PARTS_OF_WEIGHT = BOUND_ONE / BOUND_PARTS };
+
 /* A mean that was asked for, and the assignment at which it is the least. */
 typedef struct Answer {
   BoundWeights weights;
@@ -170,8 +173,9 @@ static const int64_t *unit_costs(Arena *arena, const Aim *aim,
   if (costs) return costs;
   costs = ARENA_ARRAY(arena, int64_t, shape->n_values);
   for (int i = 0; i < shape->n_values; i++)
-    costs[i] = (int64_t)(weighted(aim, &shape->loads[i], unit) /
-                         (double)u->times / groups_of(aim->s));
+    costs[i] =
+        (int64_t)(weighted(aim, &shape->loads[i], unit) / PARTS_OF_WEIGHT /
+                  (double)u->times / groups_of(aim->s));
   map_put(of, shape, costs);
   return costs;
 }
@@ -187,7 +191,7 @@ static int64_t edge_cost(const Aim *aim, int at, const EdgeLoad *load) {
   const BoundWeights *w = &aim->weights;
   Ps wait = edge->is_cut ? load->least * edge->readers : 0;
   Ps link = edge->only_weights ? 0 : load->links.busy[w->link];
-  if (load->wait >= ELIMINATE_MOST / BOUND_ONE / edge->readers)
+  if (load->wait >= ELIMINATE_MOST / BOUND_PARTS / edge->readers)
     return ELIMINATE_MOST;
   int of_wait = !edge->is_backward ? w->of[BOUND_forward_stream]
                 : is_in_head(aim, at)
@@ -196,7 +200,7 @@ static int64_t edge_cost(const Aim *aim, int at, const EdgeLoad *load) {
   int of_link = edge->is_backward ? w->of[BOUND_backward_link]
                                   : w->of[BOUND_forward_link];
   return (of_wait * wait + (of_link + w->of[BOUND_all_link]) * link) /
-         edge->times / groups_of(aim->s);
+         PARTS_OF_WEIGHT / edge->times / groups_of(aim->s);
 }
 
 static const int64_t *edge_costs(Arena *arena, const Aim *aim,
@@ -286,7 +290,7 @@ static void note_answer(const Aim *aim, const int *values, Answer answer) {
 /* Returns the time of a sum whose bytes beyond those of a rank have a price. */
 static Ps time_of(const Aim *aim, int64_t sum) {
   double more = bytes_in_flight(aim->b, aim->s, aim->tables);
-  return (Ps)(((double)sum / BOUND_ONE) -
+  return (Ps)(((double)sum / BOUND_PARTS) -
               aim->weights.per_byte * ((double)aim->b->r->memory - more));
 }
 
@@ -338,7 +342,8 @@ static double mean_of(const Aim *aim, const uint16_t *values,
     int unit = all->unit[u];
     double times = (double)aim->b->r->units->units.data[unit]->times;
     const Load *load = &aim->tables->unit[unit]->loads[values[u]];
-    sum += weighted(aim, load, unit) / times / groups_of(aim->s);
+    sum +=
+        weighted(aim, load, unit) / PARTS_OF_WEIGHT / times / groups_of(aim->s);
     *out_bytes += (double)bytes_of(load, aim->s) / times;
   }
   for (int i = 0; i < all->n_edges; i++) {
@@ -350,7 +355,7 @@ static double mean_of(const Aim *aim, const uint16_t *values,
   }
   *out_bytes /= groups_of(aim->s);
   *out_bytes += bytes_in_flight(aim->b, aim->s, aim->tables);
-  return sum / BOUND_ONE;
+  return sum / BOUND_PARTS;
 }
 
 /* The least mean is no higher than that of any assignment: prices of memory are
@@ -370,6 +375,20 @@ static bool may_pass(void *user, const BoundQuestion *question, Ps worth) {
     if (beyond < 0 && -more / beyond < high) high = -more / beyond;
   }
   return low < high;
+}
+
+/* The loads of the assignment of an answer, by each extreme mean. */
+static bool loads_of_answer(void *user, const BoundQuestion *question, int at,
+                            BoundLoads *out) {
+  const Bounding *b = user;
+  const Answered *of = map_get(b->answered, question->setting);
+  if (!of || at >= of->answers.n) return false;
+  for (int i = 0; i < N_BOUND_EXTREMES; i++) {
+    Aim aim = aim_of(b, question);
+    bound_set_extreme(&aim.weights, i);
+    out->of[i] = mean_of(&aim, of->answers.data[at].values, &out->bytes);
+  }
+  return true;
 }
 
 static Bytes least_bytes(void *user, const BoundQuestion *question) {
@@ -521,7 +540,8 @@ Bound plan_bound_and_means(Arena *arena, const BoundRequest *request,
                               .open = open_tables,
                               .answer = answer,
                               .least_bytes = least_bytes,
-                              .may_pass = may_pass};
+                              .may_pass = may_pass,
+                              .loads = loads_of_answer};
   if (!b->all)
     return (Bound){.reason = "blocks that are not neighbours share a value"};
   Bound bound = bound_walk(arena, request, &evaluator);

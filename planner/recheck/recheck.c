@@ -4,7 +4,7 @@
  *
  * A mean is a sum over copies of units and edges.  The least cost of each alone
  * adds up to a bound, too, which is mostly enough; else least.c finds the least
- * sum.  Costs are parts of a picosecond, BOUND_ONE of them, rounded down.
+ * sum.  Costs are parts of a picosecond, BOUND_PARTS of them, rounded down.
  */
 #include "planner/recheck/recheck.h"
 
@@ -18,6 +18,8 @@
 
 enum { MOST_VALUES = 4096 };
 #define MOST_ENTRIES ((int64_t)1 << 20)
+/* A mean of weights in costs. */
+#define PARTS_OF_WEIGHT ((double)BOUND_PARTS / BOUND_ONE)
 
 typedef struct Recheck {
   Arena *arena;
@@ -29,7 +31,13 @@ typedef struct Recheck {
   const LeastPair *pairs; /* by copy of an edge */
   const Kinds *kinds;
   Costs *costs;
+  Map *answered; /* BoundSetting -> ValuesList */
 } Recheck;
+
+/* The values of least sums, by copy of a unit. */
+typedef struct ValuesList {
+  VEC(const int *) list;
+} ValuesList;
 
 /* ---- tables of a mesh, micro-batches and axes of the batch ---- */
 
@@ -369,8 +377,8 @@ static const Column *unit_column(Sum *s, int unit) {
   if (out->costs) return out;
   int64_t *costs = ARENA_ARRAY(s->arena, int64_t, table->values.n);
   for (int v = 0; v < table->values.n; v++)
-    costs[v] = rounded(unit_mean(s->k, s->q, unit, &table->costs[v]) /
-                       groups_of(s->q->setting));
+    costs[v] = rounded(unit_mean(s->k, s->q, unit, &table->costs[v]) *
+                       PARTS_OF_WEIGHT / groups_of(s->q->setting));
   *out = (Column){costs, least_cost(costs, table->values.n)};
   return out;
 }
@@ -392,8 +400,8 @@ static const Column *make_edge_column(Sum *s, int edge) {
   for (int i = 0; i < n; i++)
     costs[i] = table->costs[i].is_possible
                    ? rounded(edge_mean(s->q, &s->k->r->units->edges.data[edge],
-                                       at % 2, &table->costs[i]) /
-                             groups_of(s->q->setting))
+                                       at % 2, &table->costs[i]) *
+                             PARTS_OF_WEIGHT / groups_of(s->q->setting))
                    : LEAST_MOST;
   *out = (Column){costs, least_cost(costs, n)};
   return out;
@@ -441,12 +449,22 @@ static const PairTable *pair_table(Sum *s, int edge) {
   return out;
 }
 
+static void note_values(Recheck *k, const BoundSetting *setting,
+                        const int *values) {
+  ValuesList *of = map_get(k->answered, setting);
+  if (!of) {
+    of = ARENA_NEW(k->arena, ValuesList);
+    map_put(k->answered, setting, of);
+  }
+  vec_push(k->arena, &of->list, values);
+}
+
 static int64_t least_of_all(Sum *s, double *out_bytes) {
   const Copies *copies = s->k->copies;
   const int64_t **own = ARENA_ARRAY(s->arena, const int64_t *, copies->n + 1);
   const PairTable **pairs =
       ARENA_ARRAY(s->arena, const PairTable *, copies->n_edges + 1);
-  int *values = ARENA_ARRAY(s->arena, int, copies->n + 1);
+  int *values = ARENA_ARRAY(s->k->arena, int, copies->n + 1);
   for (int i = 0; i < copies->n; i++)
     own[i] = unit_column(s, copies->unit[i])->costs;
   for (int i = 0; i < copies->n_edges; i++)
@@ -457,6 +475,7 @@ static int64_t least_of_all(Sum *s, double *out_bytes) {
     *out_bytes +=
         bytes_of(s->q->setting, &s->tables->units[kind].costs[values[i]]);
   }
+  note_values(s->k, s->q->setting, values);
   return sum;
 }
 
@@ -507,7 +526,8 @@ static int64_t sum_of_duals(Sum *s, const FactorDuals *of) {
   duals.bound = -FACTOR_MOST_SUM;
   DualsCheck check = recheck_duals(s->arena, problem_of(s), &duals);
   int64_t sum = check.bound < duals.best ? check.bound : duals.best;
-  if (!check.fault && (double)sum < (double)of->bound * (1 - 1e-9) - BOUND_ONE)
+  if (!check.fault &&
+      (double)sum < (double)of->bound * (1 - 1e-9) - BOUND_PARTS)
     check.fault = "the sums are less than the bound";
   if (!check.fault) return sum;
   s->k->fault = fault_of_duals(s, &check);
@@ -547,7 +567,7 @@ static double in_flight(const BoundQuestion *q) {
 static Ps time_of(const Sum *s, int64_t sum) {
   double memory = (double)s->k->r->memory - in_flight(s->q);
   double free = s->q->weights.per_byte * memory;
-  return (Ps)((double)sum / BOUND_ONE - free);
+  return (Ps)((double)sum / BOUND_PARTS - free);
 }
 
 /* Sums over the model, each only if those before it do not reach the step. */
@@ -606,11 +626,61 @@ static Bytes least_bytes(void *user, const BoundQuestion *question) {
   return (Bytes)(sum / groups_of(question->setting) + in_flight(question));
 }
 
+/* The mean of an assignment of copies, with no price of memory. */
+static double mean_of_values(const Recheck *k, const BoundQuestion *q,
+                             const int *values) {
+  const Tables *tables = q->tables;
+  int split = q->weights.split;
+  double sum = 0;
+  for (int i = 0; i < k->copies->n; i++) {
+    int unit = k->copies->unit[i];
+    sum += unit_mean(k, q, unit,
+                     &tables->units[k->kinds->of_unit[unit]].costs[values[i]]);
+  }
+  for (int i = 0; i < k->copies->n_edges; i++) {
+    const EdgeCopy *copy = &k->copies->edges[i];
+    const PlaceTable *table = &tables->edges[k->kinds->of_edge[copy->edge]];
+    bool is_head =
+        split >= 0 && k->r->units->splits.data[split].is_head[copy->edge];
+    int at = table->from.of[values[copy->from]] * table->to.values.n +
+             table->to.of[values[copy->to]];
+    sum += edge_mean(q, &k->r->units->edges.data[copy->edge], is_head,
+                     &table->costs[at]);
+  }
+  return sum / BOUND_ONE / groups_of(q->setting);
+}
+
+static double bytes_of_values(const Recheck *k, const BoundQuestion *q,
+                              const int *values) {
+  const Tables *tables = q->tables;
+  double sum = 0;
+  for (int i = 0; i < k->copies->n; i++) {
+    int kind = k->kinds->of_unit[k->copies->unit[i]];
+    sum += bytes_of(q->setting, &tables->units[kind].costs[values[i]]);
+  }
+  return sum / groups_of(q->setting) + in_flight(q);
+}
+
+static bool loads_of_answer(void *user, const BoundQuestion *question, int at,
+                            BoundLoads *out) {
+  const Recheck *k = user;
+  const ValuesList *of = map_get(k->answered, question->setting);
+  if (!of || at >= of->list.n) return false;
+  for (int i = 0; i < N_BOUND_EXTREMES; i++) {
+    BoundQuestion q = *question;
+    bound_set_extreme(&q.weights, i);
+    out->of[i] = mean_of_values(k, &q, of->list.data[at]);
+  }
+  out->bytes = bytes_of_values(k, question, of->list.data[at]);
+  return true;
+}
+
 static Bound walk(Arena *arena, const BoundRequest *request,
                   const BoundClaim *claim, bool *out_is_wide) {
   Recheck k = {.arena = arena,
                .r = request,
                .claim = claim,
+               .answered = map_create(arena),
                .copies = copies_of(arena, request->units),
                .kinds = kinds_of(arena, request->units, request->crosses)};
   if (!k.copies)
@@ -624,7 +694,8 @@ static Bound walk(Arena *arena, const BoundRequest *request,
                               .open = open_tables,
                               .answer = answer,
                               .least_bytes = least_bytes,
-                              .known = known_weights};
+                              .known = known_weights,
+                              .loads = loads_of_answer};
   Bound out = bound_walk(arena, request, &evaluator);
   costs_destroy(k.costs);
   out.fault = k.fault;

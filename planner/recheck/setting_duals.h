@@ -11,7 +11,7 @@
 typedef struct SettingDuals {
   BoundSetting setting;
   BoundWeights weights;
-  FactorDuals duals; /* in parts of a picosecond, BOUND_ONE of them */
+  FactorDuals duals; /* in parts of a picosecond, BOUND_PARTS of them */
 } SettingDuals;
 
 /* A file of duals; many settings of a space need none. */

@@ -75,7 +75,7 @@ static void list_proofs(Proving *p, const BoundMeans *const *means, int n) {
 static int64_t sum_for(const Proof *proof, Ps time) {
   Ps free = bound_means_time(proof->means, &proof->mean, 0);
   bool has_time = proof->mean.alone >= time || time <= free;
-  return has_time ? 1 : (time - free + 1) * BOUND_ONE;
+  return has_time ? 1 : (time - free + 1) * BOUND_PARTS;
 }
 
 static void note_proved(Proof *proof) {

@@ -8,6 +8,10 @@
  */
 #include "price/units/bound_walk.h"
 
+#include <math.h>
+
+#include "price/units/bound_planes.h"
+
 typedef struct WalkedSetting {
   BoundSetting is;
   const void *tables;
@@ -183,7 +187,7 @@ static const int8_t starts[][N_BOUND_WEIGHTS] = {
     {64, 0, 48, 16, 0, 0},  {64, 0, 32, 0, 32, 0}, {64, 0, 0, 0, 64, 0},
     {64, 0, 16, 16, 32, 0}, {32, 32, 0, 0, 64, 0}, {32, 32, 32, 0, 32, 0},
     {32, 0, 32, 0, 0, 32}};
-enum { FIRST_WITH_LINK = 4 };
+enum { FIRST_WITH_LINK = 4, PARTS_OF_START = BOUND_ONE / 64 };
 
 static BoundWeights stream_alone(void) {
   BoundWeights stream = {.split = -1};
@@ -217,7 +221,8 @@ static void try_starts(BoundWalk *b, WalkedSetting *s) {
     if (i > 0 && s->is.mesh->n_axes == 0) break;
     for (int l = 0; l < n_links && s->bound < b->r->step; l++) {
       BoundWeights w = {.link = l, .split = -1};
-      for (int k = 0; k < N_BOUND_WEIGHTS; k++) w.of[k] = starts[i][k];
+      for (int k = 0; k < N_BOUND_WEIGHTS; k++)
+        w.of[k] = starts[i][k] * PARTS_OF_START;
       try_weights(b, s, w);
     }
   }
@@ -231,28 +236,41 @@ static void try_splits(BoundWalk *b, WalkedSetting *s) {
   }
 }
 
-/* Moves weight from one load to another while that helps. */
-static void refine(BoundWalk *b, WalkedSetting *s) {
-  static const int8_t moves[][N_BOUND_WEIGHTS] = {
-      {0, 0, -1, 1, 0, 0},  {0, 0, 1, -1, 0, 0}, {0, 0, -1, 0, 1, 0},
-      {0, 0, 1, 0, -1, 0},  {0, 0, 0, -1, 1, 0}, {0, 0, 0, 1, -1, 0},
-      {-1, 1, 0, 0, 0, 0},  {1, -1, 0, 0, 0, 0}, {-1, 0, -1, 0, 0, 1},
-      {-1, 0, 0, 0, -1, 1}, {1, 0, 1, 0, 0, -1}, {1, 0, 0, 0, 1, -1}};
-  for (int step = 16; step >= 2 && s->bound < b->r->step; step /= 2) {
-    bool is_better = false;
-    for (int i = 0; i < ARRAY_LENGTH(moves) && s->bound < b->r->step; i++) {
-      BoundWeights w = s->weights;
-      bool is_legal = true;
-      for (int k = 0; k < N_BOUND_WEIGHTS; k++) {
-        w.of[k] += moves[i][k] * step;
-        is_legal &= w.of[k] >= 0;
-      }
-      Ps before = s->bound;
-      if (is_legal) try_weights(b, s, w);
-      is_better |= s->bound > before;
-    }
-    if (is_better) step *= 2;
+/* Adds the assignments of answers that came since. */
+static void add_planes(const BoundWalk *b, const BoundQuestion *question,
+                       BoundPlanes *planes) {
+  BoundLoads loads;
+  while (b->e->loads &&
+         b->e->loads(b->e->user, question, planes->list.n, &loads))
+    vec_push(b->arena, &planes->list, loads);
+}
+
+/* Asks for the weights that are best for the assignments that are known, until
+ * no weights can help. */
+static void try_planes(BoundWalk *b, WalkedSetting *s, int link, int split) {
+  enum { MOST_PLANES = 40 };
+  double most = INFINITY;
+  BoundPlanes planes = {.setting = &s->is, .memory = b->r->memory};
+  BoundQuestion question = {&s->is, s->tables, {.link = link, .split = split}};
+  for (int i = 0; i < MOST_PLANES && s->bound < b->r->step && !b->reason; i++) {
+    double before = most;
+    int n = planes.list.n;
+    add_planes(b, &question, &planes);
+    if (planes.list.n == n) return;
+    Arena *scratch = arena_beside(b->arena);
+    most = bound_planes_best(scratch, &planes, &question.weights);
+    arena_destroy(scratch);
+    if (most <= (double)worth_of(s) || most >= before) return;
+    if (question.weights.per_byte > 0)
+      ask(b, s, &question.weights);
+    else
+      try_weights(b, s, question.weights);
   }
+}
+
+static void refine(BoundWalk *b, WalkedSetting *s) {
+  int split = s->weights.split;
+  for (int link = 0; link < N_LOAD_LINKS; link++) try_planes(b, s, link, split);
 }
 
 /* ---- settings ---- */
@@ -347,8 +365,8 @@ static WalkedSetting *least_setting(const BoundWalk *b) {
 
 /* Only the setting whose bound is the least is worth one. */
 typedef void Effort(BoundWalk *b, WalkedSetting *s);
-static Effort *const efforts[] = {try_known, try_starts, try_splits, refine,
-                                  try_splits};
+static Effort *const efforts[] = {try_known, try_starts, try_splits,
+                                  refine,    try_splits, refine};
 enum { N_CHEAP = 1 };
 
 Bound bound_walk(Arena *arena, const BoundRequest *request,

@@ -119,6 +119,11 @@ typedef struct BoundAnswer {
   BoundBy by;
 } BoundAnswer;
 
+/* The extreme means of an assignment: every other mean is between them. */
+typedef struct BoundLoads {
+  double of[N_BOUND_EXTREMES], bytes;
+} BoundLoads;
+
 typedef struct BoundEvaluator {
   void *user;
   /* Returns tables for all levels of ZeRO, with and without recomputation.
@@ -130,6 +135,11 @@ typedef struct BoundEvaluator {
   /* Returns no more bytes than each plan of the setting has, on average over
    * its groups. */
   Bytes (*least_bytes)(void *user, const BoundQuestion *question);
+  /* Returns the loads of the assignment at which answer `at` of the setting was
+   * the least, by link and split of the question.  Returns false if there are
+   * not so many; or NULL. */
+  bool (*loads)(void *user, const BoundQuestion *question, int at,
+                BoundLoads *out);
   /* Returns false if no price of memory gives these weights a higher answer
    * than `worth`; or NULL. */
   bool (*may_pass)(void *user, const BoundQuestion *question, Ps worth);

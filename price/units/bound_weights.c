@@ -29,6 +29,13 @@ const BoundWeight bound_extremes[N_BOUND_EXTREMES][2] = {
     {BOUND_forward_link, BOUND_backward_link},
     {BOUND_all_link, BOUND_all_link}};
 
+void bound_set_extreme(BoundWeights *weights, int extreme) {
+  memset(weights->of, 0, sizeof weights->of);
+  for (int i = 0; i < 2; i++)
+    weights->of[bound_extremes[extreme][i]] = BOUND_ONE;
+  weights->per_byte = 0;
+}
+
 const char *bound_weight_name(BoundWeight weight) {
   return weights_info[weight].name;
 }
@@ -84,8 +91,19 @@ static bool has_link(const BoundWeights *w) {
          w->of[BOUND_all_link];
 }
 
+/* Weights add up to so much where they are written. */
+enum { COARSE_ONE = 64 };
+
+/* Returns how many parts of BOUND_ONE the weights are multiples of. */
+static int unit_of(const BoundWeights *w) {
+  for (int i = 0; i < N_BOUND_WEIGHTS; i++)
+    if (w->of[i] % (BOUND_ONE / COARSE_ONE) != 0) return 1;
+  return BOUND_ONE / COARSE_ONE;
+}
+
 void bound_weights_print(Text *out, const BoundWeights *weights) {
   const char *between = "";
+  int unit = unit_of(weights);
   for (int i = 0; i < weights->n_kinds; i++) {
     text_printf(out, "%skind_%d ", i ? ", " : "", i);
     text_add_real(out, weights->of_kind[i]);
@@ -93,7 +111,8 @@ void bound_weights_print(Text *out, const BoundWeights *weights) {
   if (weights->n_kinds > 0) return;
   for (BoundWeight i = 0; i < N_BOUND_WEIGHTS; i++) {
     if (weights->of[i] == 0) continue;
-    text_printf(out, "%s%s %d", between, bound_weight_name(i), weights->of[i]);
+    text_printf(out, "%s%s %d", between, bound_weight_name(i),
+                weights->of[i] / unit);
     between = ", ";
   }
   if (has_link(weights)) text_printf(out, ", link %d", weights->link);
@@ -148,14 +167,18 @@ static bool read_setting(const char *name, size_t n, double value,
   return value >= 0 && value < (1 << 20);
 }
 
-static bool adds_up(const BoundWeights *w) {
+static bool adds_up(BoundWeights *w) {
   int sum = w->link + w->split + 1;
   for (int i = 0; i < N_BOUND_WEIGHTS; i++) sum += w->of[i];
   if (w->n_kinds > 0) return sum == 0 && w->per_byte == 0;
   int forward = w->of[BOUND_forward_stream] + w->of[BOUND_forward_link];
   int backward = w->of[BOUND_backward_stream] + w->of[BOUND_backward_chain] +
                  w->of[BOUND_backward_link];
-  return forward == backward && forward + w->of[BOUND_all_link] == BOUND_ONE;
+  int all = forward + w->of[BOUND_all_link];
+  if (forward != backward) return false;
+  for (int i = 0; all == COARSE_ONE && i < N_BOUND_WEIGHTS; i++)
+    w->of[i] *= BOUND_ONE / COARSE_ONE;
+  return all == COARSE_ONE || all == BOUND_ONE;
 }
 
 bool bound_weights_read(const char *text, BoundWeights *out) {

@@ -5,6 +5,8 @@
  *     forward_stream 64, backward_stream 48, backward_link 16, link 1
  *     forward_stream 64, backward_stream 64, split 3, per_byte 0.5
  *     kind_0 1, kind_1 0.0625
+ *
+ * Weights are in parts of 64, or of BOUND_ONE where they have smaller ones.
  */
 #ifndef PRICE_UNITS_BOUND_WEIGHTS_H
 #define PRICE_UNITS_BOUND_WEIGHTS_H
@@ -17,7 +19,11 @@ typedef enum BoundWeight {
   N_BOUND_WEIGHTS
 } BoundWeight;
 
-enum { BOUND_ONE = 64, MOST_BOUND_KINDS = 8 };
+enum {
+  BOUND_ONE = 1024,
+  BOUND_PARTS = 64, /* of a picosecond: what costs of a mean are counted in */
+  MOST_BOUND_KINDS = 8
+};
 
 typedef struct BoundWeights {
   int of[N_BOUND_WEIGHTS]; /* parts of BOUND_ONE */
@@ -35,6 +41,8 @@ typedef struct BoundWeights {
  * memory is between the means of these. */
 enum { N_BOUND_EXTREMES = 7 };
 extern const BoundWeight bound_extremes[N_BOUND_EXTREMES][2];
+/* Leaves link and split as they are; memory has no price. */
+void bound_set_extreme(BoundWeights *weights, int extreme);
 
 const char *bound_weight_name(BoundWeight weight);
 const char *bound_weight_meaning(BoundWeight weight);

@@ -99,7 +99,7 @@ static bool has_chains(const Program *program, const Drawn *d) {
   for (int i = 0; i < program->units->edges.n; i++) {
     const UnitEdge *edge = &program->units->edges.data[i];
     if (assigned_edge_of(program, d, i)->wait >=
-        ELIMINATE_MOST / BOUND_ONE / edge->readers)
+        ELIMINATE_MOST / BOUND_PARTS / edge->readers)
       return false;
   }
   return true;

@@ -610,26 +610,37 @@ Test(units, a_bound_is_below_the_largest_load_of_a_plan) {
   driver_end_trial(&program.trial);
 }
 
-Test(units, weights_are_printed_and_read) {
-  BoundWeights weights = {.link = 2, .split = 3, .per_byte = 0.25};
-  weights.of[BOUND_forward_stream] = 30;
-  weights.of[BOUND_forward_link] = 2;
-  weights.of[BOUND_backward_chain] = 32;
-  weights.of[BOUND_all_link] = 32;
-  Module *module = module_create();
-  Text text = text_create(module->arena);
-  bound_weights_print(&text, &weights);
-  cr_expect_str_eq(text_string(&text),
-                   "forward_stream 30, forward_link 2, backward_chain 32, "
-                   "all_link 32, link 2, split 3, per_byte 0.25");
+static void expect_printed(const BoundWeights *weights, const char *words) {
+  Text text = text_create(module_create()->arena);
+  bound_weights_print(&text, weights);
+  cr_expect_str_eq(text_string(&text), words);
   BoundWeights read;
   cr_assert(bound_weights_read(text_string(&text), &read));
-  cr_expect_arr_eq(&read, &weights, sizeof read);
+  cr_expect_arr_eq(&read, weights, sizeof read);
+}
+
+Test(units, weights_are_printed_and_read) {
+  enum { PART = BOUND_ONE / 64 };
+  BoundWeights weights = {.link = 2, .split = 3, .per_byte = 0.25}, read;
+  weights.of[BOUND_forward_stream] = 30 * PART;
+  weights.of[BOUND_forward_link] = 2 * PART;
+  weights.of[BOUND_backward_chain] = 32 * PART;
+  weights.of[BOUND_all_link] = 32 * PART;
+  expect_printed(&weights,
+                 "forward_stream 30, forward_link 2, backward_chain 32, "
+                 "all_link 32, link 2, split 3, per_byte 0.25");
+  weights.of[BOUND_forward_stream]--;
+  weights.of[BOUND_forward_link]++;
+  expect_printed(&weights,
+                 "forward_stream 479, forward_link 33, backward_chain 512, "
+                 "all_link 512, link 2, split 3, per_byte 0.25");
   static const char *const bad[] = {
       "",
       "forward_stream 64",
       "forward_stream 64, backward_stream 63",
       "forward_stream 65, backward_stream 65",
+      "forward_stream 1023, backward_stream 1023",
+      "forward_stream 1025, backward_stream 1025",
       "forward 64, backward 64",
       "forward_stream 64, backward_stream 64 and more",
       "forward_stream -1, backward_stream 64",
