@@ -10,6 +10,7 @@
  *     --stages       ask `dnnc plan --search stages`, about plans with stages
  *                    too; where a case has more than --most, as many of them
  *     --stage-pins   ... and pins of the mesh, the schedule and the cuts
+ *     --unlike       two groups of unlike devices or links in each case
  *     --search NAME  of `dnnc plan`, for another one than these
  *     --dnnc PATH    the compiler; else the one beside this program
  *     --most N       plans of a case (5000); every other case has a tenth
@@ -19,7 +20,7 @@
  *     --threads N    that price plans (2)
  *     --out DIR      for the files of cases that fail (failed)
  *
- * A case depends on its seed, on --most and on these two alone.  Each is
+ * A case depends on its seed, on --most and on these three alone.  Each is
  * checked in a process of its own, so a crash is a finding like any other. With
  * --state the results of cases are kept in a file, and a run goes on after the
  * last one.  Exit status 1: something that `dnnc plan` said is not true.
@@ -236,9 +237,11 @@ static void print_findings(const Settings *settings, const SoundCase *c,
   }
   if (claim->messages[0]) printf("%s\n", claim->messages);
   print_case(c);
-  printf("the files are in %s; repeat with: bench_sound%s%s%s --case %llu "
+  printf("the files are in %s; repeat with: bench_sound%s%s%s%s --case %llu "
          "--most %lld\n\n",
-         c->folder, option_of(c), settings->search ? " --search " : "",
+         c->folder, option_of(c),
+         settings->limits.are_unlike ? " --unlike" : "",
+         settings->search ? " --search " : "",
          settings->search ? settings->search : "", (unsigned long long)c->seed,
          (long long)settings->limits.most);
 }
@@ -464,6 +467,8 @@ static bool read_options(Settings *s, int argc, char **argv) {
   for (int i = 1; i < argc; i++) {
     if (!strcmp(argv[i], "--json")) {
       s->is_json = true;
+    } else if (!strcmp(argv[i], "--unlike")) {
+      s->limits.are_unlike = true;
     } else if (!strcmp(argv[i], "--stages")) {
       s->limits.has_stages = true;
     } else if (!strcmp(argv[i], "--stage-pins")) {

@@ -412,9 +412,14 @@ static const void *open_tables(void *user, const BoundSetting *setting,
                                const char **out_reason) {
   const Bounding *b = user;
   const BoundRequest *r = b->r;
-  TableRequest request = {.loads = {r->units, setting->mesh, r->slice, r->model,
-                                    setting->microbatches, b->chains},
+  TableRequest request = {.loads = {.units = r->units,
+                                    .mesh = setting->mesh,
+                                    .slice = r->slice,
+                                    .model = r->model,
+                                    .microbatches = setting->microbatches,
+                                    .chains = b->chains},
                           .batch_axes = setting->batch_axes};
+  request.loads.models = bound_models(r, &request.loads.group);
   const UnitTables *tables =
       setting->groups > 1 ? stage_bound_tables(b->arena, r, setting, b->chains)
                           : unit_tables(b->arena, &request);

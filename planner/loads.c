@@ -59,11 +59,12 @@ static uint64_t mix_pointer(uint64_t hash, const void *pointer) {
   return hash_mix(hash, (uint64_t)(uintptr_t)pointer);
 }
 
-/* Several slices may be asked about with one mesh. */
+/* Several slices, and groups of them, may be asked about with one mesh. */
 static MeshCosts *mesh_costs_of(MeshChains *known, const LoadRequest *request) {
   const ClusterSlice *slice = request->slice;
   uint64_t hash = mix_pointer(mix_pointer(41, request->mesh), request->model);
   hash = hash_mix(hash, (uint64_t)slice->first);
+  if (request->models) hash = hash_mix(hash, (uint64_t)request->group + 1);
   for (int g = 0; g < slice->n_groups; g++)
     hash = hash_mix(mix_pointer(hash, slice->groups[g].group),
                     (uint64_t)slice->groups[g].n);
@@ -339,12 +340,19 @@ static int64_t group_size(const Mesh *mesh, AxisSet axes) {
   return n;
 }
 
-static Sent sent_of(const SimTransfer *transfer) {
+static int load_link(const Loads *l, int link) {
+  return l->r.models ? cost_link_of_group(l->r.slice->cluster,
+                                          l->r.models[l->r.group].group, link)
+                     : link;
+}
+
+static Sent sent_of(const Loads *l, const SimTransfer *transfer) {
   Sent out = {0};
   for (int i = 0; i < transfer->n_loads; i++) {
     const SimLoad *load = &transfer->loads[i];
     if (load->busy > out.bulk) out.bulk = load->busy;
-    if (load->link < N_LOAD_LINKS) out.links.busy[load->link] = load->busy;
+    int link = load_link(l, load->link);
+    if (link >= 0 && link < N_LOAD_LINKS) out.links.busy[link] = load->busy;
   }
   out.wait = transfer->latency + out.bulk;
   out.least = out.wait - transfer->sooner;
@@ -356,9 +364,14 @@ static const Sent *message(Loads *l, Op op, AxisSet axes, Bytes sent) {
       hash_mix(hash_mix(hash_mix(29, (uint64_t)op), axes), (uint64_t)sent);
   const Sent *known = map_get(l->mesh->messages, key_of(hash));
   if (known) return known;
-  SimTransfer t = price_message(l->shared->arena, l->r.model, l->r.slice,
-                                l->r.mesh, op, axes, sent);
-  return keep_sent(l->shared->arena, l->mesh->messages, hash, sent_of(&t));
+  Arena *arena = l->shared->arena;
+  SimTransfer t =
+      l->r.models
+          ? price_message_of_group(arena, l->r.models, l->r.slice, l->r.group,
+                                   l->r.mesh, op, axes, sent)
+          : price_message(arena, l->r.model, l->r.slice, l->r.mesh, op, axes,
+                          sent);
+  return keep_sent(arena, l->mesh->messages, hash, sent_of(l, &t));
 }
 
 /* The part of a message of many bytes. */

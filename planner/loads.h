@@ -64,6 +64,11 @@ typedef struct LoadRequest {
   const CostModel *model;
   int64_t microbatches;
   MeshChains *chains; /* what is known, or NULL */
+  /* By group of the slice, where messages are those of the ranks of group
+   * `group`, and links are numbered as cost_link_of_group does.  NULL: the
+   * slowest ranks count. */
+  const CostModel *models;
+  int group;
 } LoadRequest;
 
 /* Costs that are computed when they are first asked for. */

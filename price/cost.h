@@ -137,6 +137,10 @@ int cost_message_levels(const ClusterSlice *slice, int64_t a, int64_t b,
  * groups. */
 int cost_links(const Cluster *cluster);
 int cost_transport_link(const Cluster *cluster, int group);
+/* Returns the number of a link among those of the ranks of a group: its levels,
+ * the transport, then the levels that join groups.  Returns -1 if it is of
+ * another group. */
+int cost_link_of_group(const Cluster *cluster, int group, int link);
 
 /* ---- cost_link.c: transfers ---- */
 

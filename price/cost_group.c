@@ -28,6 +28,14 @@ int cost_links(const Cluster *cluster) {
   return first_link_of(cluster, cluster->n_groups) + cluster->n_joining;
 }
 
+int cost_link_of_group(const Cluster *cluster, int group, int link) {
+  int first = first_link_of(cluster, group),
+      end = first_link_of(cluster, group + 1),
+      joining = first_link_of(cluster, cluster->n_groups);
+  if (link >= joining) return link - joining + end - first;
+  return link >= first && link < end ? link - first : -1;
+}
+
 /* ---- levels ---- */
 
 /* Ranks of a slice in ascending order, inside of a group of devices or, where

@@ -38,23 +38,40 @@ bool price_has_part(const Price *price, CostTerm part) {
 
 /* ---- one collective ---- */
 
-SimTransfer price_message(Arena *arena, const CostModel *model,
-                          const ClusterSlice *slice, const Mesh *mesh, Op op,
-                          AxisSet axes, Bytes sent) {
+/* Alone on its links.  `n_classes`: of ranks that come to it at different
+ * times. */
+static SimTransfer price_alone(Arena *arena, const CostModel *models,
+                               const ClusterSlice *slice, int n_classes,
+                               int class, const Mesh *mesh, Op op, AxisSet axes,
+                               Bytes sent) {
   SimTransfers transfers = {0};
   SharedLinks links =
       shared_links_of(arena, slice, &(RankRange){0, slice->n}, 1, 1,
-                      cost_counts(model, COST_contention));
+                      cost_counts(models, COST_contention));
   Collectives alone = {.arena = arena,
                        .mesh = mesh,
                        .slice = slice,
-                       .models = model,
-                       .n_classes = 1,
+                       .models = models,
+                       .n_classes = n_classes,
                        .n_programs = 1,
                        .links = &links,
                        .transfers = &transfers};
   int found = collectives_find(&alone, op, collectives_part(op), axes, sent, 0);
-  return transfers.data[alone.kinds.data[found].transfer_of[0]];
+  return transfers.data[alone.kinds.data[found].transfer_of[class]];
+}
+
+SimTransfer price_message(Arena *arena, const CostModel *model,
+                          const ClusterSlice *slice, const Mesh *mesh, Op op,
+                          AxisSet axes, Bytes sent) {
+  return price_alone(arena, model, slice, 1, 0, mesh, op, axes, sent);
+}
+
+SimTransfer price_message_of_group(Arena *arena, const CostModel *models,
+                                   const ClusterSlice *slice, int group,
+                                   const Mesh *mesh, Op op, AxisSet axes,
+                                   Bytes sent) {
+  return price_alone(arena, models, slice, slice->n_groups, group, mesh, op,
+                     axes, sent);
 }
 
 SimTransfer price_transfer(Arena *arena, const CostModel *model,

@@ -88,6 +88,12 @@ bool price_has_part(const Price *price, CostTerm part);
 SimTransfer price_message(Arena *arena, const CostModel *model,
                           const ClusterSlice *slice, const Mesh *mesh, Op op,
                           AxisSet axes, Bytes sent);
+/* Returns it as the ranks of one group of devices have it, the group with this
+ * index in the slice; `models` are those of all groups. */
+SimTransfer price_message_of_group(Arena *arena, const CostModel *models,
+                                   const ClusterSlice *slice, int group,
+                                   const Mesh *mesh, Op op, AxisSet axes,
+                                   Bytes sent);
 /* Returns one run of the collective of a node. */
 SimTransfer price_transfer(Arena *arena, const CostModel *model,
                            const ClusterSlice *slice, const Graph *graph,

@@ -320,6 +320,16 @@ typedef struct Message {
   Busy links;
 } Message;
 
+/* The ranks of one kind may not wait for all others. */
+static SimTransfer transfer_of(Costs *c, Op op, AxisSet axes, Bytes sent) {
+  const BoundRequest *r = c->r;
+  if (!r->of)
+    return price_message(c->arena, r->model, c->ranks, c->mesh, op, axes, sent);
+  return price_message_of_group(c->arena, r->kinds[0].model, c->ranks,
+                                (int)(r->of - r->kinds), c->mesh, op, axes,
+                                sent);
+}
+
 static const Message *message(Costs *c, Op op, AxisSet axes, Bytes sent) {
   uint64_t hash =
       hash_mix(hash_mix(hash_mix(61, (uint64_t)op), axes), (uint64_t)sent);
@@ -328,12 +338,15 @@ static const Message *message(Costs *c, Op op, AxisSet axes, Bytes sent) {
   out = ARENA_NEW(c->arena, Message);
   map_put(c->messages, key_of(hash), out);
   if (!c->ranks) return out;
-  SimTransfer t =
-      price_message(c->arena, c->r->model, c->ranks, c->mesh, op, axes, sent);
+  SimTransfer t = transfer_of(c, op, axes, sent);
   for (int i = 0; i < t.n_loads; i++) {
     double busy = (double)t.loads[i].busy;
+    int link = t.loads[i].link;
     if (busy > out->busiest) out->busiest = busy;
-    if (t.loads[i].link < N_LOAD_LINKS) out->links.of[t.loads[i].link] = busy;
+    if (c->r->of)
+      link =
+          cost_link_of_group(c->ranks->cluster, c->r->of->model->group, link);
+    if (link >= 0 && link < N_LOAD_LINKS) out->links.of[link] = busy;
   }
   out->wait = (double)(t.latency - t.sooner) + out->busiest;
   return out;

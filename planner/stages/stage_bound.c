@@ -101,9 +101,12 @@ const UnitTables *stage_bound_tables(Arena *arena, const BoundRequest *r,
   const ClusterSlice *slice =
       stage_group_slice(arena, r->slice, setting->groups);
   bool has_links = slice != NULL;
-  TableRequest request = {.loads = {r->units, setting->mesh,
-                                    has_links ? slice : r->slice, r->model,
-                                    setting->microbatches, chains},
+  TableRequest request = {.loads = {.units = r->units,
+                                    .mesh = setting->mesh,
+                                    .slice = has_links ? slice : r->slice,
+                                    .model = r->model,
+                                    .microbatches = setting->microbatches,
+                                    .chains = chains},
                           .batch_axes = setting->batch_axes};
   Arena *scratch = arena_beside(arena);
   const UnitTables *all = unit_tables(scratch, &request);
@@ -168,9 +171,12 @@ StageFlow stage_bound_flow(Arena *arena, const BoundRequest *r,
   StageFlow out = {0, 0};
   const ClusterSlice *slice =
       stage_group_slice(arena, r->slice, setting->groups);
-  LoadRequest request = {
-      r->units, setting->mesh,         slice ? slice : r->slice,
-      r->model, setting->microbatches, chains};
+  LoadRequest request = {.units = r->units,
+                         .mesh = setting->mesh,
+                         .slice = slice ? slice : r->slice,
+                         .model = r->model,
+                         .microbatches = setting->microbatches,
+                         .chains = chains};
   double once = 0, stored = 0, longest = 0;
   if (!r->spans) return out;
   Arena *scratch = arena_beside(arena);

@@ -43,6 +43,9 @@ typedef struct BoundRequest {
    * stages if there may be groups, else each rank has as large a part. */
   int n_kinds;
   const BoundKind *kinds;
+  /* One of the kinds where there are no such plans: loads are those of its
+   * ranks, which run the program that all ranks run.  NULL: ranks are alike. */
+  const BoundKind *of;
   Ps step; /* of a plan of the space; the bound is no higher */
   const BoundWeights *first; /* to be tried early for each setting; or NULL */
   bool (*is_stopped)(void *user); /* or NULL; if so there is no bound */
@@ -99,6 +102,14 @@ void bound_print_limit(Text *out, const Bound *bound);
  * Returns NULL if they are more than MOST_BOUND_KINDS. */
 const BoundKind *bound_kinds(Arena *arena, const CostModel *model,
                              const ClusterSlice *ranks);
+/* Returns the kind on which kernels of the whole model take longest. */
+const BoundKind *bound_slowest_kind(const Units *units, const BoundKind *kinds,
+                                    int n);
+/* Prints ", on the devices 'v100_16g' of 'old'" if the loads are theirs. */
+void bound_print_kind(Text *out, const BoundRequest *request);
+/* Returns the models of all kinds, and which of them `of` is.  Returns NULL if
+ * ranks are alike. */
+const CostModel *bound_models(const BoundRequest *request, int *out_of);
 /* Returns a model by which no kernel takes longer than parts of it that ranks
  * compute together: whatever it loses to tiles that are not full. */
 CostModel bound_whole_model(const CostModel *model);

@@ -1,6 +1,6 @@
 #!/bin/bash
-# `dnnc plan` bounds plans on devices of several kinds, by the work that they share, and no stage
-# that it finds crosses the border of an island.
+# `dnnc plan` bounds plans on devices of several kinds, by the work that they share or, without
+# stages, by the loads of the slowest kind, and no stage that it finds crosses the border of an island.
 . "$(dirname "$0")/lib.sh"
 cat >deep.dnn <<'EOF'
 dim B = 64, C = 512, K = 8
@@ -65,4 +65,9 @@ done
 
 # Without stages each rank has as large a part, so the slow ones bind.
 plan kinds.cluster -o one.plan && verify one.plan kinds.cluster && grep -q '^bound: computed again' out || { cat out; fail "one stage"; }
-grep -q 'restrictions = "one_stage all_ranks' one.plan || { cat one.plan; fail "restrictions of one stage"; }
+grep -q 'restrictions = "one_stage all_ranks.* whole_sums' one.plan || { cat one.plan; fail "restrictions of one stage"; }
+grep -q "limit .*, on the devices '" one.plan || { cat one.plan; fail "the kind that binds"; }
+raise one.plan 1.001 >raised.plan
+! verify raised.plan kinds.cluster && grep -q 'the bound is not one' out || { cat out; fail "a raised bound of one stage"; }
+sed 's/ whole_sums//' one.plan >sums.plan
+! verify sums.plan kinds.cluster && grep -q 'the bound is not one' out || { cat out; fail "a bound of all sums"; }

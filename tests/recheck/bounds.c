@@ -29,7 +29,8 @@ typedef struct BoundCase {
   Bytes memory;         /* 0: that of a rank */
   int64_t microbatches; /* 0: any */
   Ps step;              /* settings that take as long get no more work */
-  int most_groups;      /* of ranks with stages; 0: no stages */
+  int most_groups;      /* of ranks with stages; 0: no stages; 1: neither, but
+                           devices of several kinds share the work */
 } BoundCase;
 
 static const BoundCase cases[] = {
@@ -75,15 +76,19 @@ static bool load(Module *module, const BoundCase *of, BoundRequest *out) {
                      .may_recompute = n > 0,
                      .memory = of->memory ? of->memory : trial->priced.memory,
                      .step = of->step,
-                     .least_groups = of->most_groups > 0 ? 2 : 0,
+                     .least_groups = of->most_groups > 1 ? 2 : 0,
                      .most_groups = of->most_groups};
-  if (units && of->most_groups > 0) {
+  if (units && of->most_groups > 1) {
     out->crosses = unit_edges_cross(arena, units);
     out->spans = unit_stage_spans(arena, units);
   }
   if (slice->n_groups > 1) {
-    out->n_kinds = slice->n_groups;
     out->kinds = bound_kinds(arena, &trial->priced.model, slice);
+    if (of->most_groups > 0)
+      out->n_kinds = slice->n_groups;
+    else
+      out->of = bound_slowest_kind(units, out->kinds, slice->n_groups);
+    if (out->of) out->model = out->of->model;
   }
   return units != NULL;
 }

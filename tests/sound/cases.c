@@ -251,12 +251,16 @@ static void draw_files(Arena *arena, SoundCase *c, Choices *choices,
 }
 
 static bool draw(Arena *arena, SoundCase *c, Choices *choices, int64_t least,
-                 int64_t most) {
+                 const SoundLimits *limits) {
   static const int ranks[] = {2, 4, 8, 3, 6, 1, 5, 7, 4, 2, 8};
   c->ranks = ranks[choose(choices, ARRAY_LENGTH(ranks))];
+  if (limits->are_unlike && c->ranks == 1) c->ranks = 2;
   bool has_halves = choose(choices, 10) == 0 && c->ranks > 1;
-  draw_files(arena, c, choices, has_halves ? UNEQUAL_devices : UNEQUAL_none);
-  return add_pins(&c->space, choices, least, most);
+  SoundUnequal unequal = has_halves ? UNEQUAL_devices : UNEQUAL_none;
+  if (limits->are_unlike)
+    unequal = choose(choices, 3) ? UNEQUAL_devices : UNEQUAL_links;
+  draw_files(arena, c, choices, unequal);
+  return add_pins(&c->space, choices, least, limits->most);
 }
 
 /* Cases of even seeds have few plans, of all kinds; others are not counted. */
@@ -265,7 +269,7 @@ static bool draw_staged(Arena *arena, SoundCase *c, Choices *choices,
   static const int ranks[] = {2, 4, 3, 6, 2, 5, 4};
   bool is_small = c->seed % 2 == 0;
   c->ranks = ranks[choose(choices, ARRAY_LENGTH(ranks))];
-  int kind = choose(choices, 8);
+  int kind = choose(choices, limits->are_unlike ? 2 : 8);
   draw_files(arena, c, choices,
              kind == 0   ? UNEQUAL_devices
              : kind == 1 ? UNEQUAL_links
@@ -286,9 +290,8 @@ SoundCase *sound_case(Arena *arena, uint64_t seed, const char *folder,
   int64_t least = seed % 2 == 0 ? limits->least : 1;
   *c = (SoundCase){
       .seed = seed, .folder = folder, .has_stages = limits->has_stages};
-  for (int i = 0;
-       !(c->has_stages ? draw_staged(arena, c, choices, limits)
-                       : draw(arena, c, choices, least, limits->most));
+  for (int i = 0; !(c->has_stages ? draw_staged(arena, c, choices, limits)
+                                  : draw(arena, c, choices, least, limits));
        i++) {
     memory_destroy(c->loaded.module->memory);
     if (i < MOST_ATTEMPTS) continue;

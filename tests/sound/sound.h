@@ -202,6 +202,7 @@ typedef struct SoundLimits {
   int threads;
   bool has_stages;  /* plans with stages are compared, too */
   bool pins_stages; /* ... and pins are about these, too */
+  bool are_unlike;  /* devices or links of two groups, in each case */
 } SoundLimits;
 
 typedef struct SoundCase {

@@ -56,11 +56,15 @@ static const UnitTables *two_halves_tables(Arena *arena, const SpaceRequest *r,
                                            int64_t microbatches,
                                            int batch_axes) {
   const int *cut = place->own;
-  TableRequest request = {
-      {r->units, place->mesh, r->slice, r->model, microbatches, r->chains},
-      batch_axes,
-      NULL,
-      false};
+  TableRequest request = {{.units = r->units,
+                           .mesh = place->mesh,
+                           .slice = r->slice,
+                           .model = r->model,
+                           .microbatches = microbatches,
+                           .chains = r->chains},
+                          batch_axes,
+                          NULL,
+                          false};
   const UnitTables *tables = unit_tables(arena, &request);
   if (!tables) return NULL;
   UnitTables *out = ARENA_NEW(arena, UnitTables);

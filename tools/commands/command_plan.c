@@ -52,9 +52,10 @@ static double gap_of(const Chosen *chosen, Ps bound) {
 }
 
 /* The load that binds, and the setting whose plans may be that fast. */
-static const char *bound_limit(Arena *arena, const Bound *bound) {
+static const char *bound_limit(Arena *arena, const PlanBound *of) {
   Text out = text_create(arena);
-  bound_print_limit(&out, bound);
+  bound_print_limit(&out, &of->bound);
+  bound_print_kind(&out, &of->space);
   return text_string(&out);
 }
 
@@ -118,7 +119,7 @@ static void set_bound(Certificate *out, const Planning *planning,
   if (!of->load.reason)
     certificate_set_number(out, CERTIFICATE_search_gap,
                            plan_search_gap(&of->load, bound->time));
-  certificate_set_text(out, CERTIFICATE_limit, bound_limit(arena, bound));
+  certificate_set_text(out, CERTIFICATE_limit, bound_limit(arena, of));
   certificate_set_text(out, CERTIFICATE_weights, bound_weights(arena, bound));
   if (of->duals && planning->tool->options.output)
     certificate_set_text(out, CERTIFICATE_duals,

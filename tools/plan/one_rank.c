@@ -92,8 +92,8 @@ static const char *no_bound(const OneRank *program, const Pins *pins,
   return NULL;
 }
 
-/* Kinds of devices have no one table of loads, but share the work, as any
- * stages do.  Returns why there are none, or NULL. */
+/* Kinds of devices have no one table of loads.  Returns why there are none, or
+ * NULL. */
 static const char *find_kinds(Arena *arena, const OneRank *program,
                               BoundRequest *out) {
   const ClusterSlice *ranks = program->slice;
@@ -102,8 +102,22 @@ static const char *find_kinds(Arena *arena, const OneRank *program,
                ranks->groups[0].group->device->target) != 0)
       return "devices have several back ends";
   out->kinds = bound_kinds(arena, program->model, ranks);
-  out->n_kinds = ranks->n_groups;
   return out->kinds ? NULL : "the machines are of too many kinds";
+}
+
+/* Stages share the work among kinds.  One program gives each rank as much, so
+ * there the ranks of the slowest kind have the loads; but groups that add up
+ * gradients first send others. */
+static void take_kinds(const OneRank *program, BoundStages stages,
+                       unsigned restrictions, BoundRequest *out) {
+  int n = program->slice->n_groups;
+  if (stages != STAGES_none ||
+      !is_fixed(restrictions, RESTRICTION_whole_sums)) {
+    out->n_kinds = n;
+    return;
+  }
+  out->of = bound_slowest_kind(out->units, out->kinds, n);
+  out->model = out->of->model;
 }
 
 /* Narrows the space to what was asked for. */
@@ -152,7 +166,9 @@ const char *one_rank_bound(Arena *arena, const OneRank *program,
   BoundStages stages = restrictions_stages(restrictions);
   if (stages != STAGES_none) out->most_groups = MOST_STAGE_GROUPS;
   if (stages == STAGES_any || program->slice->n_groups > 1)
-    return find_kinds(arena, program, out);
+    reason = find_kinds(arena, program, out);
+  if (out->kinds) take_kinds(program, stages, restrictions, out);
+  if (reason || out->n_kinds > 0) return reason;
   if (stages == STAGES_equal) {
     out->crosses = unit_edges_cross(arena, units);
     out->spans = unit_stage_spans(arena, units);

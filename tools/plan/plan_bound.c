@@ -26,9 +26,10 @@ void planning_find_space(Planning *planning) {
   planning->no_space = "the plan changes what is computed";
   if (input->pins && pins_change_results(planning->tool->arena, input->pins))
     return;
-  planning->no_space =
-      one_rank_bound(planning->tool->arena, program, input->pins,
-                     planning_restrictions(planning), &planning->space);
+  planning->no_space = one_rank_bound(
+      planning->tool->arena, program, input->pins,
+      planning_restrictions(planning) | 1u << RESTRICTION_whole_sums,
+      &planning->space);
   planning->space.is_stopped = input->host->is_stopped;
   planning->space.user = input->host->user;
 }
@@ -39,16 +40,26 @@ void planning_bound_step(Planning *planning, Ps step, BoundPlans *out) {
       planning->tool->arena, &planning->space, out, &planning->means);
 }
 
+/* All devices share the work of any plans, also of those that the loads of one
+ * kind do not bound. */
+static void share_work(const Planning *planning, BoundRequest *space) {
+  if (!space->of) return;
+  space->of = NULL;
+  space->n_kinds = space->slice->n_groups;
+  space->model = planning->input.model;
+}
+
 /* Bounds plans with stages, too, if the search has looked at them.  The bound
  * without stages holds for any step. */
 static void add_stages(Planning *planning, Ps step, PlanBound *out,
                        const BoundMeans **out_means) {
   Arena *arena = planning->tool->arena;
   BoundRequest space = out->space;
+  share_work(planning, &space);
   space.step = step;
   space.least_groups = 2;
   space.most_groups = MOST_STAGE_GROUPS;
-  out->space.most_groups = space.n_kinds > 0 ? space.most_groups : 0;
+  if (space.n_kinds > 0) out->space = space;
   out->space.crosses = space.crosses = unit_edges_cross(arena, space.units);
   space.spans = unit_stage_spans(arena, space.units);
   Bound bound = plan_bound_and_means(arena, &space, NULL, out_means);
@@ -65,11 +76,18 @@ static void prove(Planning *planning, Ps step, const BoundMeans *with_stages,
   Arena *arena = planning->tool->arena;
   const BoundMeans *means[] = {planning->means, with_stages};
   Text text = text_create(arena);
-  if (out->bound.reason ||
+  if (out->bound.reason || out->space.n_kinds > 0 ||
       !bound_needs_duals(arena, means, ARRAY_LENGTH(means)))
     return;
   bound_prove(arena, means, ARRAY_LENGTH(means), step, &out->bound, &text);
   out->duals = text_string(&text);
+}
+
+/* Gradients that groups of devices add up first are sent otherwise. */
+static bool needs_work(const Planning *planning, const Chosen *chosen) {
+  const Plan *plan = chosen->trial.c.plan;
+  return planning->space.of && !planning->bound.is_empty &&
+         (planning->bound.reason || (plan && plan->border.n_axes > 0));
 }
 
 PlanBound planning_bound(Planning *planning, const Chosen *chosen) {
@@ -84,12 +102,15 @@ PlanBound planning_bound(Planning *planning, const Chosen *chosen) {
   if (planning->space.step < step ||
       (!has_stages && planning->space.step != step))
     planning_bound_step(planning, step, NULL);
-  out = (PlanBound){.bound = planning->bound,
-                    .has_space = planning->space.n_kinds == 0,
-                    .space = planning->space};
+  if (!has_stages && needs_work(planning, chosen)) {
+    share_work(planning, &planning->space);
+    planning_bound_step(planning, step, NULL);
+  }
+  out = (PlanBound){.bound = planning->bound, .space = planning->space};
   const BoundMeans *with_stages = NULL;
-  if (has_stages && (!out.bound.reason || out.bound.is_empty))
+  if (has_stages && (!out.bound.reason || out.bound.is_empty || out.space.of))
     add_stages(planning, step, &out, &with_stages);
+  out.has_space = out.space.n_kinds == 0;
   prove(planning, step, with_stages, &out);
   if (out.bound.time > step) out.bound.time = step;
   if (out.bound.reason) return out;
@@ -117,6 +138,8 @@ unsigned planning_restrictions(const Planning *planning) {
   if (pins && pins->microbatches.is_set)
     out |= 1u << RESTRICTION_pinned_microbatches;
   const Units *units = planning->space.units;
+  if (restrictions_stages(out) == STAGES_none && planning->space.of)
+    out |= 1u << RESTRICTION_whole_sums;
   if (units && units_loop(planning->tool->arena, units))
     out |= 1u << RESTRICTION_whole_loops;
   return out;

@@ -41,10 +41,12 @@ static PlacedUnits placed_of(Arena *arena, const Trial *trial,
 }
 
 /* The operator that a group of ranks has whole, or the mean over all groups. */
-static const char *words_of(Arena *arena, const Units *units,
+static const char *words_of(Arena *arena, const BoundRequest *space,
                             const BoundSetting *setting, const OwnLoad *load) {
+  const Units *units = space->units;
   Text out = text_create(arena);
   bound_limit_print(&out, &load->weights);
+  bound_print_kind(&out, space);
   if (load->unit >= 0) {
     const PlanUnit *unit = units->units.data[load->unit];
     const Node *node = units->graph->nodes.data[unit->kernels.data[0].id];
@@ -118,7 +120,7 @@ PlanLoad plan_load(Arena *arena, const Trial *trial,
     return (PlanLoad){.reason = "the space does not have the plan"};
   Ps step = trial->priced.price.step;
   return (PlanLoad){.time = load.time < step ? load.time : step,
-                    .what = words_of(arena, space->units, &setting, &load)};
+                    .what = words_of(arena, space, &setting, &load)};
 }
 
 double plan_search_gap(const PlanLoad *load, Ps bound) {
