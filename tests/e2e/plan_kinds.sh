@@ -71,3 +71,8 @@ raise one.plan 1.001 >raised.plan
 ! verify raised.plan kinds.cluster && grep -q 'the bound is not one' out || { cat out; fail "a raised bound of one stage"; }
 sed 's/ whole_sums//' one.plan >sums.plan
 ! verify sums.plan kinds.cluster && grep -q 'the bound is not one' out || { cat out; fail "a bound of all sums"; }
+
+# Three fast ranks alone may be faster than all eight; who asks for a number of ranks has no such line.
+"$dnnc" plan deep.dnn --cluster kinds.cluster -o one.plan 2>told || { cat told; fail "a plan for all ranks"; }
+grep -q '^data parallelism on the first 3 ranks alone takes .*: --ranks 3 plans for these$' told || { cat told; fail "fewer ranks"; }
+"$dnnc" plan deep.dnn --cluster kinds.cluster --ranks 8 -o one.plan 2>told && ! grep -q 'first 3 ranks' told || { cat told; fail "as many ranks as asked for"; }

@@ -152,7 +152,7 @@ static Certificate certificate_of(const Planning *planning,
   return out;
 }
 
-static void print_summary(const Planning *planning, const SearchResult *result,
+static void print_summary(Planning *planning, const SearchResult *result,
                           const Chosen *chosen) {
   const Priced *p = &chosen->trial.priced;
   Arena *arena = planning->tool->arena;
@@ -173,6 +173,7 @@ static void print_summary(const Planning *planning, const SearchResult *result,
   if (result->plain.is_legal && result->plain.peak <= result->plain.memory)
     text_printf(&out, "; data parallelism alone takes %s",
                 inspect_ms(arena, result->plain.step));
+  if (!result->is_stopped) planning_print_fewer(planning, p->price.step, &out);
   if (result->is_stopped)
     text_printf(&out,
                 "\nthe search was stopped: this is the best of the %d plans "

@@ -129,6 +129,12 @@ PlanBound planning_bound(Planning *planning, const Chosen *chosen);
 /* Returns a bit for each restriction of these plans. */
 unsigned planning_restrictions(const Planning *planning);
 
+/* ---- tools/plan/fewer_ranks.c ---- */
+
+/* Prints a line if data parallelism on the first kinds of machines alone takes
+ * less than this step, and no number of ranks was asked for. */
+void planning_print_fewer(Planning *planning, Ps step, Text *out);
+
 /* ---- tools/plan/plan_simplify.c ---- */
 
 /* Returns the printed plan without lines about paths that change nothing. */
