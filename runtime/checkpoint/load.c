@@ -77,6 +77,7 @@ static Status read_elements(const Load *load, const Filling *filling,
  */
 static Status load_tensor(const Load *load, const Filling *filling) {
   const DnnTensor *tensor = filling->tensor;
+  if (!tensor_is_held(tensor, load->device->rank)) return STATUS_OK;
   int64_t n = tensor_elements(tensor), end = 0;
   TensorRun run;
   bool has_sum = tensor_term(tensor, load->device->rank) == 0;

@@ -97,13 +97,14 @@ cp c.plan two.plan
 mv out.ckpt/step-00000015 step-00000015
 sed 's/data = 2/data = 4/' two.plan >four.plan
 sed '/^mesh/d; s/^  shard.*//' two.plan >one.plan
+printf 'mesh { pipe = 2; data = 2 }\nplan {\n  compress = power(rank = 2)\n  cut after hidden\n}\n' >stages.plan
 losses --plan two.plan --load start.ckpt | tail -n 16 >full.losses
 [ "$(wc -l <full.losses)" = 16 ] || { cat err; fail "no losses"; }
-for ranks in two one four; do
+for ranks in two one four stages; do
   rm -rf out.ckpt && mkdir out.ckpt && cp -r step-00000015 out.ckpt
   losses --plan $ranks.plan --resume >resumed.losses || { cat err; fail "$ranks does not resume"; }
   paste full.losses resumed.losses | awk -v n="$ranks" '
     { d = ($1 - $2) / $1; if (d < 0) d = -d; if (d > most) most = d }
     END { print "resumed on " n ": losses differ by " most + 0; exit !(NR == 16 && most < 1e-5) }' ||
-    fail "resumed on $ranks ranks"
+    fail "resumed on ranks: $ranks"
 done
