@@ -83,8 +83,8 @@ for signal in TERM INT HUP; do
     [ $code = $((128 + $(kill -l $signal))) ] ||
       fail "$signal while $when hangs: exit $code: $(cat err)"
     echo "$signal while $when hangs: $took ms"
-    # 200 ms are the compiler's; the rest is for a busy machine.
-    [ $took -lt 3000 ] || fail "$signal while $when hangs: $took ms"
+    # 200 ms are the compiler's.
+    in_time $took 3000 || fail "$signal while $when hangs: $took ms"
     none_left "$signal while $when hangs"
   done
 done

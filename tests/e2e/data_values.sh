@@ -272,7 +272,7 @@ wait $pid
 code=$?
 ms=$((($(date +%s%N) - begin) / 1000000))
 [ $code = 143 ] || { cat err; fail "exit $code at a signal"; }
-[ $ms -lt 1000 ] || fail "$ms ms after a signal"
+in_time $ms 1000 || fail "$ms ms after a signal"
 grep -q "^error: stopped by a signal while reading 'rows.csv.gz'$" err || { cat err; fail "no word of the signal"; }
 
 # Files that fit a pattern are one stream; the data of a checkpoint has each.

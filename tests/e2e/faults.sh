@@ -26,9 +26,10 @@ start() { # folder, arguments: starts in the background, waits for steps
   fail "$folder: did not get going"
 }
 ends() { # expected exit code, seconds
-  local deadline=$(($(date +%s) + $2)) code
+  local begin code
+  begin=$(date +%s)
   while kill -0 $pid 2>/dev/null; do
-    if [ "$(date +%s)" -gt $deadline ]; then
+    if ! in_time $((1000 * ($(date +%s) - begin))) $((1000 * $2)); then
       cat "$folder.err"
       fail "$folder: still running after $2 s"
     fi
@@ -121,7 +122,7 @@ if ${CC:-cc} -D_GNU_SOURCE -shared -fPIC finalize.c -o finalize.so -Wl,--no-as-n
   ms=$((($(date +%s%N) - begin) / 1000000))
   for p in $(ranks_of); do kill -KILL "$p"; done
   [ $code = 0 ] || { cat late.err; fail "stopped at the end: exit $code after $ms ms"; }
-  [ $ms -le 10000 ] || fail "stopped at the end: $ms ms"
+  in_time $ms 10000 || fail "stopped at the end: $ms ms"
   grep -q 'warning: the ranks have not ended' late.err || { cat late.err; fail "stopped at the end: no word of it"; }
   echo "stopped at the end: exit $code after $ms ms"
 else

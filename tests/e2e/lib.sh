@@ -11,12 +11,18 @@ cd "$work" || exit 1
 
 # slowness: how many times the processor time of a machine at its usual speed a
 # program takes: a loop of awk takes a quarter of a second there.  A shared
-# machine may have half of that speed.
+# machine may have half of that speed.  With %R it is the time that a
+# program takes while others wait for its core.
 slowness() {
-  local TIMEFORMAT=%U
+  local TIMEFORMAT=${1:-%U}
   for _ in 1 2 3; do
     { time awk 'BEGIN { for (i = 0; i < 5000000; i++) s += i % 7 }'; } 2>&1
   done | sort -n | awk 'NR == 1 { print ($1 > 0.25 ? $1 / 0.25 : 1) }'
+}
+# in_time MS LIMIT_MS: a promise in seconds is kept; a machine with other work is
+# given as many times longer as it takes for a program of its own just now.
+in_time() {
+  [ "$1" -le "$2" ] || awk -v ms="$1" -v limit="$2" -v slow="$(slowness %R)" 'BEGIN { exit !(ms <= limit * slow) }'
 }
 
 fail() {

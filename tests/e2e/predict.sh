@@ -321,7 +321,7 @@ for signal in TERM INT; do
     code=$?
     ms=$((($(date +%s%N) - begin) / 1000000))
     [ $code = $([ $signal = TERM ] && echo 143 || echo 130) ] || { cat stop.out; fail "SIG$signal with $ranks ranks: exit $code"; }
-    [ $ms -lt 1500 ] || fail "SIG$signal with $ranks ranks: $ms ms"
+    in_time $ms 1500 || fail "SIG$signal with $ranks ranks: $ms ms"
     [ -s stop.out ] && { cat stop.out; fail "SIG$signal with $ranks ranks says something"; }
     ls .keep.csv.*.tmp 2>/dev/null && fail "a temporary file is left"
   done

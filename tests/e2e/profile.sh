@@ -166,7 +166,7 @@ stops() {
   code=$?
   ms=$((($(date +%s%N) - begin) / 1000000))
   [ $code = 143 ] || { cat message; fail "a paced run $* ends with $code after SIGTERM"; }
-  [ $ms -le 1000 ] || fail "a paced run $* ends $ms ms after SIGTERM"
+  in_time $ms 1000 || fail "a paced run $* ends $ms ms after SIGTERM"
   grep -q checkpoint message && { cat message; fail "a paced run promises a checkpoint"; }
   [ -s out ] && { cat out; fail "a step of a paced run that takes minutes"; }
   echo "a paced run ends $ms ms after SIGTERM"

@@ -33,7 +33,7 @@ plan { }'
 ends() { # exit code, limit
   local begin=$SECONDS code limit=${2:-10}
   while kill -0 $run 2>/dev/null || [ -n "$(ranks_of)" ]; do
-    [ $((SECONDS - begin)) -le "$limit" ] || { cat "$folder.err"; fail "$folder: still running after $limit s"; }
+    in_time $((1000 * (SECONDS - begin))) $((1000 * limit)) || { cat "$folder.err"; fail "$folder: still running after $limit s"; }
     sleep 0.1
   done
   wait $run 2>/dev/null

@@ -161,7 +161,7 @@ write 2 0
 ends() { # what names the fault
   local begin=$SECONDS step
   while kill -0 $run 2>/dev/null || [ -n "$(ranks_of)" ]; do
-    [ $((SECONDS - begin)) -le 10 ] || { cat "$folder.err"; fail "$folder: still running after 10 s"; }
+    in_time $((1000 * (SECONDS - begin))) 10000 || { cat "$folder.err"; fail "$folder: still running after 10 s"; }
     sleep 0.1
   done
   wait $run 2>/dev/null && fail "$folder: exit 0"

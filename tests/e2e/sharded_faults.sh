@@ -84,7 +84,7 @@ check_rest() { # plan
   [ -z "$left" ] || failure="left behind: $left"
   [ -z "$(find run -name '*unfinished*')" ] || failure="half a checkpoint is left"
   [ -z "$(processes "$1")" ] || failure="processes live on"
-  [ $ms -le $limit_ms ] || failure="ended late"
+  in_time $ms $limit_ms || failure="ended late"
 }
 # Which message must come, once.
 named() { # pattern

@@ -26,7 +26,7 @@ starts() { # what, expected text of the first line, seconds, arguments of run
   c/run --no-save --json --steps 3 "$@" >out.json 2>err
   code=$?
   [ $code = 3 ] || { cat err; fail "$what: exit $code, not 3"; }
-  [ $(($(date +%s) - begin)) -le "$limit" ] || fail "$what: longer than $limit s"
+  in_time $((1000 * ($(date +%s) - begin))) $((1000 * limit)) || fail "$what: longer than $limit s"
   head -n 1 err | grep -qF -- "$text" || { cat err; fail "$what: no '$text'"; }
   [ "$(grep -c . err)" -le 2 ] || { cat err; fail "$what: too much talk"; }
   [ ! -s out.json ] || fail "$what: a step was made"
@@ -117,7 +117,7 @@ early() { # what, exit code, text, command: at once, and no rank starts
   "$@" >out 2>err
   code=$?
   [ $code = "$want" ] || { cat err; fail "$what: exit $code, not $want"; }
-  [ $((($(date +%s%N) - begin) / 1000000)) -le 2000 ] || fail "$what: found late"
+  in_time $((($(date +%s%N) - begin) / 1000000)) 2000 || fail "$what: found late"
   grep -qF -- "$text" err || { cat err; fail "$what: no '$text'"; }
   grep -q 'ranks share\|[0-9] parameters' err && { cat err; fail "$what: ranks were started"; }
   [ ! -s out ] || fail "$what: a step was made"

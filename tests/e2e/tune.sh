@@ -78,7 +78,7 @@ done
 begin=$(date +%s%N)
 "$dnnc" tune $model --data "$root" --budget 1s -o small >log 2>&1 && fail "a budget of 1 s"
 ms=$((($(date +%s%N) - begin) / 1000000))
-[ $ms -le 3500 ] || { cat log; fail "a budget of 1 s, and it took $ms ms"; }
+in_time $ms 3500 || { cat log; fail "a budget of 1 s, and it took $ms ms"; }
 enough=$(sed -n 's/^help: .*--budget \([0-9]*\)s should be enough for it, at 1 GFLOP\/s$/\1/p' log)
 [ "${enough:-0}" -gt 1 ] || { cat log; fail "no budget is named that is enough"; }
 "$dnnc" tune $model --data "$root" --budget "${enough}s" -o small >log 2>&1 &
@@ -106,7 +106,7 @@ for signal in TERM KILL; do
     kill -$signal $pid
     wait $pid
     ms=$((($(date +%s%N) - begin) / 1000000))
-    [ $ms -le 3000 ] || fail "SIG$signal, and it took $ms ms"
+    in_time $ms 3000 || fail "SIG$signal, and it took $ms ms"
     for i in $(seq 20); do
       [ -z "$(left)" ] && break
       sleep 0.1
