@@ -10,6 +10,14 @@
  * else those that a deletion filter leaves, which drops one demand after the
  * other and takes it back if there is a plan then.
  *
+ * A search that finds nothing takes long, one that finds a plan ends there.
+ * So demands are dropped together first, and one by one where there is a plan:
+ *
+ *     without zero, bucket, a line: none     so none without one of these
+ *
+ * and where fewer demands leave no plan, or more leave one, nothing is searched
+ * again.  A plan that keeps more keeps these, too.
+ *
  * A relaxation drops a member and whatever else keeps all plans away then.  Of
  * memory and ranks it names the least that suffices.
  */
@@ -27,7 +35,11 @@ typedef struct Finder {
   const ConflictInput *input;
   Conflict *out;
   VEC(Known) known;
+  int64_t n_priced; /* by searches of the oracle */
 } Finder;
+
+/* An answer of the oracle; open: no more plans may be priced. */
+typedef enum Answer { ANSWER_none, ANSWER_plan, ANSWER_open } Answer;
 
 /* ---- the oracle ---- */
 
@@ -59,14 +71,24 @@ static bool is_smallest_enough(const Finder *f, DemandSet dropped,
          (ranks == 0 || ranks == input->ranks);
 }
 
+static bool is_spent(const Finder *f) {
+  return f->input->most_priced > 0 && f->n_priced >= f->input->most_priced;
+}
+
+static bool may_ask(const Finder *f) {
+  return !is_spent(f) && !is_stopped(f);
+}
+
 /* Returns whether there is a plan on so many ranks. */
-static bool fits_on(const Finder *f, DemandSet dropped, int64_t ranks) {
+static bool fits_on(Finder *f, DemandSet dropped, int64_t ranks) {
   ConflictCase one = demands_without(f->input, f->out, dropped);
   Bytes limit = drops(f, dropped, DEMAND_memory) ? INT64_MAX : 0;
   one.ranks = ranks;
   if (is_smallest_enough(f, dropped, ranks)) return true;
   if (!has_memory(f, dropped, ranks)) return false;
-  return f->input->lean(f->input->user, &one, limit).has_plan;
+  SearchResult found = f->input->lean(f->input->user, &one, limit);
+  f->n_priced += found.n_priced;
+  return found.has_plan;
 }
 
 /* Twice as many each time, up to all ranks of the cluster. */
@@ -75,24 +97,94 @@ static int64_t more_ranks(const Finder *f, int64_t ranks) {
   return ranks > most / 2 ? most : 2 * ranks;
 }
 
-static const Known *ask(Finder *f, DemandSet dropped) {
-  const ConflictInput *input = f->input;
+static bool has_all(DemandSet set, DemandSet of) {
+  return (of & ~set) == 0;
+}
+
+static const Known *find_known(const Finder *f, DemandSet dropped) {
   for (int i = 0; i < f->known.n; i++)
     if (f->known.data[i].dropped == dropped) return &f->known.data[i];
+  return NULL;
+}
+
+/* Where ranks are open, more demands may leave a plan on fewer ranks: that of
+ * fewer demands tells nothing unless it has the ranks of the pins. */
+static bool tells(const Finder *f, const Known *known, DemandSet dropped) {
   bool is_open = drops(f, dropped, DEMAND_ranks);
-  int64_t ranks = is_open ? input->ranks : 0;
-  bool has_plan = fits_on(f, dropped, ranks);
-  while (!has_plan && is_open && ranks < input->most_ranks && !is_stopped(f)) {
-    ranks = more_ranks(f, ranks);
-    has_plan = fits_on(f, dropped, ranks);
+  if (!known->has_plan) return has_all(known->dropped, dropped);
+  return has_all(dropped, known->dropped) &&
+         (!is_open || known->ranks == 0 || known->ranks == f->input->ranks);
+}
+
+static Answer recall(const Finder *f, DemandSet dropped) {
+  const Known *known = find_known(f, dropped);
+  if (known) return known->has_plan ? ANSWER_plan : ANSWER_none;
+  for (int i = 0; i < f->known.n; i++)
+    if (tells(f, &f->known.data[i], dropped))
+      return f->known.data[i].has_plan ? ANSWER_plan : ANSWER_none;
+  return ANSWER_open;
+}
+
+static void keep(Finder *f, DemandSet dropped, bool has_plan, int64_t ranks) {
+  vec_push(f->input->arena, &f->known, ((Known){dropped, has_plan, ranks}));
+}
+
+static DemandSet ranks_among(const Finder *f, DemandSet dropped) {
+  for (int i = 0; i < f->out->n_demands; i++)
+    if (f->out->demands[i].kind == DEMAND_ranks)
+      return dropped & (DemandSet)1 << i;
+  return 0;
+}
+
+/* On fewer ranks there is no plan even without further demands. */
+static int64_t first_ranks(const Finder *f, DemandSet dropped) {
+  int64_t out = more_ranks(f, f->input->ranks);
+  for (int i = 0; i < f->known.n; i++) {
+    const Known *known = &f->known.data[i];
+    if (has_all(known->dropped, dropped) && known->has_plan &&
+        ranks_among(f, known->dropped) && known->ranks > out)
+      out = known->ranks;
   }
-  Known known = {dropped, has_plan, ranks};
-  vec_push(input->arena, &f->known, known);
-  return &f->known.data[f->known.n - 1];
+  return out;
+}
+
+static Answer ask(Finder *f, DemandSet dropped);
+
+/* The ranks of the pins, then more. */
+static Answer ask_open(Finder *f, DemandSet dropped) {
+  const ConflictInput *input = f->input;
+  Answer on_same = ask(f, dropped & ~ranks_among(f, dropped));
+  if (on_same == ANSWER_plan) keep(f, dropped, true, input->ranks);
+  if (on_same != ANSWER_none) return on_same;
+  int64_t ranks = input->ranks;
+  while (ranks < input->most_ranks) {
+    if (!may_ask(f)) return ANSWER_open;
+    ranks =
+        ranks == input->ranks ? first_ranks(f, dropped) : more_ranks(f, ranks);
+    if (!fits_on(f, dropped, ranks)) continue;
+    keep(f, dropped, true, ranks);
+    return ANSWER_plan;
+  }
+  keep(f, dropped, false, ranks);
+  return ANSWER_none;
+}
+
+/* Returns ANSWER_open if no more plans may be priced. */
+static Answer ask(Finder *f, DemandSet dropped) {
+  Answer known = recall(f, dropped);
+  if (known != ANSWER_open || !may_ask(f)) return known;
+  if (ranks_among(f, dropped)) return ask_open(f, dropped);
+  bool has_plan = fits_on(f, dropped, 0);
+  keep(f, dropped, has_plan, 0);
+  return has_plan ? ANSWER_plan : ANSWER_none;
 }
 
 static bool has_plan(Finder *f, DemandSet dropped) {
-  return ask(f, dropped)->has_plan;
+  return ask(f, dropped) == ANSWER_plan;
+}
+
+static bool has_no_plan(Finder *f, DemandSet dropped) {
+  return ask(f, dropped) == ANSWER_none;
 }
 
 /* ---- the conflict ---- */
@@ -101,29 +193,65 @@ static DemandSet bit(int i) {
   return (DemandSet)1 << i;
 }
 
-/* The demands without which there is a plan, each by itself. */
-static DemandSet find_needed(Finder *f) {
-  DemandSet needed = 0;
-  for (int i = 0; i < f->out->n_demands; i++)
-    if (has_plan(f, bit(i))) needed |= bit(i);
-  return needed;
+/* The first half of the members. */
+static DemandSet half_of(DemandSet set) {
+  DemandSet out = 0;
+  for (int n = __builtin_popcount(set) / 2; n > 0; n--)
+    out |= (set & ~out) & -(set & ~out);
+  return out;
+}
+
+static bool is_single(DemandSet set) {
+  return (set & (set - 1)) == 0;
+}
+
+/* Returns those of the set without which there is a plan, each by itself, and
+ * those that may be so where no more plans are priced. */
+static DemandSet find_needed(Finder *f, DemandSet set) {
+  if (set == 0 || has_no_plan(f, set)) return 0;
+  if (is_single(set)) return set;
+  DemandSet half = half_of(set), first = find_needed(f, half);
+  return first | find_needed(f, set & ~half);
+}
+
+/* Returns the demands that are dropped after those of the set are, one after
+ * the other, where that leaves no plan. */
+static DemandSet drop_more(Finder *f, DemandSet dropped, DemandSet set) {
+  if (set == 0) return dropped;
+  if (has_no_plan(f, dropped | set)) return dropped | set;
+  if (is_single(set)) return dropped;
+  DemandSet half = half_of(set);
+  return drop_more(f, drop_more(f, dropped, half), set & ~half);
 }
 
 /* Returns a conflict that has all of `needed`; 0: no plan without demands. */
 static DemandSet find_members(Finder *f, DemandSet needed) {
   int n = f->out->n_demands;
   DemandSet all = bit(n) - 1;
-  if (!has_plan(f, all & ~needed)) return needed;
+  if (has_no_plan(f, all & ~needed)) return needed;
   for (int i = 0; i < n; i++)
-    if (!(needed >> i & 1) && !has_plan(f, all & ~(needed | bit(i))))
+    if (!(needed >> i & 1) && has_no_plan(f, all & ~(needed | bit(i))))
       return needed | bit(i);
-  DemandSet dropped = 0;
-  for (int i = 0; i < n; i++)
-    if (!(needed >> i & 1) && !has_plan(f, dropped | bit(i))) dropped |= bit(i);
-  return all & ~dropped;
+  return all & ~drop_more(f, 0, all & ~needed);
 }
 
 /* ---- relaxations ---- */
+
+/* Returns the first of the set that suffices with what is dropped; 0: none. */
+static DemandSet find_second(Finder *f, DemandSet dropped, DemandSet set) {
+  if (set == 0 || !has_plan(f, dropped | set)) return 0;
+  if (is_single(set)) return set;
+  DemandSet half = half_of(set), found = find_second(f, dropped, half);
+  return found ? found : find_second(f, dropped, set & ~half);
+}
+
+/* Those without which there is no plan, each by itself. */
+static DemandSet insufficient(Finder *f, DemandSet first) {
+  DemandSet out = 0;
+  for (int i = 0; i < f->out->n_demands; i++)
+    if (bit(i) != first && !has_plan(f, bit(i))) out |= bit(i);
+  return out;
+}
 
 /* Returns the demands to drop with `first`: none, or one if one suffices, else
  * those outside of the conflict but for the ones that may stay. */
@@ -131,9 +259,8 @@ static DemandSet find_dropped(Finder *f, int first) {
   int n = f->out->n_demands;
   DemandSet dropped = bit(first);
   if (has_plan(f, dropped)) return dropped;
-  for (int i = 0; i < n; i++)
-    if (i != first && !has_plan(f, bit(i)) && has_plan(f, dropped | bit(i)))
-      return dropped | bit(i);
+  DemandSet second = find_second(f, dropped, insufficient(f, dropped));
+  if (second) return dropped | second;
   dropped |= (bit(n) - 1) & ~f->out->members;
   for (int i = 0; i < n; i++)
     if (i != first && dropped >> i & 1 && has_plan(f, dropped & ~bit(i)))
@@ -144,10 +271,12 @@ static DemandSet find_dropped(Finder *f, int first) {
 /* Returns the least number of ranks in whole units with which there is a plan,
  * where more ranks have one if fewer have. */
 static int64_t least_ranks(Finder *f, DemandSet dropped) {
-  int64_t unit = f->input->unit_ranks, most = ask(f, dropped)->ranks;
+  const Known *known = find_known(f, dropped);
+  int64_t unit = f->input->unit_ranks;
+  int64_t most = known ? known->ranks : f->input->ranks;
   int64_t less = most / 2 > f->input->ranks ? most / 2 : f->input->ranks;
   if (most <= f->input->ranks) return most;
-  while (!is_stopped(f)) {
+  while (may_ask(f)) {
     int64_t middle = (less + most) / 2 / unit * unit;
     if (middle <= less) break;
     if (fits_on(f, dropped, middle))
@@ -230,9 +359,10 @@ bool conflict_find(const ConflictInput *input, Conflict *out) {
   demands_of(input, out);
   DemandSet all = bit(out->n_demands) - 1;
   if (!has_plan(&f, all) || is_stopped(&f)) return false;
-  DemandSet needed = find_needed(&f);
+  DemandSet needed = find_needed(&f, all);
   out->members = find_members(&f, needed);
-  out->is_each_enough = out->members == needed;
+  out->is_cut = is_spent(&f);
+  out->is_each_enough = out->members == needed && !out->is_cut;
   if (is_stopped(&f)) return false;
   find_relaxations(&f);
   return true;

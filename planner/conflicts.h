@@ -60,6 +60,8 @@ typedef struct ConflictInput {
   /* Bytes that the ranks of every plan store together, those of a rank; 0 and
    * 0: not known. */
   Bytes stored, limit;
+  /* Plans that searches may price to find the conflict; 0: any number. */
+  int64_t most_priced;
   /* Searches for the fewest bytes, as plan_search_lean does. */
   SearchResult (*lean)(void *user, const ConflictCase *the_case, Bytes limit);
   /* Searches for the shortest step. */
@@ -85,6 +87,7 @@ typedef struct Conflict {
   Demand demands[MOST_DEMANDS];
   DemandSet members;
   bool is_each_enough; /* without any one member there is a plan */
+  bool is_cut;         /* by most_priced: fewer members may be in conflict */
   int n_relaxations;   /* the shortest step first */
   Relaxation relaxations[MOST_DEMANDS];
 } Conflict;

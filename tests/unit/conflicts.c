@@ -11,12 +11,17 @@ TestSuite(conflicts, .fini = modules_destroy);
 /* Bits of the demands, in the order of demands_of. */
 enum { MEMORY = 1, RANKS = 2, ZERO = 4, MICROBATCHES = 8, LINE = 16, ROW = 32 };
 
+/* Plans that a search prices which finds none. */
+enum { PRICED = 10 };
+
 typedef struct Oracle {
   DemandSet conflicts[4]; /* no plan keeps all of one */
   int64_t least_ranks; /* without RANKS: the fewest on which there is a plan */
   int n_asked;
-  int n_memory; /* searches for a plan without the limit of memory alone */
-  int n_lean;   /* searches for the fewest bytes without this limit */
+  int n_memory;      /* searches for a plan without the limit of memory alone */
+  int n_lean;        /* searches for the fewest bytes without this limit */
+  int n_none;        /* searches that find no plan */
+  int n_lean_priced; /* by searches for the fewest bytes */
   const ConflictCase *last;
 } Oracle;
 
@@ -32,6 +37,8 @@ static bool has_plan(const Oracle *oracle, const ConflictCase *one) {
 static SearchResult answer(Oracle *oracle, const ConflictCase *one) {
   oracle->n_asked++;
   SearchResult out = {.has_plan = has_plan(oracle, one)};
+  out.n_priced = out.has_plan ? 1 : PRICED;
+  oracle->n_none += !out.has_plan;
   out.best = (FoundPlan){"plan", "words", {true, 100, 123456, 100000}};
   out.best.price.step += one->dropped;
   return out;
@@ -39,9 +46,10 @@ static SearchResult answer(Oracle *oracle, const ConflictCase *one) {
 
 static SearchResult lean(void *user, const ConflictCase *one, Bytes limit) {
   Oracle *oracle = user;
-  (void)limit;
   oracle->n_lean += one->dropped & MEMORY && one->ranks <= 8;
-  return answer(oracle, one);
+  SearchResult out = answer(oracle, one);
+  if (limit != 1) oracle->n_lean_priced += out.n_priced;
+  return out;
 }
 
 static SearchResult best(void *user, const ConflictCase *one) {
@@ -226,4 +234,45 @@ Test(conflicts, many_lines) {
   ConflictCase all =
       demands_without(&input, &out, ((DemandSet)1 << out.n_demands) - 1);
   cr_expect_eq(all.pins->shards.n, 0);
+}
+
+/* Where demands are left out one by one, these conflicts of six take 581
+ * searches that find nothing. */
+Test(conflicts, few_searches_find_nothing) {
+  int n = 0;
+  for (DemandSet set = 1; set < 64; set++) {
+    Oracle oracle = {.conflicts = {set}, .least_ranks = 16};
+    ConflictInput input = input_of(&oracle);
+    Conflict out;
+    cr_assert(conflict_find(&input, &out));
+    n += oracle.n_none;
+  }
+  cr_expect_leq(n, 480, "%d searches", n);
+}
+
+/* With any budget the members are a conflict; the message says if it is not
+ * the least. */
+Test(conflicts, a_budget_leaves_a_conflict) {
+  for (DemandSet set = 1; set < 64; set++) {
+    Oracle whole = {.conflicts = {set, 1u << 5 | 1u << 2}, .least_ranks = 16};
+    ConflictInput input = input_of(&whole);
+    Conflict exact, cut;
+    cr_assert(conflict_find(&input, &exact));
+    for (int most = 1; most < 400; most += 66) {
+      Oracle oracle = whole;
+      input = input_of(&oracle);
+      input.most_priced = most;
+      oracle.n_lean_priced = 0;
+      if (!conflict_find(&input, &cut)) continue;
+      cr_expect_leq(oracle.n_lean_priced, most + PRICED);
+      ConflictCase others = {.dropped = 63u & ~cut.members, .ranks = 8};
+      cr_expect(!has_plan(&oracle, &others), "%x is no conflict", cut.members);
+      if (!cut.is_cut) cr_expect_eq(cut.members, exact.members);
+      for (int i = 0; i < cut.n_relaxations; i++) {
+        const Relaxation *row = &cut.relaxations[i];
+        ConflictCase one = {.dropped = row->dropped, .ranks = row->ranks};
+        cr_expect(has_plan(&oracle, &one), "%x leaves no plan", row->dropped);
+      }
+    }
+  }
 }

@@ -14,11 +14,18 @@
 
 /* ---- the searches ---- */
 
-enum { MOST_RELAXED = 200 }; /* candidates of a search for a relaxation */
+enum {
+  MOST_RELAXED = 200, /* candidates of a search for a relaxation */
+  MOST_SEARCHES = 20  /* for the conflict, where none finds a plan */
+};
 
 static int most_relaxed(const Planning *planning) {
   int most = planning_most_candidates(planning);
   return most < MOST_RELAXED ? most : MOST_RELAXED;
+}
+
+static int64_t most_priced(const Planning *planning) {
+  return (int64_t)MOST_SEARCHES * most_relaxed(planning);
 }
 
 static SearchResult search_lean(void *user, const ConflictCase *one,
@@ -98,6 +105,7 @@ static ConflictInput input_of(Planning *planning) {
                          .smallest = planning->result.best,
                          .stored = stored_bytes(planning),
                          .limit = planning->input.memory,
+                         .most_priced = most_priced(planning),
                          .lean = search_lean,
                          .best = search_best,
                          .printed = print_plan,
@@ -142,7 +150,8 @@ static void note_member(Diag *d, const Demand *demand) {
   diag_note(d, place, "'%s' %s", demand->text, where);
 }
 
-static void print_conflict(Arena *arena, const Conflict *conflict) {
+static void print_conflict(Arena *arena, const Conflict *conflict,
+                           int64_t n_plans) {
   Diags *diags = diags_create(arena);
   int first = find_first(conflict);
   bool is_one = (conflict->members & (conflict->members - 1)) == 0;
@@ -153,7 +162,12 @@ static void print_conflict(Arena *arena, const Conflict *conflict) {
   for (int i = 0; i < conflict->n_demands; i++)
     if (i != first && conflict->members >> i & 1)
       note_member(d, &conflict->demands[i]);
-  if (!conflict->is_each_enough)
+  if (conflict->is_cut)
+    diag_help(d,
+              "the search for the conflict ended after %lld plans: fewer of "
+              "these may be in conflict, and other pins too",
+              (long long)n_plans);
+  else if (!conflict->is_each_enough)
     diag_help(d, "other pins are in conflict too: each row below names all "
                  "that has to change for a plan");
   else
@@ -252,7 +266,8 @@ static void print_members_json(Text *out, const Conflict *conflict) {
     if (demand->spans.n > 0) print_place_json(out, demand->spans.data[0]);
     text_add(out, "}");
   }
-  text_add(out, "]");
+  text_printf(out, "],\"conflict_is_least\":%s",
+              conflict->is_cut ? "false" : "true");
 }
 
 static void print_change_json(Text *out, const Planning *planning,
@@ -406,7 +421,7 @@ int plan_report_none(Planning *planning) {
   bool is_found = !tool_is_stopped() && conflict_find(&input, conflict);
   if (!is_found) *conflict = (Conflict){0};
   if (is_found) {
-    print_conflict(planning->tool->arena, conflict);
+    print_conflict(planning->tool->arena, conflict, input.most_priced);
     if (!planning->tool->options.quiet) print_relaxations(planning, conflict);
   }
   if (planning->tool->options.json) print_json(planning, conflict, smallest);
