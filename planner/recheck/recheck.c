@@ -724,7 +724,8 @@ Bound recheck_bound(Arena *arena, const BoundRequest *request,
   if (found.reason || found.fault || recheck_holds(&found, claim)) return found;
   if (is_wide && !claim->duals)
     return (Bound){.reason = "a table would be too large, and no duals are "
-                             "named"};
+                             "named: 'dnnc plan -o PLAN' writes them beside "
+                             "the plan"};
   space.step = claim->step;
   return walk(arena, &space, claim, &is_wide);
 }

@@ -61,7 +61,10 @@ sed 's/first.duals/claim.duals/' first.plan >claim.plan
 head -c 5000 first.duals >claim.duals
 refuses "a truncated file" "claim.plan:[0-9]*:3: error: 'claim.duals' has the hash [0-9a-f]*: it is not the file"
 sed '/^  duals /d' first.plan >claim.plan
-refuses "no file is named" "not checked: a table would be too large, and no duals are named"
+refuses "no file is named" "not checked: a table would be too large, and no duals are named: 'dnnc plan -o PLAN' writes them"
+"$dnnc" plan "$models/amoebanet.dnn" "${small[@]}" --cluster "$models/pipedream-b.cluster" --ranks 4 --effort 12 >printed.plan 2>note ||
+  { cat note; fail "a plan without -o"; }
+grep -q "^note: only duals prove the bound of this plan: -o PLAN writes them" note || { cat note; fail "nothing says what proves the bound"; }
 rm first.duals
 cp first.plan claim.plan
 refuses "a removed file" "first.duals"

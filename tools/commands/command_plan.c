@@ -287,6 +287,10 @@ static int write_plan(Planning *planning, const SearchResult *result,
     tool_print(&plan);
   }
   if (!options->quiet) print_summary(planning, result, chosen);
+  if (!options->quiet && bound->duals && !options->output)
+    message_print("note: only duals prove the bound of this plan: -o PLAN "
+                  "writes them beside it, and without them 'dnnc verify' does "
+                  "not check the bound\n");
   return EXIT_done;
 }
 

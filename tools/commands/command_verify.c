@@ -231,6 +231,9 @@ static void print_words(Tool *tool, const Compilation *c,
            "byte touched",
            report->memory_fault, "memory");
   if (tool->options.cluster) add_certificate(&out, certificate);
+  if (certificate->lacks_cluster)
+    text_add(&out, "certificate: not checked: --cluster FILE says on which "
+                   "machines step and bound are\n");
   tool_print(&out);
 }
 

@@ -232,8 +232,9 @@ static void check(Tool *tool, const Compilation *c, const PriceRequest *request,
 int verify_certificate(Tool *tool, const Compilation *c,
                        CertificateCheck *out) {
   *out = (CertificateCheck){.is_right = ANSWER_not_checked};
-  if (!tool->options.cluster || !value_of(c, CERTIFICATE_lines))
-    return EXIT_done;
+  if (!value_of(c, CERTIFICATE_lines)) return EXIT_done;
+  out->lacks_cluster = !tool->options.cluster;
+  if (out->lacks_cluster) return EXIT_done;
   PriceRequest request = {0};
   out->is_there = true;
   if (!c->plan || !c->plan->is_certified) {

@@ -10,6 +10,7 @@
 
 typedef struct CertificateCheck {
   bool is_there;
+  bool lacks_cluster; /* there is one, and no machines to price the plan on */
   Answer is_right;
   const char *fault; /* what is wrong, in words; NULL: nothing */
   bool has_bound;
