@@ -68,6 +68,20 @@ typedef struct Estimates {
   StageSearch search;
 } Estimates;
 
+/* The search cuts models with loops by simulated times (planner/timed), of
+ * which no unit has an estimate that could be compared here. */
+static void print_reason(const Program *program, int ranks,
+                         const StageSearch *s, const char *reason) {
+  bool is_loop = s->units && units_loop(program->module->arena, s->units);
+  if (is_loop)
+    printf("%s on %d ranks: not compared, since %s: its stages are cut by "
+           "simulated times, not by estimates of units\n",
+           program->subject->name, ranks, reason);
+  else
+    printf("%s on %d ranks: no stages: %s\n", program->subject->name, ranks,
+           reason);
+}
+
 static bool estimate(const Program *program, int ranks, Estimates *out) {
   Arena *arena = program->module->arena;
   const Trial *trial = &program->trial;
@@ -92,7 +106,7 @@ static bool estimate(const Program *program, int ranks, Estimates *out) {
   out->search =
       (StageSearch){.p = &out->pricing, .arena = arena, .best = INT64_MAX / 4};
   const char *reason = stage_begin(&out->search);
-  if (reason) printf("no stages: %s\n", reason);
+  if (reason) print_reason(program, ranks, &out->search, reason);
   if (!reason) stage_walk(&out->search);
   return !reason && out->search.plans.n > 0;
 }
