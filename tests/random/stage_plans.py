@@ -166,4 +166,5 @@ def main():
     sys.exit(n_wrong > 0)
 
 
-main()
+if __name__ == "__main__":
+    main()
