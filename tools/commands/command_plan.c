@@ -173,6 +173,9 @@ static void print_summary(Planning *planning, const SearchResult *result,
   if (result->plain.is_legal && result->plain.peak <= result->plain.memory)
     text_printf(&out, "; data parallelism alone takes %s",
                 inspect_ms(arena, result->plain.step));
+  else if (result->plain.is_legal)
+    text_printf(&out, "; data parallelism alone needs %s and does not fit",
+                text_quantity(arena, (double)result->plain.peak, "B"));
   if (!result->is_stopped) planning_print_fewer(planning, p->price.step, &out);
   if (result->is_stopped)
     text_printf(&out,

@@ -536,17 +536,44 @@ static void add_commands(Text *out, unsigned commands, const char *between) {
       text_printf(out, "%s%s", n++ ? between : "", command_rows[c].name);
 }
 
+/* Breaks lines at blanks; those after the first are indented. */
+static void add_wrapped(Text *out, int column, int indent, const char *text) {
+  enum { WIDTH = 100 };
+  while (*text) {
+    int n = (int)strcspn(text, " ");
+    if (column > indent && column + 1 + n > WIDTH) {
+      text_printf(out, "\n%*s", indent, "");
+      column = indent;
+    } else if (column > indent) {
+      text_add(out, " ");
+      column++;
+    }
+    text_add_n(out, text, (size_t)n);
+    column += n;
+    text += n + strspn(text + n, " ");
+  }
+  text_add(out, "\n");
+}
+
+/* A row of two columns, whose second one is wrapped. */
+static void add_row(Text *out, int width, const char *left, const char *right) {
+  int n = (int)strlen(left);
+  text_printf(out, "  %-*s", width, left);
+  if (n < width) text_add(out, " ");
+  add_wrapped(out, n < width ? width + 3 : n + 2, width + 3, right);
+}
+
 void options_help(Text *out, CommandId command) {
   const CommandInfo *row = &command_rows[command];
-  text_printf(out, "usage: dnnc %s %s [OPTION ...]\n\n%s\n\n", row->name,
-              row->arguments, row->summary);
+  text_printf(out, "usage: dnnc %s %s [OPTION ...]\n\n", row->name,
+              row->arguments);
+  add_wrapped(out, 0, 0, row->summary);
+  text_add(out, "\n");
   for (int i = 0; i < ARRAY_LENGTH(option_rows); i++)
     if (option_rows[i].commands >> command & 1)
-      text_printf(out, "  %-22s %s\n",
-                  option_spelling(out->arena, &option_rows[i]),
-                  option_help(out->arena, &option_rows[i], command));
-  if (takes_level(command))
-    text_printf(out, "  %-22s %s\n", LEVEL_SPELLING, LEVEL_HELP);
+      add_row(out, 22, option_spelling(out->arena, &option_rows[i]),
+              option_help(out->arena, &option_rows[i], command));
+  if (takes_level(command)) add_row(out, 22, LEVEL_SPELLING, LEVEL_HELP);
 }
 
 void options_overview(Text *out) {
@@ -554,8 +581,10 @@ void options_overview(Text *out) {
            "dnnc compiles deep-learning models to one program per rank.\n\n"
            "usage: dnnc COMMAND ... [OPTION ...]\n\n");
   for (int i = 0; i < N_COMMANDS; i++)
-    text_printf(out, "  %-8s %-24s %s\n", command_rows[i].name,
-                command_rows[i].arguments, command_rows[i].summary);
+    add_row(out, 33,
+            arena_printf(out->arena, "%-8s %s", command_rows[i].name,
+                         command_rows[i].arguments),
+            command_rows[i].summary);
   text_add(out, "\n'dnnc help COMMAND' lists the options of a command, "
                 "'dnnc --man' prints the manual page.\n"
                 "Exit codes: 0 done, 1 mistake in the input, 2 no plan fits, 3 "
