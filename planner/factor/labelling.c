@@ -134,3 +134,10 @@ Cost labelling_cost(const Labelling *labelling) {
   }
   return cost;
 }
+
+void labelling_set(Labelling *labelling, const int *values) {
+  labelling_clear(labelling);
+  for (int i = 0; i < labelling->core->n_variables; i++)
+    labelling_put(labelling, i, values[i]);
+  labelling->cost = labelling_cost(labelling);
+}

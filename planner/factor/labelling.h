@@ -27,6 +27,8 @@ typedef struct Labelling {
 Labelling *labelling_create(Arena *arena, const Core *core);
 /* Makes it equal to another one of the same core. */
 void labelling_copy(Labelling *labelling, const Labelling *from);
+/* Gives all variables their values. */
+void labelling_set(Labelling *labelling, const int *values);
 /* Takes back all values. */
 void labelling_clear(Labelling *labelling);
 void labelling_put(Labelling *labelling, int variable, int value);

@@ -35,7 +35,8 @@ struct Lanes {
 
 /* ---- what lanes know of each other ---- */
 
-/* Gives a walker what is known when a round begins. */
+/* Gives a walker what is known when a round begins.  By duality, a price of the
+ * sum of all prices keeps the cheapest labelling from exceeding the limit. */
 static void tell(Solver *walker, const Solver *s) {
   const Core *core = s->core;
   messages_copy(walker->messages, s->messages);
@@ -43,13 +44,17 @@ static void tell(Solver *walker, const Solver *s) {
     walker->prices[row] = s->prices[row];
   solver_take_best(walker, s);
   walker->bound = s->bound;
+  int64_t price = s->messages->sums[core->n_rows];
+  if (price > 0 && s->cost < COST_LIMIT) walker->labelling->weight = price;
 }
 
 static Solver *walker_of(Lanes *l, int lane) {
   return l->lane[lane].s;
 }
 
-/* All walkers go on with the best labelling of all. */
+/* All walkers go on with the best values of all, or with the best labelling
+ * while none is allowed.  A labelling may lead far away from the best values,
+ * and seldom finds the way back. */
 static void choose_labelling(Lanes *l) {
   const Labelling *best = walker_of(l, BOUND + 1)->labelling;
   for (int i = BOUND + 2; i < N_LANES; i++) {
@@ -59,9 +64,13 @@ static void choose_labelling(Lanes *l) {
          rounds_is_better(other, other->labelling, best)))
       best = other->labelling;
   }
-  for (int i = BOUND + 1; i < N_LANES; i++)
-    if (best != walker_of(l, i)->labelling)
-      labelling_copy(walker_of(l, i)->labelling, best);
+  for (int i = BOUND + 1; i < N_LANES; i++) {
+    Labelling *labelling = walker_of(l, i)->labelling;
+    if (l->s->cost < COST_LIMIT)
+      labelling_set(labelling, l->s->best);
+    else if (best != labelling)
+      labelling_copy(labelling, best);
+  }
 }
 
 /* ---- items ---- */
@@ -89,25 +98,41 @@ static void create_lane(Lane *lane) {
     labelling_copy(lane->s->labelling, s->labelling);
 }
 
+/* Returns the work of the bound in a round: ten sweeps, each followed by a
+ * reading.  Branches that are cheap have more of them. */
+static int64_t work_of(const Lanes *l) {
+  int64_t work = 30 * l->s->core->entries;
+  return l->branches && work < BRANCH_WORK ? BRANCH_WORK : work;
+}
+
+/* Returns the work of a walker: the less the bound rises, the more. */
+static int64_t walk_of(const Lanes *l) {
+  int64_t work = work_of(l);
+  if (l->n_steady >= STEADY_ROUNDS) return work;
+  return (l->n_steady > 0 ? 2 * work : work) / 3 + 1;
+}
+
 static void raise_bound(Lanes *l) {
   Solver *s = l->s;
   if (l->n_steady >= STEADY_ROUNDS && !l->branches &&
       !s->budget->without[FACTOR_branching])
     l->branches = branches_create(s->arena, s);
   if (l->branches)
-    rounds_branch(s, l->branches, BRANCH_WORK);
+    rounds_branch(s, l->branches, work_of(l));
   else
     rounds_raise(s, 10);
 }
 
-/* The last walker begins at what the messages say now, for memory that is dear
- * or as it is: a labelling that was changed for long leads nowhere else.  The
- * others go on, each with random numbers of its own. */
+/* A walker goes on from the best values with random numbers of its own.  While
+ * the bound rises, the last one begins at what the messages say now, for memory
+ * that is dear or as it is. */
 static void walk(Lane *lane, int i) {
   Solver *s = lane->s;
-  if (i == N_LANES - 1 || s->labelling->values[0] < 0)
-    rounds_start(s, (lane->lanes->round + i) % 2);
-  rounds_walk(s, lane->work);
+  const Lanes *l = lane->lanes;
+  int64_t end = s->work + lane->work;
+  if ((i == N_LANES - 1 && l->n_steady == 0) || s->labelling->values[0] < 0)
+    rounds_start(s, (l->round + i) % 2);
+  rounds_walk(s, end - s->work);
 }
 
 static void work(void *of, int i) {
@@ -133,14 +158,13 @@ static void work_all(Lanes *l) {
  * the bound has what no walker can have. */
 static void share(Lanes *l) {
   Solver *s = l->s;
-  int64_t work = l->branches ? BRANCH_WORK : 30 * s->core->entries;
   int64_t part = s->most_nodes ? (s->most_nodes - s->nodes) / N_LANES : 0;
   for (int i = BOUND + 1; i < N_LANES; i++) {
     Solver *walker = walker_of(l, i);
     tell(walker, s);
     walker->nodes = walker->work = 0;
     walker->most_nodes = part;
-    l->lane[i].work = (l->n_steady > 0 ? 2 * work : work) / 3 + 1;
+    l->lane[i].work = walk_of(l);
     if (s->most_nodes && part == 0) l->lane[i].work = 0;
   }
   if (s->most_nodes) s->most_nodes -= (N_LANES - 1) * part;

@@ -92,7 +92,7 @@ static int find_seed(Solver *s) {
 static void pick_variables(Neighbourhood *h) {
   Solver *s = h->s;
   int n = s->core->n_variables;
-  int most = 2 << solver_random(s, 7), n_seeds = 1 + solver_random(s, 4);
+  int most = 8 << solver_random(s, 8), n_seeds = 1 + solver_random(s, 4);
   if (most > n) most = n;
   int seed = find_seed(s);
   for (int i = 0; i < n_seeds && h->n < most; i++) {
@@ -187,7 +187,7 @@ static void solve(Neighbourhood *h) {
   Solver *s = h->s;
   Elimination *e = make_elimination(h, factors[solver_random(s, 8)]);
   int *values = ARENA_ARRAY(h->scratch, int, h->n);
-  e->most = (int64_t)1 << (10 + solver_random(s, 6));
+  e->most = (int64_t)1 << (8 + solver_random(s, 7));
   e->choose = choose;
   e->user = h;
   for (int i = 0; i < h->n; i++) labelling_take(s->labelling, h->variables[i]);
@@ -195,7 +195,7 @@ static void solve(Neighbourhood *h) {
   for (int i = 0; i < h->n; i++)
     if (s->labelling->values[h->variables[i]] < 0)
       labelling_put(s->labelling, h->variables[i], values[i]);
-  s->work += e->work + 100 * h->n;
+  s->work += e->work + 100 * h->n + (int64_t)h->n * h->n / 4;
 }
 
 /* Makes the limit dearer while the labelling exceeds it, and cheaper otherwise,
@@ -212,10 +212,8 @@ static void weigh(Solver *s) {
 void neighbourhood(Solver *s) {
   const Core *core = s->core;
   Arena *scratch = arena_beside(s->arena);
-  Neighbourhood h = {.s = s, .scratch = scratch};
+  Neighbourhood h = {.s = s, .scratch = scratch, .numbers = s->numbers};
   h.variables = ARENA_ARRAY(scratch, int, core->n_variables);
-  h.numbers = ARENA_ARRAY(scratch, int, core->n_variables);
-  for (int i = 0; i < core->n_variables; i++) h.numbers[i] = -1;
   pick_variables(&h);
   h.sizes = ARENA_ARRAY(scratch, int, h.n);
   h.old = ARENA_ARRAY(scratch, int, h.n);
@@ -237,6 +235,7 @@ void neighbourhood(Solver *s) {
     if (cost_is_allowed(s->labelling->cost))
       solver_better(s, s->labelling->cost.sum);
   }
+  for (int i = 0; i < h.n; i++) h.numbers[h.variables[i]] = -1;
   if (core->n_rows > 0) weigh(s);
   arena_destroy(scratch);
 }

@@ -79,6 +79,8 @@ Solver *solver_create(Arena *arena, const Core *core,
   s->reading = ARENA_ARRAY(arena, int, core->n_variables);
   s->usages = ARENA_ARRAY(arena, int64_t, core->n_rows + 1);
   s->steps = ARENA_ARRAY(arena, int64_t, core->n_rows + 1);
+  s->numbers = ARENA_ARRAY(arena, int, core->n_variables);
+  for (int i = 0; i < core->n_variables; i++) s->numbers[i] = -1;
   s->cost = COST_NEVER;
   s->bound = -COST_NEVER;
   return s;

@@ -29,6 +29,7 @@ typedef struct Solver {
   int64_t nodes, most_nodes; /* most_nodes: 0, no limit */
   int64_t work;              /* table entries that were read */
   uint64_t random;           /* counts random numbers */
+  int *numbers;              /* scratch of neighbourhoods: by variable, -1 */
   bool is_proved;
   bool is_beside; /* others work at the same time: nothing is reported */
   bool has_cap;   /* costs are not those of the problem */
