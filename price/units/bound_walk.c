@@ -187,7 +187,7 @@ static const int8_t starts[][N_BOUND_WEIGHTS] = {
     {64, 0, 48, 16, 0, 0},  {64, 0, 32, 0, 32, 0}, {64, 0, 0, 0, 64, 0},
     {64, 0, 16, 16, 32, 0}, {32, 32, 0, 0, 64, 0}, {32, 32, 32, 0, 32, 0},
     {32, 0, 32, 0, 0, 32}};
-enum { FIRST_WITH_LINK = 4, PARTS_OF_START = BOUND_ONE / 64 };
+enum { FIRST_WITH_LINK = 4, PARTS_OF_64 = BOUND_ONE / 64 };
 
 static BoundWeights stream_alone(void) {
   BoundWeights stream = {.split = -1};
@@ -222,7 +222,7 @@ static void try_starts(BoundWalk *b, WalkedSetting *s) {
     for (int l = 0; l < n_links && s->bound < b->r->step; l++) {
       BoundWeights w = {.link = l, .split = -1};
       for (int k = 0; k < N_BOUND_WEIGHTS; k++)
-        w.of[k] = starts[i][k] * PARTS_OF_START;
+        w.of[k] = starts[i][k] * PARTS_OF_64;
       try_weights(b, s, w);
     }
   }
@@ -246,8 +246,9 @@ static void add_planes(const BoundWalk *b, const BoundQuestion *question,
 }
 
 /* Asks for the weights that are best for the assignments that are known, until
- * no weights can help. */
-static void try_planes(BoundWalk *b, WalkedSetting *s, int link, int split) {
+ * no weights can help.  Returns whether none can: not where a sum is too low to
+ * be that of an assignment. */
+static bool try_planes(BoundWalk *b, WalkedSetting *s, int link, int split) {
   enum { MOST_PLANES = 40 };
   double most = INFINITY;
   BoundPlanes planes = {.setting = &s->is, .memory = b->r->memory};
@@ -256,21 +257,50 @@ static void try_planes(BoundWalk *b, WalkedSetting *s, int link, int split) {
     double before = most;
     int n = planes.list.n;
     add_planes(b, &question, &planes);
-    if (planes.list.n == n) return;
+    if (planes.list.n == n) return false;
     Arena *scratch = arena_beside(b->arena);
     most = bound_planes_best(scratch, &planes, &question.weights);
     arena_destroy(scratch);
-    if (most <= (double)worth_of(s) || most >= before) return;
+    if (most <= (double)worth_of(s)) return true;
+    if (most >= before) return false;
     if (question.weights.per_byte > 0)
       ask(b, s, &question.weights);
     else
       try_weights(b, s, question.weights);
   }
+  return false;
+}
+
+/* Moves weight from one load to another while that helps. */
+static void try_moves(BoundWalk *b, WalkedSetting *s) {
+  static const int8_t moves[][N_BOUND_WEIGHTS] = {
+      {0, 0, -1, 1, 0, 0},  {0, 0, 1, -1, 0, 0}, {0, 0, -1, 0, 1, 0},
+      {0, 0, 1, 0, -1, 0},  {0, 0, 0, -1, 1, 0}, {0, 0, 0, 1, -1, 0},
+      {-1, 1, 0, 0, 0, 0},  {1, -1, 0, 0, 0, 0}, {-1, 0, -1, 0, 0, 1},
+      {-1, 0, 0, 0, -1, 1}, {1, 0, 1, 0, 0, -1}, {1, 0, 0, 0, 1, -1}};
+  for (int step = 16; step >= 2 && s->bound < b->r->step; step /= 2) {
+    bool is_better = false;
+    for (int i = 0; i < ARRAY_LENGTH(moves) && s->bound < b->r->step; i++) {
+      BoundWeights w = s->weights;
+      bool is_legal = true;
+      for (int k = 0; k < N_BOUND_WEIGHTS; k++) {
+        w.of[k] += moves[i][k] * step * PARTS_OF_64;
+        is_legal &= w.of[k] >= 0;
+      }
+      Ps before = s->bound;
+      if (is_legal) try_weights(b, s, w);
+      is_better |= s->bound > before;
+    }
+    if (is_better) step *= 2;
+  }
 }
 
 static void refine(BoundWalk *b, WalkedSetting *s) {
   int split = s->weights.split;
-  for (int link = 0; link < N_LOAD_LINKS; link++) try_planes(b, s, link, split);
+  bool is_best = true;
+  for (int link = 0; link < N_LOAD_LINKS; link++)
+    is_best &= try_planes(b, s, link, split);
+  if (!is_best) try_moves(b, s);
 }
 
 /* ---- settings ---- */
