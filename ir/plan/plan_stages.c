@@ -357,6 +357,35 @@ static bool check_used(Module *module, const Graph *graph, const Plan *plan,
   return true;
 }
 
+/* The path of a node; an input has its own. */
+static Name labelled_path(const Graph *graph, int id) {
+  const Node *node = graph->nodes.data[id];
+  return node->op == OP_input
+             ? graph->inputs.data[node_int(node, ATTR_index, 0)].path
+             : graph_path(graph, id);
+}
+
+/* An evaluation may lack what a line names, as a dropout.  So what follows from
+ * the line in training is written down, where all of a path are in one stage:
+ * else other stages than those that hold the parameters would compute it. */
+static void keep_labels(Arena *arena, const Graph *graph,
+                        const uint16_t *labels, Map *stage_of) {
+  enum { SEVERAL = -1 };
+  Map *found = map_create(arena);
+  for (int id = 0; id < graph->nodes.n; id++) {
+    Name path = labelled_path(graph, id);
+    if (!labels[id] || !path || !*path || map_has(stage_of, path)) continue;
+    intptr_t other = (intptr_t)map_get(found, path);
+    intptr_t now = other && other != labels[id] ? SEVERAL : labels[id];
+    map_put(found, path, (void *)now);
+  }
+  for (int id = 0; id < graph->nodes.n; id++) {
+    Name path = labelled_path(graph, id);
+    intptr_t stage = path ? (intptr_t)map_get(found, path) : 0;
+    if (stage > 0) map_put(stage_of, path, (void *)stage);
+  }
+}
+
 /* ---- the stages ---- */
 
 static void add_stages(Arena *arena, const Pins *pins, const Mesh *of_lines,
@@ -401,6 +430,9 @@ bool plan_close_stages(Module *module, const Pins *pins, const Mesh *of_lines,
   if (!plan->has_cuts && !check_once(module, pins, plan)) return false;
   plan->stage_of = plan->has_cuts ? stages_by_cuts(module, graph, plan)
                                   : stages_by_path(module->arena, plan);
-  return plan->stage_of && check_upwards(module, graph, plan, &labels) &&
-         check_used(module, graph, plan, labels);
+  if (!plan->stage_of || !check_upwards(module, graph, plan, &labels) ||
+      !check_used(module, graph, plan, labels))
+    return false;
+  keep_labels(module->arena, graph, labels, plan->stage_of);
+  return true;
 }

@@ -116,6 +116,30 @@ lstm="$root/models/charlstm.dnn B=8 T=8 E=4 C=8 eval_every=0"
 train names $lstm --steps 2 --plan lstm.plan
 same_text "$lstm" lstm.plan --load charlstm.ckpt
 
+# An evaluation has no dropout; what a line names by its value is in that stage all the same.
+cat >drop.dnn <<'END'
+dim B = 8, P = 6, H = 5
+layer linear[I -> O](x: [B, I]) -> [B, O] {
+  param w: [I, O] = normal(0.5)
+  return dot(x, w, I)
+}
+net drop(x: [B, P]) -> [B, H] {
+  x = tanh(linear[P -> H](x))
+  x = dropout(tanh(linear[H -> H](x)), 0.2)
+  return linear[H -> H](x)
+}
+data d { x: [B, P] = synthetic(); y: [B, H] = synthetic(); eval = 16 }
+train { loss = mse(drop(d.x), d.y); optimizer = sgd(lr = 0.1); steps = 2; eval_every = 1 }
+END
+printf 'plan { stage 0: x[1] on 0..1 as (data = 2)\n stage 1: linear[2] on 2..3 as (data = 2) }\n' >drop.plan
+"$dnnc" verify drop.dnn --plan drop.plan --json >out 2>&1 || { cat out; fail "a stage of a dropout"; }
+evaluations() { "$dnnc" run drop.dnn --quick --no-save --json "$@" 2>err </dev/null | grep -o '"validation_loss":[^,}]*'; }
+evaluations >one.losses
+evaluations --plan drop.plan >many.losses
+[ "$(wc -l <one.losses)" = 3 ] && paste -d: one.losses many.losses | awk -F: '
+  { d = $2 - $4; if (d < 0) d = -d; if (NF != 4 || !(d <= 1e-5 * $2)) bad = 1 }
+  END { exit bad }' || { cat err; paste one.losses many.losses; fail "an evaluation without the dropout of a stage"; }
+
 # ---- a value that is not finite ----
 # not_finite WHERE ARGUMENTS...: the message names it.
 not_finite() {
