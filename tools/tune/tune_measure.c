@@ -245,11 +245,13 @@ bool tune_is_near(const Tuning *tuning, int64_t apart_ns) {
   return apart_ns <= 2 * tuning->least_apart_ns;
 }
 
-/* The first one may take half of what is left: the next one is shorter. */
+/* A new one may take half of what is left, so that one which stalls leaves time
+ * for others; that of a smaller batch, which is short, may take all. */
 static bool run_probe(Tuning *tuning, BuiltProbe *probe, const char **out_why) {
   int64_t apart_ns = tune_core_distance(tuning), begin = child_now_ms();
   int64_t until_ms = tuning->until_ms;
-  if (tuning->built.n + tuning->n_rejected == 0)
+  bool is_smaller = tuning->n_measured == 0 && tuning->n_rejected > 0;
+  if (probe->aparts_ns.n == 0 && !is_smaller)
     tuning->until_ms -= tune_left_ms(tuning) / 2;
   tuning->is_late = false;
   bool ran = run_bundle(tuning, probe->bundle, "--profile",
