@@ -28,9 +28,8 @@ typedef enum Purpose {
  * last batch of an evaluation. */
 typedef enum DataFiles {
   DATA_FILES_unread,
-  DATA_FILES_read,   /* a file that does not fit the model says nothing */
-  DATA_FILES_checked, /* such a file is a mistake; a note tells of a missing one
-                       */
+  DATA_FILES_read,    /* a file that does not fit the model says nothing */
+  DATA_FILES_checked, /* such a file is a mistake, a missing one a note */
   DATA_FILES_needed   /* a missing file is a mistake too */
 } DataFiles;
 

@@ -801,7 +801,7 @@ static OwnLoad largest_load(const Recheck *k, const BoundSetting *setting,
         if (split >= 0 && bound_extremes[i][1] != BOUND_backward_stream) break;
         q.weights.of[bound_extremes[i][0]] =
             q.weights.of[bound_extremes[i][1]] = BOUND_ONE;
-        if (bound_weights_suit(setting, &q.weights))
+        if (bound_weights_suit(&q.weights, setting->groups))
           find_largest(k, &q, own, &out);
       }
   return out;

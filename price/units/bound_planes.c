@@ -85,7 +85,7 @@ static void solve(Tableau *t) {
 static bool has_extreme(const BoundPlanes *planes, int extreme) {
   BoundWeights w = {.split = -1};
   bound_set_extreme(&w, extreme);
-  return bound_weights_suit(planes->setting, &w);
+  return bound_weights_suit(&w, planes->setting->groups);
 }
 
 static bool some_fits(const BoundPlanes *planes) {

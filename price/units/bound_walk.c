@@ -70,12 +70,6 @@ void bound_print_limit(Text *out, const Bound *bound) {
   text_add(out, ")");
 }
 
-bool bound_weights_suit(const BoundSetting *setting,
-                        const BoundWeights *weights) {
-  return setting->groups < 2 ||
-         weights->of[BOUND_forward_link] == weights->of[BOUND_backward_link];
-}
-
 /* ---- the best weights of a setting ---- */
 
 static BoundAnswer ask(BoundWalk *b, WalkedSetting *s,
@@ -171,8 +165,8 @@ static bool may_pass(const BoundWalk *b, const WalkedSetting *s,
 
 /* Returns false if there is no answer. */
 static bool try_weights(BoundWalk *b, WalkedSetting *s, BoundWeights weights) {
-  if (!bound_weights_suit(&s->is, &weights) || !note_weights(b, s, &weights) ||
-      !may_pass(b, s, &weights))
+  if (!bound_weights_suit(&weights, s->is.groups) ||
+      !note_weights(b, s, &weights) || !may_pass(b, s, &weights))
     return true;
   weights.per_byte = 0;
   BoundAnswer at = ask(b, s, &weights);
@@ -202,14 +196,14 @@ static bool try_first(BoundWalk *b, WalkedSetting *s) {
   BoundAnswer at = ask(b, s, &stream);
   const BoundWeights *known =
       b->e->known ? b->e->known(b->e->user, &s->is) : NULL;
-  if (known && s->bound < b->r->step && bound_weights_suit(&s->is, known))
+  if (known && s->bound < b->r->step && bound_weights_suit(known, s->is.groups))
     ask(b, s, known);
   return at.is_known && !b->reason;
 }
 
 /* The best weights of one setting are often good for the next one. */
 static void try_known(BoundWalk *b, WalkedSetting *s) {
-  if (b->r->first && bound_weights_suit(&s->is, b->r->first))
+  if (b->r->first && bound_weights_suit(b->r->first, s->is.groups))
     ask(b, s, b->r->first);
   if (s->bound < b->r->step) try_weights(b, s, stream_alone());
   if (s->bound < b->r->step && b->last.split >= -1) try_weights(b, s, b->last);

@@ -69,12 +69,6 @@ enum { MOST_STAGE_GROUPS = 64 };
 /* Prints "mesh 2 x 4 on each of 8 groups of ranks, ZeRO 1, micro-batches 4". */
 void bound_setting_print(Text *out, const BoundSetting *setting);
 
-/* Returns whether a mean with these weights bounds the plans of the setting.
- * In a plan with stages the forward pass of a micro-batch may send while the
- * backward pass of another one computes. */
-bool bound_weights_suit(const BoundSetting *setting,
-                        const BoundWeights *weights);
-
 /* The load that a step takes at least as long as. */
 typedef enum BoundBy {
   BOUND_BY_mean,     /* of the loads of the model; of all groups of ranks */

@@ -36,6 +36,11 @@ void bound_set_extreme(BoundWeights *weights, int extreme) {
   weights->per_byte = 0;
 }
 
+bool bound_weights_suit(const BoundWeights *weights, int64_t groups) {
+  return groups < 2 ||
+         weights->of[BOUND_forward_link] == weights->of[BOUND_backward_link];
+}
+
 const char *bound_weight_name(BoundWeight weight) {
   return weights_info[weight].name;
 }

@@ -43,6 +43,10 @@ enum { N_BOUND_EXTREMES = 7 };
 extern const BoundWeight bound_extremes[N_BOUND_EXTREMES][2];
 /* Leaves link and split as they are; memory has no price. */
 void bound_set_extreme(BoundWeights *weights, int extreme);
+/* Returns whether a mean with these weights bounds plans on `groups` groups of
+ * ranks.  In a plan with stages the forward pass of a micro-batch may send
+ * while the backward pass of another one computes. */
+bool bound_weights_suit(const BoundWeights *weights, int64_t groups);
 
 const char *bound_weight_name(BoundWeight weight);
 const char *bound_weight_meaning(BoundWeight weight);

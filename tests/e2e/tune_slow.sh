@@ -27,7 +27,7 @@ exec $CC "\$@"
 END
 chmod +x slow-cc
 export CC=$work/slow-cc
-# What sleeps must be in no other cache.
+# A kernel that sleeps must be in no other cache.
 fresh_cache() {
   XDG_CACHE_HOME=$(mktemp -d "$work/cache-XXXXXX")
   export XDG_CACHE_HOME

@@ -45,7 +45,7 @@ static BoundPlanes random_planes(Arena *arena, const BoundSetting *setting,
 static bool suits(const BoundSetting *setting, int extreme) {
   BoundWeights w = {.split = -1};
   bound_set_extreme(&w, extreme);
-  return bound_weights_suit(setting, &w);
+  return bound_weights_suit(&w, setting->groups);
 }
 
 static Weighted random_weights(const BoundSetting *setting, uint64_t key,
@@ -104,7 +104,7 @@ Test(bound_planes, no_weights_are_better) {
       cr_assert(least_mean(&planes, &w) <= most * (1 + 1e-9),
                 "seed %d: weights %d give more than %g", (int)seed, i, most);
     }
-    cr_assert(bound_weights_suit(&setting, &best));
+    cr_assert(bound_weights_suit(&best, setting.groups));
   }
 }
 

@@ -53,6 +53,7 @@ void plan_frontier_of_ranks(TableRows *rows);
 int plan_page(Planning *planning, const Chosen *chosen, const char *file,
               const char **out_json);
 bool table_row_fits(const TableRow *row);
+double table_row_per_second(const TableRow *row, int64_t items);
 double table_row_mfu(const TableRow *row);
 /* Prints rows as an array of objects. */
 void plan_rows_print_json(Text *out, const TableRows *rows);
