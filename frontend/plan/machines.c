@@ -53,11 +53,11 @@ typedef struct Check {
   Map *devices; /* of the file, by name */
 } Check;
 
-static void machine_wrong(Check *c, const Setting *setting,
-                          const char *wanted) {
+static Diag *machine_wrong(Check *c, const Setting *setting,
+                           const char *wanted) {
   const Expr *x = setting->value;
-  diag(c->diags, DIAG_wrong_setting, x->span, setting->path.names[0], wanted,
-       span_text(c->arena, x->span));
+  return diag(c->diags, DIAG_wrong_setting, x->span, setting->path.names[0],
+              wanted, span_text(c->arena, x->span));
 }
 
 static void machine_check_word(Check *c, const Setting *setting,
@@ -171,13 +171,25 @@ bool machine_read_ratio(const Expr *x, LinkRatio *out) {
   return true;
 }
 
+/* No device is slower; 19.5 for 19.5T is a common slip. */
+enum { LEAST_FLOPS = 1000000 };
+
+static void machine_too_slow(Check *c, const Setting *setting) {
+  const Expr *x = setting->value;
+  Diag *d = machine_wrong(c, setting, unit_info(UNIT_flops)->expected);
+  diag_help(d, "without a unit it is %s FLOP/s; a device has at least 1M",
+            span_text(c->arena, x->span));
+}
+
 static void check_amount(Check *c, const char *block, const Setting *setting,
                          Unit unit, int64_t most) {
   const Expr *x = setting->value;
   const UnitInfo *info = unit_info(unit);
   int64_t value;
   switch (amount_read(x, unit, most, &value)) {
-  case AMOUNT_fine: return;
+  case AMOUNT_fine:
+    if (unit == UNIT_flops && value < LEAST_FLOPS) machine_too_slow(c, setting);
+    return;
   case AMOUNT_wrong: machine_wrong(c, setting, info->expected); return;
   case AMOUNT_zero:
     if (unit == UNIT_count)
