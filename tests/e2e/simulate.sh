@@ -129,6 +129,12 @@ out = json.load(open("out.json"))
 assert abs(out["samples_per_s"] * out["step_s"] - out["samples"]) < 1e-6 * out["samples"]
 assert abs(out["mfu"] - out["flops"] / out["peak_flops"] / out["step_s"]) < 1e-9 and out["mfu_formula"]
 END
+# One rank of a machine of two CPUs computes with both, and is measured by both.
+peak() { # RANKS
+  "$dnnc" simulate "$root/models/mlp.dnn" --cluster "$root/models/laptop.cluster" --ranks "$1" --json >out.json &&
+    value peak_flops
+}
+[ "$(peak 1)" = "$(peak 2)" ] || { cat out.json; fail "the peak of one rank"; }
 # An arena may not have the bytes of the driver.
 reserved() { # BYTES
   sed -i "s/memory = 1GiB[^}]*}/memory = 1GiB; reserve = $1 }/" two.cluster

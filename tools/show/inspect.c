@@ -37,8 +37,7 @@ bool inspect_rates(Inspection *out) {
   for (int i = 0; i < p->price.n_classes; i++) {
     const PriceClass *class = &p->price.classes[i];
     out->peak_flops +=
-        (double)class->ranks *
-        (double)device_flops(class->group->device, model->precision.compute);
+        class->ranks * class->model->rates.flops[model->precision.compute];
   }
   double seconds = (double)p->price.step * 1e-12;
   if (seconds > 0 && out->peak_flops > 0)
