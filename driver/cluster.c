@@ -100,16 +100,25 @@ bool driver_check_ranks(Module *module, const Cluster *cluster, int64_t ranks,
   return false;
 }
 
-bool driver_check_compiled_ranks(const Compilation *c) {
-  int64_t most = cluster_ranks(c->cluster);
-  if (c->options->ranks == c->ranks)
-    return driver_check_ranks(c->module, c->cluster, c->ranks, "--ranks");
-  if (c->ranks <= most) return true;
-  Span span = c->pins ? c->pins->mesh_span : SPAN_NONE;
-  Diag *d = diag(c->module->diags, DIAG_cluster_ranks, span, "the plan",
-                 (long long)c->ranks, c->cluster->name, (long long)most);
+bool driver_check_plan_ranks(Module *module, const Cluster *cluster,
+                             const Pins *pins, int64_t ranks) {
+  int64_t most = cluster_ranks(cluster);
+  if (ranks <= most) return true;
+  Span span = pins ? pins->ranks.span : SPAN_NONE;
+  if (pins && !span.source) span = pins->mesh_span;
+  if (pins && !span.source && pins->stages.n > 0)
+    span = pins->stages.data[0].stage.span;
+  Diag *d = diag(module->diags, DIAG_cluster_ranks, span, "the plan",
+                 (long long)ranks, cluster->name, (long long)most);
   diag_help(d, "write fewer ranks, or give another file with --cluster");
   return false;
+}
+
+bool driver_check_compiled_ranks(const Compilation *c) {
+  return c->options->ranks == c->ranks
+             ? driver_check_ranks(c->module, c->cluster, c->ranks, "--ranks")
+             : driver_check_plan_ranks(c->module, c->cluster, c->pins,
+                                       c->ranks);
 }
 
 const char *driver_cluster_target(const Cluster *cluster, int64_t ranks) {

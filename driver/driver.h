@@ -209,6 +209,9 @@ bool driver_load_curves(Module *module, const Cluster *cluster,
  * names who asks for them. */
 bool driver_check_ranks(Module *module, const Cluster *cluster, int64_t ranks,
                         const char *asker);
+/* Likewise, at the line of a plan that says so; `pins` may be NULL. */
+bool driver_check_plan_ranks(Module *module, const Cluster *cluster,
+                             const Pins *pins, int64_t ranks);
 /* Returns whether it has as many ranks as are compiled; else reports it. */
 bool driver_check_compiled_ranks(const Compilation *c);
 /* Fills in the model of the first group of devices of these ranks, with the

@@ -417,26 +417,12 @@ static bool asks_for_stages(const Planning *planning) {
       .needs_stages;
 }
 
-/* Lines may give a plan more ranks than there are. */
-static bool check_ranks(const Planning *planning, Module *module) {
-  const Cluster *cluster = planning->loaded.cluster;
-  const Pins *pins = planning->loaded.pins;
-  if (planning->input.ranks <= cluster_ranks(cluster)) return true;
-  Span span = pins->mesh_span;
-  if (pins->stages.n > 0) span = pins->stages.data[0].stage.span;
-  if (pins->ranks.span.source) span = pins->ranks.span;
-  Diag *d = diag(module->diags, DIAG_cluster_ranks, span, "the plan",
-                 (long long)planning->input.ranks, cluster->name,
-                 (long long)cluster_ranks(cluster));
-  diag_help(d, "write fewer ranks, or give another file with --cluster");
-  return false;
-}
-
 /* Returns whether plans may keep the pins about ranks and stages. */
 static bool check_pins(Planning *planning) {
   Module module = planning->tool->module;
   module.diags = diags_create(planning->tool->arena);
-  if (check_ranks(planning, &module) &&
+  if (driver_check_plan_ranks(&module, planning->loaded.cluster,
+                              planning->loaded.pins, planning->input.ranks) &&
       stage_pins_check(&module, &planning->input))
     return true;
   planning->refusal = module.diags;
