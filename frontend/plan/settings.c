@@ -267,6 +267,7 @@ static void plan_read_compress(PinReader *r, const Pin *pin) {
     if (strcmp(plan_compress_name((PlanCompress)i), name) == 0)
       r->pins->compress = (PlanCompress)i;
   r->pins->compress_rank = 4;
+  r->pins->compress_span = pin->span;
   if (name && call.builtin && call.exprs[0])
     arg_int(&call, 0, 1, &r->pins->compress_rank);
 }

@@ -79,8 +79,9 @@ typedef struct Pins {
   bool reduces_bf16;
   PlanCompress compress;
   int64_t compress_rank; /* of COMPRESS_power */
-  bool has_sync;         /* a line `sync` is written */
-  PlanShard border;      /* axes of `sync = hierarchical`, or none */
+  Span compress_span;
+  bool has_sync;    /* a line `sync` is written */
+  PlanShard border; /* axes of `sync = hierarchical`, or none */
   PlanServers servers;
   VEC(PlanShard) shards; /* of names; a later one wins */
   VEC(PathPin) of_paths; /* a later one wins, and any over `shards` */

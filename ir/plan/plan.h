@@ -152,6 +152,7 @@ typedef struct Plan {
   bool reduces_bf16; /* sums of values between ranks are sent in bf16 */
   PlanCompress compress;
   int64_t compress_rank; /* of COMPRESS_power */
+  Span compress_span;
   /* Axes of `sync = hierarchical`, or none: sums of gradients over one of them
    * and others are made inside first (passes/spmd/border.c). */
   PlanShard border;

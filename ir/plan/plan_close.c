@@ -130,6 +130,7 @@ static void close_settings(Plan *plan, const Pins *pins) {
   plan->reduces_bf16 = pins->reduces_bf16;
   plan->compress = pins->compress;
   plan->compress_rank = pins->compress_rank;
+  plan->compress_span = pins->compress_span;
   plan->border = plan_shard_on(mesh, &pins->border);
   plan->servers = pins->servers;
 }

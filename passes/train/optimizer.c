@@ -226,6 +226,17 @@ static void compress_gradient(Update *update, const Graph *from, int output) {
       update->ctx, update->graph, param, unscaled_gradient(update, gradient));
 }
 
+static void check_compressed(const Update *update, const Graph *from) {
+  const Plan *plan = pass_stage_plan(update->ctx);
+  if (!low_rank_is_asked(update->ctx)) return;
+  for (int i = 0; i < from->outputs.n; i++)
+    if (update->low_rank[i].is_used) return;
+  diag_help(diag(update->ctx->module->diags, DIAG_compress_nothing,
+                 plan->compress_span, (long long)plan->compress_rank),
+            "write a smaller rank, as in 'compress = power(rank = 4)', or "
+            "leave the line out");
+}
+
 static Value sum_of_squares(Graph *graph, Value g) {
   const Type *type = graph_type(graph, g);
   Name over[MAX_RANK];
@@ -642,6 +653,7 @@ static Graph *build_update(Update *update, const Graph *from) {
     ASSERT(param != NULL);
     update_parameter(update, param, i);
   }
+  check_compressed(update, from);
   return graph;
 }
 

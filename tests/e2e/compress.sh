@@ -35,6 +35,14 @@ check() {
     { cat c.plan; fail "$kind on $ranks ranks"; }
 }
 
+# A rank by which no gradient becomes smaller is worth a word.
+warned() { # RANK
+  printf 'mesh { data = 2 }\nplan { compress = power(rank = %s) }\n' "$1" >c.plan
+  "$dnnc" simulate compress.dnn --plan c.plan --cluster "$root/models/laptop.cluster" 2>&1 >/dev/null |
+    grep -c "c.plan:2:8: warning: 'compress = power' changes nothing"
+}
+[ "$(warned 1000)" = 1 ] && [ "$(warned 2)" = 0 ] || fail "a rank that compresses nothing"
+
 check 2 none "shard B over data"
 for ranks in 2 4; do
   for kind in bf16 f16; do
