@@ -171,8 +171,8 @@ static void improve_sizes(Judging *j, int at_once, int most) {
   climb_from_best(p);
 }
 
-/* Goes from the best plan, and from the best one of the bound, to better ones
- * beside them. */
+/* Goes from the best plan, and from the best one of the bound with half of the
+ * prices, to better ones beside them. */
 static void improve(Judging *j, int at_once) {
   enum { MOVES = 20, MANY_PRICES = 100 };
   Pricing *p = j->p;
@@ -185,7 +185,9 @@ static void improve(Judging *j, int at_once) {
   const Scored *bounded = price_bounded(p, &j->plans);
   allow(p, at_once, most);
   int end = p->most;
+  allow(p, at_once / 2, end);
   if (bounded) climb_units(p, &j->plans, bounded, n_moves);
+  p->most = end;
   climb_units(p, &j->plans, from, n_moves);
   while (from != p->best && p->n_priced < end) {
     from = p->best;
