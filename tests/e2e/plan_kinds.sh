@@ -72,6 +72,10 @@ raise one.plan 1.001 >raised.plan
 sed 's/ whole_sums//' one.plan >sums.plan
 ! verify sums.plan kinds.cluster && grep -q 'the bound is not one' out || { cat out; fail "a bound of all sums"; }
 
+# Stages suit machines of several kinds: who looked for none is told how.
+"$dnnc" plan deep.dnn --cluster kinds.cluster -o one.plan 2>told && grep -q 'search stages looks for them' told || { cat told; fail "a word on stages"; }
+"$dnnc" plan deep.dnn --cluster kinds.cluster --search stages -o one.plan 2>told && ! grep -q 'looks for them' told || { cat told; fail "stages were looked for"; }
+
 # Three fast ranks alone may be faster than all eight; who asks for a number of ranks has no such line.
 "$dnnc" plan deep.dnn --cluster kinds.cluster -o one.plan 2>told || { cat told; fail "a plan for all ranks"; }
 grep -q '^data parallelism on the first 3 ranks alone takes .*: --ranks 3 plans for these$' told || { cat told; fail "fewer ranks"; }

@@ -152,6 +152,14 @@ static Certificate certificate_of(const Planning *planning,
   return out;
 }
 
+/* Returns whether stages were not looked for, which suit unlike machines. */
+static bool leaves_stages_out(const Planning *planning) {
+  const ClusterSlice *slice = planning->input.slice;
+  const char *search = planning->tool->options.search;
+  return slice && slice->n_groups > 1 && !planning->result.has_stages &&
+         !(search && strcmp(search, "stages") == 0);
+}
+
 static void print_summary(Planning *planning, const SearchResult *result,
                           const Chosen *chosen) {
   const Priced *p = &chosen->trial.priced;
@@ -177,6 +185,9 @@ static void print_summary(Planning *planning, const SearchResult *result,
     text_printf(&out, "; data parallelism alone needs %s and does not fit",
                 text_quantity(arena, (double)result->plain.peak, "B"));
   if (!result->is_stopped) planning_print_fewer(planning, p->price.step, &out);
+  if (leaves_stages_out(planning))
+    text_add(&out, "\nstages on machines of one kind each may be faster: "
+                   "--search stages looks for them, too");
   if (result->is_stopped)
     text_printf(&out,
                 "\nthe search was stopped: this is the best of the %d plans "
