@@ -149,8 +149,11 @@ bool assigned_draw(const Program *program, Arena *arena, uint64_t seed,
   out->slice = cluster_slice(arena, program->trial.priced.cluster, 0, ranks);
   if (!driver_cost_model(&program->trial.c, &out->slice, &out->model))
     return false;
-  TableRequest tables = {.loads = {program->units, mesh, &out->slice,
-                                   &out->model, p->microbatches, NULL},
+  TableRequest tables = {.loads = {.units = program->units,
+                                   .mesh = mesh,
+                                   .slice = &out->slice,
+                                   .model = &out->model,
+                                   .microbatches = p->microbatches},
                          .batch_axes = p->microbatches > 1
                                            ? choose(choices, 1 << mesh->n_axes)
                                            : ANY_AXES};
