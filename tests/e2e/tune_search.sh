@@ -25,10 +25,10 @@ for budget in 40 80 160; do
   begin=$SECONDS
   taskset -c 0,1 "$dnnc" tune $model --data "$root" --budget ${budget}s -o here --json >out.json 2>log
   code=$?
-  [ $code = 0 ] || { cat log; fail "tune ends with $code"; }
+  [ $code = 0 ] || [ $budget -lt 160 ] || { cat log; fail "tune ends with $code"; }
   took=$((SECONDS - begin))
   [ $took -le $((budget + 15)) ] || fail "a budget of $budget s, and it took $took s"
-  grep -q "^measured 2 ranks, B in shards:" log && grep -q "^measured collectives" log &&
+  [ $code = 0 ] && grep -q "^measured 2 ranks, B in shards:" log && grep -q "^measured collectives" log &&
     [ "$(grep -c '"measured_s"' out.json)" -ge 2 ] && break
 done
 for file in here.cluster here.profile here.kernels.csv here.plan; do
@@ -46,7 +46,10 @@ taskset -c 0,1 "$dnnc" run $model --data "$root" --plan here.plan --steps 2 --no
 
 # ---- a job of one machine ----
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-timeout 150 taskset -c 0,1 mpirun -q --oversubscribe --bind-to none -n 2 "$dnnc" tune $model --data "$root" --budget 80s \
-  -o job >out 2>log || { cat log; fail "tune under mpirun"; }
+job() { # BUDGET in seconds
+  timeout $(($1 + 70)) taskset -c 0,1 mpirun -q --oversubscribe --bind-to none -n 2 "$dnnc" tune $model --data "$root" --budget "$1"s \
+    -o job >out 2>log
+}
+job 80 || job 240 || { cat log; fail "tune under mpirun"; }
 [ -s job.plan ] && [ "$(grep -c '^job.plan: .* the fastest' log)" = 1 ] || { cat out log; fail "a job"; }
 echo "tune with a search: $n_run of $n plans ran; $fastest"
