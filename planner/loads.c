@@ -703,18 +703,6 @@ typedef struct Chain {
   const ChainMessage *messages;
 } Chain;
 
-/* Returns false for a step that sends nothing. */
-static bool find_op(ReshardKind kind, Op *out) {
-  switch (kind) {
-  case RESHARD_all_gather: *out = OP_all_gather; return true;
-  case RESHARD_reduce_scatter: *out = OP_reduce_scatter; return true;
-  case RESHARD_all_to_all: *out = OP_all_to_all; return true;
-  case RESHARD_all_reduce: *out = OP_all_reduce; return true;
-  case RESHARD_permute: *out = OP_permute; return true;
-  default: return false;
-  }
-}
-
 static const Chain *find_chain(Loads *l, const Type *from, const Type *to) {
   ReshardStep steps[MAX_RESHARD_STEPS];
   const char *reason;
@@ -725,7 +713,7 @@ static const Chain *find_chain(Loads *l, const Type *from, const Type *to) {
   *out = (Chain){n < 0 ? -1 : 0, messages};
   for (int i = 0; i < n; i++) {
     Op op;
-    if (!find_op(steps[i].kind, &op)) continue;
+    if (!reshard_op(steps[i].kind, &op)) continue;
     messages[out->n++] = (ChainMessage){op, steps[i].group, steps[i].bytes};
   }
   return out;

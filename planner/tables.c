@@ -134,21 +134,6 @@ static AxisSet axes_of(const Graph *graph, int id) {
 
 /* ---- single reshardings ---- */
 
-/* The collective of a step; false: it sends nothing. */
-static bool step_op(ReshardKind kind, Op *out) {
-  switch (kind) {
-  case RESHARD_all_gather: *out = OP_all_gather; return true;
-  case RESHARD_reduce_scatter: *out = OP_reduce_scatter; return true;
-  case RESHARD_all_to_all: *out = OP_all_to_all; return true;
-  case RESHARD_all_reduce: *out = OP_all_reduce; return true;
-  case RESHARD_permute: *out = OP_permute; return true;
-  case RESHARD_slice:
-  case RESHARD_zero_fill:
-  case N_RESHARD_KINDS: break;
-  }
-  return false;
-}
-
 /* Only partial sums end: `partition` reduces them over all axes at once, also
  * where one after the other sends less of a few elements. */
 static bool is_reduction(const Type *from, const Type *to) {
@@ -184,7 +169,7 @@ bool plan_tables_reshard(PlanTables *tables, Arena *arena, Resharding *chains,
   int64_t runs = is_repeated ? mesh_microbatches(mesh) : 1;
   for (int i = 0; i < n; i++) {
     Op op;
-    if (!step_op(steps[i].kind, &op)) continue;
+    if (!reshard_op(steps[i].kind, &op)) continue;
     bool adds = op == OP_all_reduce || op == OP_reduce_scatter;
     TableEntry entry = {.sent = steps[i].bytes / runs};
     if (adds)

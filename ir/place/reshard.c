@@ -380,3 +380,17 @@ int reshard_steps(Resharding *table, const Type *from, const Type *to,
   }
   return found->n;
 }
+
+bool reshard_op(ReshardKind kind, Op *out) {
+  switch (kind) {
+  case RESHARD_all_gather: *out = OP_all_gather; return true;
+  case RESHARD_reduce_scatter: *out = OP_reduce_scatter; return true;
+  case RESHARD_all_to_all: *out = OP_all_to_all; return true;
+  case RESHARD_all_reduce: *out = OP_all_reduce; return true;
+  case RESHARD_permute: *out = OP_permute; return true;
+  case RESHARD_slice:
+  case RESHARD_zero_fill:
+  case N_RESHARD_KINDS: break;
+  }
+  return false;
+}

@@ -58,4 +58,7 @@ Resharding *reshard_create_plain(Arena *arena, const Mesh *mesh);
 int reshard_steps(Resharding *table, const Type *from, const Type *to,
                   ReshardStep *out, const char **out_reason);
 
+/* Finds the collective of a step.  Returns false if it sends nothing. */
+bool reshard_op(ReshardKind kind, Op *out);
+
 #endif

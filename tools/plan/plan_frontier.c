@@ -7,8 +7,8 @@
  *      6 GB    9 ms   slower for more     =>    7 GB    5 ms
  *      7 GB    5 ms
  *
- * What it needs is the memory of a rank, or with several numbers of ranks how
- * many there are.  The plans are those that the search has priced, that for the
+ * A plan needs the memory of a rank, or with several numbers of ranks so many
+ * ranks.  The plans are those that the search has priced, that for the
  * fewest bytes, and the search with a half, a quarter and so on of the memory.
  */
 #include <stdlib.h>
